@@ -34,6 +34,10 @@ OLDEST, PTX_VERSION = (8, 0), b"7.0"
 #: Functions of LLVM that NVVM 13.0 does not know by that name, and its own names of them.
 OWN_NAMES = {"llvm.trunc.f64": "llvm.nvvm.trunc.d", "llvm.trunc.f32": "llvm.nvvm.trunc.f"}
 
+#: Where tables lie. Numba puts them into constant memory, of which a warp reads one place at a time: functions that
+#: look something up took ten times as long as others. Of global memory it reads many at once.
+CONSTANT, GLOBAL = "addrspace(4)", "addrspace(1)"
+
 SOURCES = cache.sources(resources.files(__package__))
 
 
@@ -111,7 +115,7 @@ def _assembled(modules: list[str]) -> bytes:
     for module in map(nvvm.llvm_replace, modules):
         for name, own in OWN_NAMES.items():
             module = module.replace(f'@"{name}"', f'@"{own}"')
-        unit.add_module(module.encode())
+        unit.add_module(module.replace(CONSTANT, GLOBAL).encode())
     unit.verify()
     unit.lazy_add_module(Path(find_bitcode_lib("device")).read_bytes())
     ptx = unit.compile().rstrip(b"\0 \n") + b"\n"

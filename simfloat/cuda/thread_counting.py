@@ -64,13 +64,14 @@ def count_unchanged(a, b, out, sign, either):
     return counters.get()[0]
 
 
-#: Elements that a thread looks at, one after the other.
-EACH = 64
+#: Elements that a thread looks at at least, one after the other, and the most threads: they wait for one another where
+#: they tell what they found.
+EACH, MOST = 64, 1 << 15
 
 FRACTIONS, FIRST, LAST, SPECIAL = range(4)
 
 
-@threads_over("x", each=EACH)
+@threads_over("x")
 def _look(j, x, threads, found):
     fractions, first, last, special = np.int64(0), np.int64(NO_FIRST), np.int64(NO_LAST), np.int64(0)
     for i in range(j, x.size, threads):
@@ -88,6 +89,7 @@ def _look(j, x, threads, found):
 def bit_facts(x):
     """(precision, low, least, high, finite) of a vector."""
     found = np.array([0, NO_FIRST, NO_LAST, 0], np.int64, like=x)
-    _look(x, -(-x.size // EACH), found)
+    threads = min(-(-x.size // EACH), MOST)
+    _look.start(threads, x, threads, found)
     counts = found.get()
     return facts_from(np.uint64(counts[FRACTIONS]), counts[FIRST], counts[LAST], counts[SPECIAL] == 0)

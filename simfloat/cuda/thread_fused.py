@@ -1,15 +1,22 @@
-"""Sums of tensor cores, a thread for every element of the result: see `kernels/fused_loops.py`."""
+"""Sums of tensor cores, a thread for every element of the result or for eight of them below one another: see
+`kernels/fused_loops.py`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from simfloat.cuda.thread_loops import threads_over
-from simfloat.cuda.thread_memory import run_of
+from simfloat.cuda.thread_loops import place_in, threads_over
+from simfloat.cuda.thread_memory import four_of, registers, run_of
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
+from simfloat.cuda.thread_tiles import Tile, TileLoop, corner_of
 from simfloat.kernels.fused_loops import (
     GROUP,
     NOTHING,
+    TotalRounding,
     cut,
     first_power,
     loops_of,
@@ -20,7 +27,9 @@ from simfloat.kernels.fused_loops import (
 )
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import scalar
+from simfloat.kernels.machine import exponent_field
 from simfloat.kernels.random import are_bytes, counter_of, element_at
+from simfloat.kernels.unrounded import power_of_two
 
 
 @threads_over("out")
@@ -30,69 +39,139 @@ def powers_of(t, x, least, out):
     out[i, j] = power_of(np.float64(x[i, j]), least)
 
 
-@scalar
-def _has_zero(row, column, width, first, last):
-    """Whether one of the products is zero."""
-    found, k = False, first
-    while k < last:
-        found |= row[k] * column[k * width] == 0.0
-        k += 1
-    return found
+#: The exponent of a zero: with that of any number it is below those of all products.
+NO_EXPONENT = np.int32(-(1 << 20))
+
+#: Exponents beyond it are those of infinite products, whose sums are special.
+HIGHEST = np.int32(1023)
+
+#: What a thread sums where there are many results: its rows share what is read of `b`, and wait for it once.
+ROWS = Tile(8, 1, beside=2)
+
+
+@threads_over("out")
+def exponents_of(t, powers, out):
+    """The exponents of powers of two."""
+    i, j = t // out.shape[1], t % out.shape[1]
+    out[i, j] = _exponent(powers[i, j]) if powers[i, j] != 0.0 else NO_EXPONENT
 
 
 @scalar
-def _largest(row, column, width, first, last):
-    """The largest of products that are no NaN; 0 for none."""
-    top, k = 0.0, first
-    while k < last:
-        top = max(top, row[k] * column[k * width])
-        k += 1
-    return top
+def _exponent(power):
+    """The exponent of a power of two."""
+    return np.int32(exponent_field(power) - 1023)
 
 
-def fused(cut, rounding):
+@scalar
+def _larger(a, b):
+    """The larger of two numbers of 32 bits, which Numba's own would make of 64."""
+    return b if b > a else a
+
+
+class FusedLoop:
+    """A loop over `out` (m, n) of a unit's sums. Exponents become integers, which are added and compared sooner."""
+
+    def __init__(self, tiles: TileLoop) -> None:
+        self.tiles = tiles
+
+    def __call__(self, a: Any, b: Any, a_powers: Any, b_powers: Any, out: Any, *numbers: Any) -> None:
+        """Start as many threads as the result has tiles, or elements if these are few."""
+        tile = self.tiles.tile_for(*out.shape, out.dtype.itemsize)
+        if many := tile != self.tiles.element:
+            a, a_powers = a.T.copy(), a_powers.T.copy()
+        exponents = [np.empty_like(powers, dtype=np.int32) for powers in (a_powers, b_powers)]
+        for powers, found in zip((a_powers, b_powers), exponents, strict=True):
+            exponents_of(powers, found)
+        count = tile.threads(*out.shape) if many else out.size
+        self.tiles.of(tile).start(count, a, b, *exponents, out, *numbers)
+
+
+def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
     """The loop for units that align terms by `cut` and round their totals so."""
     finish, drawing = rounding
 
-    @threads_over("out")
-    def loop(t, a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite, place, seed):
-        unit, grid, depth, width = unit_of(unit_numbers), unpack(grid_numbers), a.shape[1], out.shape[1]
-        i, j, terms = t // width, t % width, np.int64(unit.terms)
-        counter, short = counter_of(place), are_bytes(grid)
-        draws = drawing or (drawing is None and grid.random_step != 0.0)
-        element, words = element_at(counter, i, j), NO_WORDS
-        row, row_powers = run_of(a, i * depth), run_of(a_powers, i * depth)
-        column, column_powers = run_of(b, j), run_of(b_powers, j)
-        so_far = out[i, j]
-        for first in range(0, depth, terms):
-            chunk = first // terms
-            if draws and chunk % 4 == 0:
-                words = words_from(words, counter, element, chunk, 0, seed, short)
-            last, top = min(first + terms, depth), first_power(so_far, unit)
-            if unit.zero > max(unit.least, NOTHING):
-                # Zero products, and those beyond the operands' end, take part.
-                top = max(top, unit.zero if _has_zero(row, column, width, first, last) else 0.0)
-                top = max(top, unit.zero if last < first + terms else 0.0)
-            top = max(top, _largest(row_powers, column_powers, width, first, last))
-            scale = unit.unit / top
-            total, plain = cut(so_far, scale), so_far
-            k = first
-            while k < last:
-                product = row[k] * column[k * width]
-                total += cut(product, scale)
-                plain += 0.0 if finite != 0 else product
-                k += 1
-            so_far = finish(total, scale, plain, word_of(words, chunk, short), grid)
-        out[i, j] = so_far
+    def body_of(tile: Tile) -> Callable:
+        rows, beside = tile.rows, tile.beside
+        of = registers(rows)
+        corner = corner_of(tile)
 
-    return loop
+        @scalar
+        def read(x, left, k, height):
+            if beside > 1:
+                for r in range(0, rows, 4):
+                    x[r], x[r + 1], x[r + 2], x[r + 3] = four_of(left, k * height + r)
+            else:
+                x[0] = left[k]
+
+        def loop(t, a, b, a_exponents, b_exponents, out, unit_numbers, grid_numbers, finite, place, seed):
+            unit, grid, width = unit_of(unit_numbers), unpack(grid_numbers), out.shape[1]
+            terms, counter, short = np.int64(unit.terms), counter_of(place), are_bytes(grid)
+            draws = drawing or (drawing is None and grid.random_step != 0.0)
+            zero, zeros_count = _exponent(unit.zero), unit.zero > max(unit.least, NOTHING)
+            bits = _exponent(unit.unit)
+            i, j, own_top, own_first = corner(t, out.shape[0], width)
+            element, words, start = element_at(counter, i, j), NO_WORDS, out.dtype.type(0)
+            if beside > 1:  # `a` is (k, m)
+                depth, height = a.shape
+                left, left_exponents = run_of(a, i), run_of(a_exponents, i)
+            else:
+                depth, height = a.shape[1], np.int64(1)
+                left, left_exponents = run_of(a, i * depth), run_of(a_exponents, i * depth)
+            right, right_exponents, results = run_of(b, j), run_of(b_exponents, j), run_of(out, i * width + j)
+            sums, scales, totals, plain, x = of(start), of(start), of(start), of(start), of(start)
+            tops, e = of(zero), of(zero)
+            for r in range(rows):
+                sums[r] = results[r * width]
+            first = 0
+            while first < depth:
+                chunk, last = first // terms, min(first + terms, depth)
+                if draws and chunk % 4 == 0:
+                    words = words_from(words, counter, element, chunk, 0, seed, short)
+                for r in range(rows):
+                    tops[r] = _exponent(first_power(sums[r], unit))
+                if zeros_count:  # zero products, and those beyond the operands' end, take part
+                    for k in range(first, last):
+                        read(x, left, k, height)
+                        for r in range(rows):
+                            tops[r] = _larger(tops[r], zero if x[r] * right[k * width] == 0.0 else tops[r])
+                    for r in range(rows):
+                        tops[r] = _larger(tops[r], zero if last < first + terms else tops[r])
+                k = first
+                while k < last:
+                    read(e, left_exponents, k, height)
+                    for r in range(rows):
+                        tops[r] = _larger(tops[r], np.int32(e[r] + right_exponents[k * width]))
+                    k += 1
+                for r in range(rows):
+                    tops[r] = min(tops[r], HIGHEST)
+                    scales[r] = power_of_two(bits - tops[r])
+                    totals[r], plain[r] = cut(sums[r], scales[r]), sums[r]
+                k = first
+                while k < last:
+                    read(x, left, k, height)
+                    for r in range(rows):
+                        product = x[r] * right[k * width]
+                        totals[r] += cut(product, scales[r])
+                        plain[r] += 0.0 if finite != 0 else product
+                    k += 1
+                for r in range(rows):
+                    total = totals[r] * power_of_two(tops[r] - bits)  # sooner than a division by the scale
+                    sums[r] = finish(total, 1.0, plain[r], word_of(words, chunk, short), grid)
+                first = last
+            for r in range(rows):
+                if i + r >= own_top and j >= own_first:
+                    results[r * width] = sums[r]
+
+        return loop
+
+    return FusedLoop(TileLoop(body_of, *([ROWS] if drawing is False else [])))
 
 
 @threads_over("out")
 def fused_groups(t, a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block):
     """Groups of 16 products of E2M1 numbers, summed without error and then scaled."""
     unit, grid, depth = unit_of(unit_numbers), unpack(grid_numbers), a.shape[1]
-    i, j, terms = t // out.shape[1], t % out.shape[1], np.int64(unit.terms)
+    (i, j), terms = place_in(t, out.shape), np.int64(unit.terms)
     so_far = out[i, j]
     for first in range(0, depth, terms):
         top, stop = first_power(so_far, unit), min(first + terms, depth)

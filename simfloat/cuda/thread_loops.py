@@ -17,8 +17,8 @@ import numpy as np
 from simfloat.cuda.one_argument import Kind, received, types_of
 from simfloat.kernels.jit import scalar
 
-#: Threads of a block.
-BLOCK = 256
+#: Threads of a block, and those of a warp, which read side by side.
+BLOCK, WARP = 256, 32
 
 
 class ThreadLoop:
@@ -47,6 +47,20 @@ def threads_over(over: str, each: int = 1) -> Callable[[Callable], ThreadLoop]:
 def at(operand, i):
     """The element of an operand, or its only one."""
     return operand[i if len(operand) > 1 else 0]
+
+
+@scalar
+def place_in(t, shape):
+    """The row and the column of thread t's element of a matrix of this shape.
+
+    The threads of a warp are neighbours in a row, the warps of a block lie one below the other: of what sums read of
+    their right operand, these find in the cache what one of them has read.
+    """
+    rows, columns = shape[0], shape[1]
+    area = WARP * rows
+    band = t // area
+    inside, width = t - band * area, min(WARP, columns - band * WARP)
+    return inside // width, band * WARP + inside % width
 
 
 @scalar

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.thread_loops import threads_over
+from simfloat.cuda.thread_loops import place_in, threads_over
 from simfloat.kernels.fused_loops import NOTHING, cut, unless_special
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.matrix_core_loops import _flushed, _normal, exact_chunk, floored_total, flushed_pair
@@ -13,7 +13,7 @@ from simfloat.kernels.matrix_core_loops import _flushed, _normal, exact_chunk, f
 @threads_over("out")
 def exact_chunks(t, a, b, out, terms):
     """CDNA1: the sum so far and 2 or 4 products, exact, rounded to nearest float32."""
-    i, j = t // out.shape[1], t % out.shape[1]
+    i, j = place_in(t, out.shape)
     so_far = out[i, j]
     for k in range(0, a.shape[1], terms):
         three, four = 0.0, 0.0
@@ -33,7 +33,7 @@ def _pair(a, b, i, j, k, least):
 @threads_over("out")
 def flushed_pairs(t, a, b, out, terms, least):
     """CDNA2: products and pairwise sums in float32, subnormal results flushed."""
-    i, j = t // out.shape[1], t % out.shape[1]
+    i, j = place_in(t, out.shape)
     so_far = out[i, j]
     for k in range(0, a.shape[1], terms):
         pair = _pair(a, b, i, j, k, least)
@@ -57,7 +57,7 @@ def _cut_sum(a, b, a_powers, b_powers, i, j, first, last, step):
 @threads_over("out")
 def floored_sums(t, a, b, a_powers, b_powers, out, terms, parts, finite):
     """CDNA3: interleaved sums of products cut toward zero, then floors on the way to nearest float32."""
-    i, j = t // out.shape[1], t % out.shape[1]
+    i, j = place_in(t, out.shape)
     so_far = out[i, j]
     for first in range(0, a.shape[1], terms):
         last, plain = first + terms, so_far

@@ -9,11 +9,13 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic, overload
 
 from simfloat.cuda.numba_cuda import cuda
+from simfloat.kernels.jit import scalar
 
 _LOCK = Lock()
 
@@ -101,5 +103,41 @@ def _pointer_into(typing_context, array, first):
 #: The numbers of an array in C order from one on. An index into them is used as it is; one into an array is looked at
 #: each time, lest it be negative.
 run_of = _rest_of if config.DISABLE_JIT else _pointer_into
+
+
+def _four_plain(run, first):
+    return run[first], run[first + 1], run[first + 2], run[first + 3]
+
+
+@intrinsic
+def _four_at_once(typing_context, run, first):
+    def generate(context, builder, signature, arguments):
+        number = context.get_data_type(run.dtype)
+        together = 16 // context.get_abi_sizeof(number)
+        start = builder.gep(arguments[0], [arguments[1]], inbounds=True)
+        words = builder.bitcast(start, ir.VectorType(number, together).as_pointer())
+        each = [builder.load(cgutils.gep(builder, words, n), align=16) for n in range(4 // together)]
+        numbers = [builder.extract_element(word, cgutils.int32_t(n)) for word in each for n in range(together)]
+        return context.make_tuple(builder, signature.return_type, numbers)
+
+    return types.UniTuple(run.dtype, 4)(run, types.int64), generate
+
+
+#: Four numbers of a run that lie at a multiple of 16 bytes, which are read at once.
+four_of = _four_plain if config.DISABLE_JIT else _four_at_once
+
+
+@scalar
+def first_of(a, b, row, column):
+    """The first factors of a row of `a` and a column of `b`; zeros if there are none."""
+    return (row[0], column[0]) if a.size > 0 else (a.dtype.type(0), b.dtype.type(0))
+
+
+@scalar
+def next_of(row, column, k, depth, width):
+    """Those after number k, or the last ones: read a step before they are needed, they come while it is made."""
+    place = min(k + 1, depth - 1)
+    return row[place], column[place * width]
+
 
 stack_of = registers(DEPTH)

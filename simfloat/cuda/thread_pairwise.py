@@ -7,8 +7,8 @@ each with the word of the product that it begins with.
 from __future__ import annotations
 
 from simfloat.cuda.cut_steps import KINDS
-from simfloat.cuda.thread_loops import threads_over
-from simfloat.cuda.thread_memory import stack_of
+from simfloat.cuda.thread_loops import place_in, threads_over
+from simfloat.cuda.thread_memory import first_of, next_of, run_of, stack_of
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.random import are_bytes, counter_of, element_at
@@ -24,16 +24,19 @@ def pairwise(product, add, drawing):
         grid, counter, terms = unpack(numbers), counter_of(place), a.shape[1]
         options = StepOptions(grid, grid, sign, pair != 0)
         draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
-        i, j = t // out.shape[1], t % out.shape[1]
-        row, top = row_of_left(a, i), top_of_right(a, b, out, i)
+        i, j = place_in(t, out.shape)
+        width = out.shape[1]
+        row, column = run_of(a, row_of_left(a, i) * terms), run_of(b, top_of_right(a, b, out, i) * width + j)
+        x, y = first_of(a, b, row, column)
         element, words, product_words = element_at(counter, i, j), NO_WORDS, NO_WORDS
         stack, waiting, depth = stack_of(out[i, j]), stack_of(word_of(words, 0, short)), 0
         for k in range(terms):
             if draws and k % 4 == 0:
                 words = words_from(words, counter, element, k, 0, seed, short)
                 product_words = words_from(product_words, counter, element, k, 1, seed, short)
-            word = word_of(product_words, k, short)
-            stack[depth] = product(a[row, k], b[top + k, j], word, options)
+            next_x, next_y = next_of(row, column, k, terms, width)
+            stack[depth] = product(x, y, word_of(product_words, k, short), options)
+            x, y = next_x, next_y
             waiting[depth] = word_of(words, k, short)
             # `complete` has a 1 for every neighbour that waits to be added: all of them at the end.
             depth, complete = depth + 1, k if k + 1 < terms else -1

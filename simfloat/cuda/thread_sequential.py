@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from simfloat.cuda import cut_steps, instructions
-from simfloat.cuda.thread_loops import threads_over
+from simfloat.cuda.thread_loops import place_in, threads_over
 from simfloat.cuda.thread_memory import run_of
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
-from simfloat.cuda.thread_tiles import LARGE, QUICK, PairedLoop, TileLoop, sums_of
+from simfloat.cuda.thread_tiles import BESIDE, ELEMENT, FEW, QUICK, PairedLoop, Tile, TileLoop, sums_of
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import fma_halves
 from simfloat.kernels.jit import scalar
@@ -53,7 +53,7 @@ def sequential_random(product, add, rounds_products):
     def loop(t, a, b, out, grid_numbers, product_numbers, place, seed):
         options, counter = StepOptions(unpack(grid_numbers), unpack(product_numbers), 1.0, False), counter_of(place)
         depth, width, short, kind = a.shape[1], out.shape[1], are_bytes(options.grid), out.dtype.type
-        i, j = t // width, t % width
+        i, j = place_in(t, out.shape)
         row, column, element = run_of(a, i * depth), run_of(b, j), element_at(counter, i, j)
         total, words, product_words, k = out[i, j], NO_WORDS, NO_WORDS, 0
         while k < depth:
@@ -76,7 +76,7 @@ def sequential_wide(t, a, b, out, grid_numbers, product_numbers, sign, place, se
     """Steps for any operands, any grid and any mode."""
     grid, counter = unpack(grid_numbers), counter_of(place)
     options = StepOptions(grid, unpack(product_numbers), sign, pair != 0)
-    i, j, draws, short = t // out.shape[1], t % out.shape[1], grid.random_step != 0.0, are_bytes(grid)
+    (i, j), draws, short = place_in(t, out.shape), grid.random_step != 0.0, are_bytes(grid)
     total, element, words, product_words = out[i, j], element_at(counter, i, j), NO_WORDS, NO_WORDS
     for k in range(a.shape[1]):
         if draws and k % 4 == 0:
@@ -97,13 +97,15 @@ def _fused_and_unfused(kind: str) -> dict[str, Any]:
     return {f"fused_{kind}": TileLoop(sums_of(fused)), f"unfused_{kind}": TileLoop(sums_of(unfused))}
 
 
-def _by_instructions(kind: str, fused: Any) -> dict[str, Any]:
+def _by_instructions(kind: str, fused: Any, element: Tile = ELEMENT) -> dict[str, Any]:
     """The same where a step is an instruction or a few, and to read the operands takes longer: in tiles."""
     product, add, *_ = (KINDS | cut_steps.KINDS)[kind]
     steps = {f"fused_{kind}": fused, f"unfused_{kind}": stepping(product, add)}
-    tiles = (LARGE, QUICK) if kind == "native" or kind in instructions.MODES else (QUICK,)
+    tiles = (BESIDE, QUICK) if kind == "native" or kind in instructions.MODES else (QUICK,)
     return {
-        name: PairedLoop(sums_of(step), QUICK, pairs[name]) if name in pairs else TileLoop(sums_of(step), *tiles)
+        name: PairedLoop(sums_of(step), QUICK, element, pairs[name])
+        if name in pairs
+        else TileLoop(sums_of(step), *tiles, element=element)
         for name, step in steps.items()
     }
 
@@ -130,7 +132,7 @@ for _kind in ("plain", "odd", "directed", "to_odd", "converted"):
     steps |= _fused_and_unfused(_kind)
 steps["fused_converted_odd"] = TileLoop(sums_of(stepping(native_product, converted_odd_add)))
 for _kind, _fma in ({"native": fma, "halves": fma_halves} | instructions.FUSED).items():
-    steps |= _by_instructions(_kind, chaining(_fma))
+    steps |= _by_instructions(_kind, chaining(_fma), FEW)
 for _kind, _step in cut_steps.STEPS.items():
     steps |= _by_instructions(_kind, _step)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from simfloat.cuda.cut_steps import KINDS
-from simfloat.cuda.thread_loops import threads_over
+from simfloat.cuda.thread_loops import place_in, threads_over
+from simfloat.cuda.thread_memory import first_of, next_of, run_of
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import elements, spelled_out
@@ -36,14 +37,17 @@ def loop(step: Any, finish: Any, state: int, stages: int, drawing: bool | None) 
         grid, counter, kind = unpack(numbers), counter_of(place), out.dtype.type
         options = StepOptions(grid, grid, sign, pair != 0)
         draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
-        i, j = t // out.shape[1], t % out.shape[1]
-        row, top, element = row_of_left(a, i), top_of_right(a, b, out, i), element_at(counter, i, j)
+        i, j = place_in(t, out.shape)
+        depth, width, element = a.shape[1], out.shape[1], element_at(counter, i, j)
+        row, column = run_of(a, row_of_left(a, i) * depth), run_of(b, top_of_right(a, b, out, i) * width + j)
         numbers_of_state, words = first_state(out[i, j], kind(0)), no_words
-        for k in range(a.shape[1]):
+        x, y = first_of(a, b, row, column)
+        for k in range(depth):
             if draws and k % 4 == 0:
                 words = next_words(words, counter, element, k, seed, short)
-            new = step(numbers_of_state, a[row, k], b[top + k, j], draws_of(words, k, short), options)
-            numbers_of_state = kept(new, kind)
+            next_x, next_y = next_of(row, column, k, depth, width)
+            new = step(numbers_of_state, x, y, draws_of(words, k, short), options)
+            numbers_of_state, x, y = kept(new, kind), next_x, next_y
         if draws and finishes:
             words = next_words(words, counter, element, 0, seed, short)
         out[i, j] = kind(finish(numbers_of_state, draws_of(words, 0, short)[stages - 1], options))

@@ -14,22 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simfloat.cuda.thread_loops import ThreadLoop
-from simfloat.cuda.thread_memory import registers, run_of
+from simfloat.cuda.thread_loops import WARP, ThreadLoop, place_in
+from simfloat.cuda.thread_memory import four_of, registers, run_of
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.stack import row_of_left, top_of_right
 from simfloat.kernels.step_kinds import StepOptions
 
-#: Threads that read side by side.
-WARP = 32
-
-#: Elements of a result from which on tiles are quicker: 2^10 threads of the largest ones, each of whose steps takes a
-#: twentieth of the instructions that a thread with one element needs; those, 2^15, would just keep a GPU busy.
-LEAST = 1 << 15
-
-#: The same of large tiles: 2^16 threads, which is about what a GPU of 132 multiprocessors holds of them.
-LEAST_OF_LARGE = 1 << 22
+#: Threads from which on tiles are quicker than elements, which wait less for one another where they are few.
+LEAST = 1 << 14
 
 
 class Tile(NamedTuple):
@@ -38,37 +31,42 @@ class Tile(NamedTuple):
     rows: int
     columns: int
     steps: int = 1  # of a sum that are written one after the other, for one computation of addresses
-    across: int = 0  # columns from one of the tile's to the next, a thread for each; 0: as many as the result has
+    beside: int = 1  # columns side by side, and rows, that are read at once
+    warp: int = 0  # threads side by side
 
     def fits(self, rows: int, columns: int) -> bool:
-        """Whether a result of this shape holds such tiles."""
-        return rows >= self.rows and columns >= self.columns * self.across
+        """Whether a result of this shape holds such tiles, and its rows begin where so many numbers can be read."""
+        whole = rows % self.beside == 0 and columns % self.beside == 0
+        return whole and rows >= self.rows and columns >= self.columns * self.warp
 
     def threads(self, rows: int, columns: int) -> int:
         """How many threads sum a result of this shape."""
-        return -(-rows // self.rows) * -(-columns // (self.across * self.columns)) * self.across
+        return -(-rows // self.rows) * -(-columns // (self.warp * self.columns)) * self.warp
 
 
 #: For steps of many instructions, beside which reading two numbers is little.
 ELEMENT = Tile(1, 1)
 
-#: For steps of one or two: 12 numbers are read for 32 multiply-adds.
+#: For steps of one or two, where there are few results: what 16 steps read is on its way while 16 others are made.
+FEW = Tile(1, 1, steps=16)
+
+#: For such steps, and many results: 12 numbers are read for 32 multiply-adds.
 QUICK = Tile(8, 4, steps=4)
 
-#: For those on float32: 16 numbers for 64. On an H200, sums of 4096^3 products take 8.9 ms with it, with QUICK 12.6.
-LARGE = Tile(8, 8)
+#: The same on float32, where rows begin at multiples of four numbers: three instructions read the 12 numbers. On an
+#: H100 sums of 4096^3 products take 6.0 ms with it, with QUICK 12.0.
+BESIDE = Tile(4, 8, steps=2, beside=4)
 
 
 class TileLoop:
     """A loop over `out` (m, n), the product of `a` (m, k) and `b` (k, n) or a stack of them (`kernels/stack.py`).
 
     It is called as the CPU's loop of that name is. `body_of` gives for a tile what a thread does; the first of `tiles`
-    that suits a result is taken, or single elements. Large tiles are for sums of four bytes: a thread has no registers
-    for 64 larger ones.
+    that suits a result is taken, or `element`. Tiles are for steps of few instructions.
     """
 
-    def __init__(self, body_of: Callable[[Tile], Callable], *tiles: Tile) -> None:
-        self.body_of, self.tiles = body_of, tiles
+    def __init__(self, body_of: Callable[[Tile], Callable], *tiles: Tile, element: Tile = ELEMENT) -> None:
+        self.body_of, self.tiles, self.element = body_of, tiles, element
         self.loops: dict[Tile, ThreadLoop] = {}
 
     def __call__(self, a: Any, b: Any, out: Any, *numbers: Any) -> None:
@@ -77,23 +75,24 @@ class TileLoop:
         products = b.shape[0] // depth if depth else 1
         m, n = out.shape[0] // max(products, 1), out.shape[1]
         tile = self.tile_for(m, n, out.dtype.itemsize)
-        if tile == ELEMENT:
-            self.of(ELEMENT).start(out.size, a, b, out, *numbers)
+        if tile == self.element:
+            self.of(tile).start(out.size, a, b, out, *numbers)
             return
         for i in range(products):
             rows = slice(i * m, (i + 1) * m)
             left, right = a if a.shape[0] == m else a[rows], b[i * depth : (i + 1) * depth]
+            if tile.beside > 1:
+                left, right = left.T.copy(), right if right.data.ptr % 16 == 0 else right.copy()
             self.of(tile).start(tile.threads(m, n), left, right, out[rows], *numbers)
 
     def tile_for(self, rows: int, columns: int, itemsize: int) -> Tile:
         """What a thread sums of a result of this shape and of so many bytes a number."""
         for tile in self.tiles:
-            if tile == LARGE and itemsize > 4:
-                continue
-            wide, least = tile._replace(across=WARP), LEAST_OF_LARGE if tile == LARGE else LEAST
-            if rows * columns >= least and wide.fits(rows, columns):
+            wide = tile._replace(warp=WARP)
+            many = wide.fits(rows, columns) and wide.threads(rows, columns) >= LEAST
+            if many and itemsize * wide.beside <= 16:
                 return wide
-        return ELEMENT
+        return self.element
 
     def of(self, tile: Tile) -> ThreadLoop:
         """The loop with such tiles."""
@@ -107,14 +106,14 @@ class PairedLoop(TileLoop):
     `out` as they lie there, and every image of `a` twice.
     """
 
-    def __init__(self, body_of: Callable[[Tile], Callable], tile: Tile, pairs: TileLoop) -> None:
-        super().__init__(body_of, tile)
+    def __init__(self, body_of: Callable[[Tile], Callable], tile: Tile, element: Tile, pairs: TileLoop) -> None:
+        super().__init__(body_of, tile, element=element)
         self.pairs = pairs
 
     def __call__(self, a: Any, b: Any, out: Any, *numbers: Any) -> None:
         """Start as many threads as the result has tiles, of pairs if it can be, or elements."""
         m, n = out.shape[0] * a.shape[1] // max(b.shape[0], 1), out.shape[1]
-        if n % 2 == 0 and self.pairs.tile_for(m, n // 2, 4) != ELEMENT:
+        if n % 2 == 0 and self.pairs.tile_for(m, n // 2, 4) != self.pairs.element:
             twice = a.astype(np.uint32) * np.uint32(0x10001)
             self.pairs(twice, b.view(np.uint32), out.view(np.uint32), *numbers)
         else:
@@ -123,49 +122,105 @@ class PairedLoop(TileLoop):
 
 def sums_of(step: Callable) -> Callable[[Tile], Callable]:
     """What a thread does of sums in ascending order of k, total = step(total, x, y, options)."""
+    return lambda tile: tile_sums(step, tile) if tile.warp else element_sums(step, tile.steps)
 
-    def body_of(tile: Tile) -> Callable:
-        rows, columns, steps, across = tile
-        of_tile, of_rows, of_columns = registers(rows * columns), registers(rows), registers(columns)
-        corner = corner_of(tile)
 
-        @scalar
-        def advance(totals, x, y, left, right, k, depth, width, options):
-            for r in range(rows):
-                x[r] = left[r * depth + k]
+def element_sums(step: Callable, steps: int) -> Callable:
+    """What a thread does for an element: the numbers of the next steps are read before those at hand are added.
+
+    The assembler would read a step's just before it, and every step would wait for the memory.
+    """
+    of_steps = registers(steps)
+
+    @scalar
+    def read(x, y, row, column, k, width):
+        for s in range(steps):
+            x[s], y[s] = row[k + s], column[(k + s) * width]
+
+    def loop(t, a, b, out, grid_numbers, product_numbers, sign):
+        options, kind = StepOptions(unpack(grid_numbers), unpack(product_numbers), sign, False), out.dtype.type
+        (i, j), depth, width, zero = place_in(t, out.shape), a.shape[1], out.shape[1], kind(0)
+        row, column = run_of(a, row_of_left(a, i) * depth), run_of(b, top_of_right(a, b, out, i) * width + j)
+        x, y, next_x, next_y = of_steps(zero), of_steps(zero), of_steps(zero), of_steps(zero)
+        total, whole, k = out[i, j], depth - depth % steps, 0
+        if whole > 0:
+            read(x, y, row, column, 0, width)
+        while k < whole:
+            read(next_x, next_y, row, column, min(k + steps, whole - steps), width)
+            for s in range(steps):
+                total = kind(step(total, x[s], y[s], options))
+                x[s], y[s] = next_x[s], next_y[s]
+            k += steps
+        while k < depth:
+            total = kind(step(total, row[k], column[k * width], options))
+            k += 1
+        out[i, j] = total
+
+    return loop
+
+
+def tile_sums(step: Callable, tile: Tile) -> Callable:
+    """What a thread does for a tile of elements."""
+    rows, columns, steps, beside, warp = tile
+    of_tile, of_rows, of_columns = registers(rows * columns), registers(rows), registers(columns)
+    corner, apart = corner_of(tile), warp * beside
+
+    @scalar
+    def read_one_by_one(x, y, left, right, k, depth, width):
+        for r in range(rows):
+            x[r] = left[r * depth + k]
+        for c in range(columns):
+            y[c] = right[k * width + c * warp]
+
+    @scalar
+    def read_by_fours(x, y, left, right, k, height, width):
+        for r in range(0, rows, 4):
+            x[r], x[r + 1], x[r + 2], x[r + 3] = four_of(left, k * height + r)
+        for c in range(0, columns, 4):
+            y[c], y[c + 1], y[c + 2], y[c + 3] = four_of(right, k * width + c // 4 * apart)
+
+    read = read_by_fours if beside == 4 else read_one_by_one
+
+    @scalar
+    def advance(totals, x, y, left, right, k, depth, width, options):
+        read(x, y, left, right, k, depth, width)
+        for r in range(rows):
             for c in range(columns):
-                y[c] = right[k * width + c * across]
-            for r in range(rows):
-                for c in range(columns):
-                    e = r * columns + c
-                    totals[e] = step(totals[e], x[r], y[c], options)
+                e = r * columns + c
+                totals[e] = step(totals[e], x[r], y[c], options)
 
-        def loop(t, a, b, out, grid_numbers, product_numbers, sign):
-            options, zero = StepOptions(unpack(grid_numbers), unpack(product_numbers), sign, False), out.dtype.type(0)
-            depth, width = a.shape[1], out.shape[1]
-            top, first, own_top, own_first = corner(t, out.shape[0], width)
-            totals, x, y = of_tile(zero), of_rows(zero), of_columns(zero)
-            sums, left = run_of(out, top * width + first), run_of(a, row_of_left(a, top) * depth)
+    def loop(t, a, b, out, grid_numbers, product_numbers, sign):
+        options, zero = StepOptions(unpack(grid_numbers), unpack(product_numbers), sign, False), out.dtype.type(0)
+        height, width = out.shape
+        top, first, own_top, own_first = corner(t, height, width)
+        totals, x, y, sums = of_tile(zero), of_rows(zero), of_columns(zero), run_of(out, top * width + first)
+        if beside > 1:  # `a` is (k, m)
+            depth, pitch = a.shape[0], height
+            left, right = run_of(a, top), run_of(b, first)
+        else:
+            depth = pitch = a.shape[1]
+            # As for a stack, though none comes: with less around it the assembler puts reading between the additions of
+            # FP16's pairs, which then take twice as long.
+            left = run_of(a, row_of_left(a, top) * depth)
             right = run_of(b, top_of_right(a, b, out, top) * width + first)
-            for r in range(rows):
-                for c in range(columns):
-                    totals[r * columns + c] = sums[r * width + c * across]
-            k = 0  # not range's, which costs several instructions a step where there are few
-            while k + steps <= depth:
-                for s in range(steps):
-                    advance(totals, x, y, left, right, k + s, depth, width, options)
-                k += steps
-            while k < depth:
-                advance(totals, x, y, left, right, k, depth, width, options)
-                k += 1
-            for r in range(rows):
-                for c in range(columns):
-                    if top + r >= own_top and first + c * across >= own_first:
-                        sums[r * width + c * across] = totals[r * columns + c]
+        for r in range(rows):
+            for c in range(columns):
+                totals[r * columns + c] = sums[r * width + c // beside * apart + c % beside]
+        k = 0  # not range's, which costs several instructions a step where there are few
+        while k + steps <= depth:
+            for s in range(steps):
+                advance(totals, x, y, left, right, k + s, pitch, width, options)
+            k += steps
+        while k < depth:
+            advance(totals, x, y, left, right, k, pitch, width, options)
+            k += 1
+        for r in range(rows):
+            for c in range(columns):
+                column = c // beside * apart + c % beside
+                if top + r >= own_top and first + column >= own_first:
+                    sums[r * width + column] = totals[r * columns + c]
 
-        return loop
-
-    return body_of
+    return loop
 
 
 def corner_of(tile: Tile) -> Any:
@@ -174,13 +229,16 @@ def corner_of(tile: Tile) -> Any:
     The last tiles are moved back into the result, where they sum elements of others once more; their own, which they
     write, are those from (own_top, own_first) on.
     """
-    rows, columns, _, across = tile
+    rows, columns, _, beside, warp = tile
+    side = min(beside, columns)
 
     @scalar
     def corner(t, m, n):
-        width = across if across > 0 else n
+        if warp == 0:
+            i, j = place_in(t, (m, n))
+            return i, j, i, j
         down = (m + rows - 1) // rows
-        own_top, own_first = t // width % down * rows, t // width // down * width * columns
-        return min(own_top, m - rows), min(own_first, n - width * columns) + t % width, own_top, own_first
+        own_top, own_first = t // warp % down * rows, t // warp // down * warp * columns
+        return min(own_top, m - rows), min(own_first, n - warp * columns) + t % warp * side, own_top, own_first
 
     return corner

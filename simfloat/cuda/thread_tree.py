@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.cuda.cut_steps import KINDS
-from simfloat.cuda.thread_loops import threads_over
+from simfloat.cuda.thread_loops import place_in, threads_over
 from simfloat.cuda.thread_memory import stack_of
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import scalar
@@ -31,7 +31,7 @@ def in_order(product, add, drawing):
         grid, counter, terms = unpack(numbers), counter_of(place), a.shape[1]
         options = StepOptions(grid, grid, sign, pair != 0)
         draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
-        i, j = t // out.shape[1], t % out.shape[1]
+        i, j = place_in(t, out.shape)
         row, top = row_of_left(a, i), top_of_right(a, b, out, i)
         element, word = element_at(counter, i, j), np.uint32(0)
         stack, depth = stack_of(out[i, j]), 0

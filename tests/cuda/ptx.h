@@ -67,7 +67,7 @@ OP void *within(b64 at, int bytes)
     OP void st_##space##_##type(b64 at, b##bits x) { memcpy(place, &x, bits / 8); }
 #define SPACES(type, bits) \
     READ(global, type, bits, within(at, bits / 8)) WRITE(global, type, bits, within(at, bits / 8)) \
-    READ(local, type, bits, (void *)at) WRITE(local, type, bits, (void *)at) READ(const, type, bits, (void *)at) \
+    READ(local, type, bits, (void *)at) WRITE(local, type, bits, (void *)at) READ(global_nc, type, bits, (void *)at) \
     READ(param, type, bits, (void *)at)
 SPACES(b8, 8) SPACES(u8, 8) SPACES(b16, 16) SPACES(u16, 16) SPACES(b32, 32) SPACES(u32, 32) SPACES(f32, 32)
 SPACES(b64, 64) SPACES(u64, 64) SPACES(f64, 64)

@@ -37,7 +37,7 @@ def in_c(ptx, entry):
     head, _, rest = ptx.replace("$", "_").partition(f".entry {entry}(")
     parameters, _, body = rest.partition(")\n{")
     size = int(re.fullmatch(r"\s*\.param \.align 8 \.b8 received\[(\d+)\]\s*", parameters)[1])
-    tables = re.findall(r"\.const \.align 8 \.b8 (\w+)\[(\d+)\] = (\{.*?\});", head)
+    tables = re.findall(r"\.global \.align 8 \.b8 (\w+)\[(\d+)\] = (\{.*?\});", head)
     lines = [f'#include "{HEADER}"']
     lines += [f"static const b8 {name}[{size}] __attribute__((aligned(8))) = {it};" for name, size, it in tables]
     lines += ["static void thread(char *received, b32 tid_x, b32 ctaid_x, b32 ntid_x)", "{"]
@@ -59,6 +59,12 @@ def statement(line):
         return f"b8 {name}[{size}] __attribute__((aligned(8))); memset({name}, 0xA5, {size});"
     if line.endswith(":"):
         return f"{line};"
+    if found := re.fullmatch(r"ld\.global\.v([24])\.(\D)(\d+)\s+\{(.*)\}, \[(%\w+)\+?(-?\d*)\];", line):
+        count, kind, bits, names, base, first = found.groups()
+        places = [f"[{base}+{int(first or 0) + int(bits) // 8 * n}]" for n in range(int(count))]
+        each = zip(names.split(", "), places, strict=True)
+        reads = [statement(f"ld.global.{kind}{bits} {name}, {place};") for name, place in each]
+        return f"within({operand(places[0])}, 16); {' '.join(reads)}"
     condition, operation, operands = re.fullmatch(r"(?:@(!?%\w+)\s+)?([\w.]+)\s*(.*);", line).groups()
     prefix = f"if ({condition.replace('%', '')}) " if condition else ""
     return prefix + action(operation, [operand(one) for one in operands.split(", ")])

@@ -55,6 +55,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     imag = property(lambda self: wrapped(self._host.imag), lambda self, value: self._write_part("imag", value))
     base = property(lambda self: None if self._host.base is None else array_of(self._host.base))
     device = types.SimpleNamespace(id=0)
+    data = property(lambda self: types.SimpleNamespace(ptr=self._host.ctypes.data, device_id=0))
     __cuda_array_interface__ = property(lambda self: self._host.__array_interface__)
 
     def __array__(self, *args, **kwargs):

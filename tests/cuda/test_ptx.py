@@ -20,7 +20,7 @@ from simfloat.cuda import (  # noqa: E402
     thread_sequential,
 )
 from simfloat.cuda.thread_loops import threads_over  # noqa: E402
-from simfloat.cuda.thread_tiles import ELEMENT, LARGE, QUICK, WARP  # noqa: E402
+from simfloat.cuda.thread_tiles import BESIDE, ELEMENT, FEW, QUICK, WARP  # noqa: E402
 from simfloat.kernels.grid import Grid  # noqa: E402
 
 GRID = types.UniTuple(types.float64, len(Grid._fields))
@@ -34,6 +34,7 @@ SINGLE, DOUBLE, COUNTERS = (types.Array(element, 1, "C") for element in (types.f
 SINGLE_GRID, COUNTER = types.UniTuple(types.float32, len(Grid._fields)), types.UniTuple(types.int64, 6)
 ELEMENTS = types.float32, types.float64, types.uint16, types.uint32
 MATRIX, WIDE_MATRIX, IMAGES, PAIRS = (types.Array(element, 2, "C") for element in ELEMENTS)
+WITH_EXPONENTS = (WIDE_MATRIX, WIDE_MATRIX, *[types.Array(types.int32, 2, "C")] * 2, WIDE_MATRIX)
 
 #: (loop, types, how many fused multiply-adds its functions ask for at most)
 KERNELS = {
@@ -53,7 +54,7 @@ KERNELS = {
     "sums, E5M2": (
         thread_sequential.steps["fused_odd"].of(ELEMENT),
         (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32),
-        16,
+        20,
     ),
     "sums, stochastic": (
         thread_sequential.random_steps["fused_drawn_odd"],
@@ -61,13 +62,13 @@ KERNELS = {
         0,
     ),
     "sums, Hopper": (
-        thread_fused.loops["toward_zero"]["truncated"],
-        (*[WIDE_MATRIX] * 5, types.UniTuple(types.float64, 4), GRID, types.int64, COUNTER, types.uint64),
+        thread_fused.loops["toward_zero"]["truncated"].tiles.of(thread_fused.ROWS._replace(warp=WARP)),
+        (*WITH_EXPONENTS, types.UniTuple(types.float64, 4), GRID, types.int64, COUNTER, types.uint64),
         0,
     ),
     "sums, a unit of one's own": (
-        thread_fused.loops["to_odd"]["random"],
-        (*[WIDE_MATRIX] * 5, types.UniTuple(types.float64, 4), GRID, types.int64, COUNTER, types.uint64),
+        thread_fused.loops["to_odd"]["random"].tiles.of(ELEMENT),
+        (*WITH_EXPONENTS, types.UniTuple(types.float64, 4), GRID, types.int64, COUNTER, types.uint64),
         12,
     ),
     "sums, pairwise": (
@@ -126,7 +127,7 @@ STEPS = {
 def test_steps_that_the_hardware_makes_are_its_instructions_on_registers(name):
     matrix, instructions = STEPS[name]
     loops = thread_sequential.pairs if name.startswith("pairs") else thread_sequential.steps
-    loop = loops[name.split()[-1]].of(QUICK._replace(across=WARP))
+    loop = loops[name.split()[-1]].of(QUICK._replace(warp=WARP))
     ptx = compiling.compile_to_ptx(loop.body, (*[matrix] * 3, *[SINGLE_GRID] * 2, types.float32)).ptx.decode()
     found = arithmetic(ptx)
     assert set(found) == instructions
@@ -136,12 +137,17 @@ def test_steps_that_the_hardware_makes_are_its_instructions_on_registers(name):
         assert 32 * (ptx.count("ld.global") - 32) == 12 * len(found)
 
 
-def test_large_tiles_are_for_many_results_of_four_bytes():
+def test_rows_of_four_bytes_that_begin_where_four_numbers_are_read_at_once_are_read_so():
     loop = thread_sequential.steps["fused_native"]
-    wide = {tile: tile._replace(across=WARP) for tile in (QUICK, LARGE)}
-    assert loop.tile_for(2048, 2048, 4) == loop.tile_for(8, 1 << 19, 4) == wide[LARGE]
-    assert loop.tile_for(2048, 2048, 8) == loop.tile_for(2048, 1024, 4) == wide[QUICK]
-    assert loop.tile_for(4, 1 << 20, 4) == loop.tile_for(64, 64, 4) == ELEMENT
+    wide = {tile: tile._replace(warp=WARP) for tile in (QUICK, BESIDE)}
+    assert loop.tile_for(2048, 2048, 4) == loop.tile_for(4, 1 << 19, 4) == wide[BESIDE]
+    assert loop.tile_for(2048, 2048, 8) == loop.tile_for(2048, 2046, 4) == loop.tile_for(2046, 2048, 4) == wide[QUICK]
+    assert loop.tile_for(3, 1 << 20, 4) == loop.tile_for(64, 64, 4) == FEW
+    assert thread_sequential.steps["fused_plain"].tile_for(2048, 2048, 4) == ELEMENT
+    matrices = (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32)
+    ptx = compiling.compile_to_ptx(loop.of(wide[BESIDE]).body, matrices).ptx.decode()
+    assert ptx.count("ld.global.v4.f32") % 3 == 0 and ".local" not in ptx
+    assert 32 * (4 * ptx.count("ld.global.v4.f32")) == 12 * len(arithmetic(ptx))
 
 
 @threads_over("out")

@@ -30,7 +30,7 @@ def cupy(cupy, nvvm, monkeypatch, tmp_path):
     gpu = ptx.Cupy(compiler, tmp_path)
     cupy.cuda.Device, cupy.cuda.Module = gpu.cuda.Device, gpu.cuda.Module
     monkeypatch.setattr(standin.ndarray, "data", property(gpu.data_of), raising=False)
-    monkeypatch.setattr(thread_tiles, "LEAST", 1)
+    monkeypatch.setattr(thread_tiles, "LEAST", 0)
     monkeypatch.setattr(thread_tiles, "WARP", 2)
     thread_loops._loaded.cache_clear()
     with np.errstate(all="ignore"):
@@ -64,6 +64,11 @@ def tiled(move):
     for accumulate in (*map(sf.sequential, (sf.FP16, sf.BF16, sf.TF32, sf.E4M3)), *directed):
         initial = sf.round(start, accumulate.result, sf.nearest_even.saturating())
         yield sf.matmul(move(a), move(b), accumulate=accumulate, initial=move(initial), output=sf.FP32)
+    a, b, start = hard_factors(12, 20, 6, 12)
+    beside = np.concatenate([[0.0], b.ravel()]).astype(np.float32)
+    for right in (move(b), move(beside)[1:].reshape(b.shape)):  # numbers that are read by fours begin at 16 bytes
+        for accumulate in (sf.FP32, sf.tensor_core("hopper", sf.BF16)):
+            yield sf.matmul(move(a), right, accumulate=accumulate, initial=move(start), output=sf.FP32)
 
 
 def sums(move):

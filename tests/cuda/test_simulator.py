@@ -61,7 +61,8 @@ def bodies_by_loop():
         for name, value in vars(module).items():
             for label, loop in labelled(name, value):
                 if type(loop).__module__.startswith("simfloat.cuda") and callable(loop):
-                    bodies = {one.body for one in getattr(loop, "loops", {}).values()} | {getattr(loop, "body", None)}
+                    tiles = loop.tiles if hasattr(getattr(loop, "tiles", None), "loops") else loop
+                    bodies = {one.body for one in getattr(tiles, "loops", {}).values()} | {getattr(loop, "body", None)}
                     yield f"{path.rpartition('.')[2]}.{label}", bodies
 
 

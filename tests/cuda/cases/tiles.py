@@ -22,6 +22,13 @@ STEPS = [
     *(sf.sequential(sf.BF16, rounding=sf.toward_zero), sf.sequential(sf.BF16, rounding=sf.stochastic())),
 ]
 
+#: Units whose sums lie below one another in a thread, or not, where totals draw words.
+UNITS = [
+    *(sf.tensor_core("hopper", sf.BF16), sf.tensor_core("volta", sf.FP16), sf.fused(5, 13, zero_exponent=3)),
+    *(sf.fused(3, 11, sf.BF16, align=sf.to_odd), sf.fused(4, 13, sf.BF16, rounding=sf.toward_negative)),
+    sf.fused(6, 11, sf.BF16, rounding=sf.stochastic(8)),
+]
+
 #: Sums that are cut off after an instruction that rounds down, up or toward zero, in every order and mode.
 CUT = [
     order(sf.TF32 if mode == sf.nearest_even else sf.BF16, rounding=mode)
@@ -45,23 +52,30 @@ def tiles(move):
     """Products in which threads sum tiles, whole ones and ragged ones, or single elements; and of nothing."""
     from simfloat.cuda import thread_tiles
 
-    kept = thread_tiles.LEAST, thread_tiles.LEAST_OF_LARGE, thread_tiles.WARP
-    thread_tiles.LEAST, thread_tiles.LEAST_OF_LARGE, thread_tiles.WARP = 1, 1, 2
+    kept = thread_tiles.LEAST, thread_tiles.WARP
+    thread_tiles.LEAST, thread_tiles.WARP = 0, 2
     try:
         for m, n in ((1, 1), (5, 7), (8, 8), (33, 9)):
             for depth in (0, 1, 6):
                 yield from stepped(move, *hard_factors(m, n, depth, 12), STEPS)
         yield from stepped(move, *hard_factors(22, 18, 5, 12), STEPS[:6])
+        for m, n in ((8, 16), (24, 20), (28, 36)):  # rows that begin where four numbers are read at once
+            single = [x for x in STEPS if x.result == sf.FP32]
+            yield from stepped(move, *hard_factors(m, n, 6, 12), [*single, *UNITS])
         yield from stepped(move, *hard_factors(33, 9, 6, 124), [x for x in STEPS if x.result != sf.FP16])
         yield from stepped(move, *hard_factors(21, 3, 6, 124), CUT)
         yield from stepped(move, *hard_factors(21, 3, 6, 12), LIFTED)
-        for m, n, accumulators in ((2, 3, STEPS), (9, 8, STEPS[:9])):  # stacks, in which one matrix may serve all
+        for m, n, accumulators in (
+            (2, 3, STEPS),
+            (9, 8, STEPS[:9]),
+            (12, 16, STEPS[:1]),
+        ):  # stacks, in which one matrix may serve all
             a, b, start = (x.reshape(3, -1, x.shape[-1]) for x in hard_factors(3 * m, n, 6, 12))
             b = np.stack([b.reshape(6, n)[::step] for step in (1, -1, 1)])
             yield from stepped(move, a, b, start, accumulators)
             yield from stepped(move, a[0], b, start, accumulators[::4])
     finally:
-        thread_tiles.LEAST, thread_tiles.LEAST_OF_LARGE, thread_tiles.WARP = kept
+        thread_tiles.LEAST, thread_tiles.WARP = kept
 
 
 def stepped(move, a, b, start, accumulators):
