@@ -6,13 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate._blocked import Blocked
-from simfloat.accumulate._fused import Fused
-from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate.accumulator import Accumulator, whole_steps
-from simfloat.accumulate.blocked_engines import RunsEngine
+from simfloat.accumulate.blocked_engines import RunsEngine, StackedRunsEngine
 from simfloat.accumulate.contraction import finish, prepare
 from simfloat.accumulate.engine import Engine, Region, TileScales
 from simfloat.accumulate.given_draws import GivenSteps
+from simfloat.accumulate.one_format import InOneFormat, running_sums
 from simfloat.accumulate.product import Inputs, as_vectors, options_of
 from simfloat.accumulate.scales import Scales
 from simfloat.accumulate.tiles import in_carrier
@@ -40,9 +39,12 @@ def partial_sums(
     """The running sum of a dot product after every step of the accumulator, in order; the last one is `dot`'s.
 
     A step is a product, a chunk of a unit, a run of a blocked sum, or a scaled block; the last one may be short. Each
-    running sum is rounded to `output` as if the sum ended there. Options as in :func:`simfloat.dot`. A Kahan sum, whose
-    correction is not kept, is made anew for every step, but for draws that are given. The sum starts from the number
-    `initial`, as that of dot, which is itself none of the running sums.
+    running sum is rounded to `output` as if the sum ended there. Options as in :func:`simfloat.dot`. The sum starts
+    from the number `initial`, as that of dot, which is itself none of the running sums.
+
+    The time is that of one sum and of so many steps, with one exception: where `stream` holds given draws, and both the
+    runs of a blocked sum and their sum take some, the draws of the outer sum follow those of all runs, so it is another
+    one for every step and is made anew. Running sums of a Kahan sum are made on the CPU wherever the operands lie.
 
     Raises ValueError for pairwise and exact sums, which have no running sum, and as :func:`simfloat.dot`.
 
@@ -78,23 +80,40 @@ def _running_sums(
     region: Region,
     start: NDArray,
 ) -> NDArray:
-    """The running sum after every chunk, each from the last one from which the accumulator can go on."""
+    """The running sum after every chunk, in the engine's type."""
     if isinstance(engine, GivenSteps):
         return engine.running_sums(row, column, start)
-    if isinstance(engine, RunsEngine) and region.draw is not None:
-        # Inner and outer sums draw at steps of their own: all runs are summed, then their results.
+    if isinstance(engine, RunsEngine | StackedRunsEngine):
+        # All runs are summed, then their results: inner and outer sums draw at steps of their own.
         whole = region._replace(scales=scales and _within(scales, slice(0, row.size)))
         results = engine.results(row, column, whole)
-        ones, outer = np.ones_like(results.T), _outer(engine, accumulator)
-        return _running_sums(ones, results, engine.outer, outer, None, region._replace(swapped=True), start)
-    chunk, span, terms = accumulator.chunk, _span(accumulator), row.size
-    if scales and not accumulator.scales:
-        chunk, span = scales.block, 1
+        ones, outer, at = np.ones_like(results.T), _outer(engine, accumulator), region._replace(swapped=True)
+        return _running_sums(ones, results, engine.outer, outer, None, at, start).astype(engine.carrier, copy=False)
+    if isinstance(accumulator, InOneFormat):
+        sums = running_sums(accumulator, row, column, start, region)
+        return machine_of(row).take(sums.astype(engine.carrier, copy=False))
+    return _resumed_sums(row, column, engine, accumulator, scales, region, start)
+
+
+def _resumed_sums(
+    row: NDArray,
+    column: NDArray,
+    engine: Engine,
+    accumulator: Accumulator,
+    scales: Scales | None,
+    region: Region,
+    start: NDArray,
+) -> NDArray:
+    """The same of a sum that goes on from its running sums: from each, or, as words are drawn for some steps at once,
+    from each so many-th.
+    """
+    chunk, terms = accumulator.chunk, row.size
     assert chunk is not None
+    span = 1 if accumulator.resumes else whole_steps(accumulator.roundings, 1)
     sums = np.zeros(-(-terms // chunk), engine.carrier, like=row)
     running = np.zeros((1, 1), engine.carrier, like=row)
     for i in range(sums.size):
-        first = i - i % span if span else 0
+        first = i - i % span
         within = slice(first * chunk, min((i + 1) * chunk, terms))
         running[:] = sums[first - 1] if first else start
         at = region._replace(step=first, scales=scales and _within(scales, within))
@@ -103,16 +122,9 @@ def _running_sums(
     return sums
 
 
-def _span(accumulator: Accumulator) -> int:
-    """A sum can go on from each so many-th running sum, since words are drawn for some steps at once; 0: from none."""
-    if accumulator.resumes:
-        return 1
-    return whole_steps(accumulator.roundings, 1) if isinstance(accumulator, SequentialSum | Fused) else 0
-
-
-def _outer(engine: RunsEngine, accumulator: Accumulator) -> Accumulator:
+def _outer(engine: RunsEngine | StackedRunsEngine, accumulator: Accumulator) -> Accumulator:
     """The accumulator of the results of runs."""
-    if engine.freeing is not None:
+    if isinstance(engine, RunsEngine) and engine.freeing is not None:
         return engine.freeing.total
     assert isinstance(accumulator, Blocked)
     return accumulator.outer

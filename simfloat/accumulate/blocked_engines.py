@@ -100,23 +100,32 @@ class StackedRunsEngine(NamedTuple):
 
     def _run(self, a: NDArray, b: NDArray, out: NDArray, products: int, count: int, region: Region) -> None:
         """So few products and rows that all results of runs are kept."""
-        depth, n, carrier = a.shape[1], out.shape[1], self.outer.carrier
-        (long, size), (short, _) = self.lengths.equal(depth)
-        sums = np.zeros((count, len(out), n), self.inner.carrier)
+        carrier = self.outer.carrier
         if len(a) < len(out):
             a = np.tile(a, (products, 1))
-        left, right = a.reshape(products, len(out) // max(products, 1), depth), b.reshape(products, depth, n)
+        results = self._sums_of_runs(a, b, products, region)
+        totals = out if out.dtype == carrier else out.astype(carrier)
+        self.outer.run(_ones(count, carrier), results.reshape(count, out.size), totals.reshape(1, out.size), region)
+        if totals is not out:
+            out[:] = totals
+
+    def results(self, a: NDArray, b: NDArray, region: Region) -> NDArray:
+        """The results of the runs of one row and one column, below one another."""
+        return self._sums_of_runs(a, b, 1, region)[:, 0]
+
+    def _sums_of_runs(self, a: NDArray, b: NDArray, products: int, region: Region) -> NDArray:
+        """The results of all runs: (runs, rows, columns), in the outer engine's type."""
+        (rows, depth), n = a.shape, b.shape[1]
+        (long, size), (short, _) = self.lengths.equal(depth)
+        sums = np.zeros((long + short, rows, n), self.inner.carrier)
+        left, right = a.reshape(products, rows // max(products, 1), depth), b.reshape(products, depth, n)
         if not short:
             self._sum(left, right, sums, region)
         else:  # runs of another length
             self._sum(left[:, :, : long * size], right[:, : long * size], sums[:long], region)
             self._sum(left[:, :, long * size :], right[:, long * size :], sums[long:], region)
         check_run_results(sums, self.within)
-        totals = out if out.dtype == carrier else out.astype(carrier)
-        results = sums if sums.dtype == carrier else sums.astype(carrier)
-        self.outer.run(_ones(count, carrier), results.reshape(count, out.size), totals.reshape(1, out.size), region)
-        if totals is not out:
-            out[:] = totals
+        return sums.astype(self.outer.carrier, copy=False)
 
     def _sum(self, left: NDArray, right: NDArray, sums: NDArray, region: Region) -> None:
         """Sum equal runs of the products of matrices (products, m, k) and (products, k, n)."""

@@ -156,7 +156,7 @@ class _Drawn:
         for total in self._totals(accumulator, factors, start, least):
             totals.append(total)
             ends.append(self._taken)
-        if not any(rounding.is_stochastic for rounding in outer.roundings):
+        if not all(any(mode.is_stochastic for mode in sums.roundings) for sums in (accumulator.inner, outer)):
             yield from self.running(outer, totals, start, _ends(accumulator))
             return
         for first in range(0, len(totals), outer.chunk or 1):

@@ -20,7 +20,7 @@ from simfloat.accumulate.lane_engines import order_lanes
 from simfloat.accumulate.native_steps import of_own_kind, own_kind
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import CPU, Machine, machine_of
+from simfloat.arithmetic.machines import CPU, Machine, machine_of, on_cpu
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
@@ -102,6 +102,20 @@ class InOneFormat(Accumulator):
         if engine.kind in QUICK:
             return engine
         return order_lanes(self.maker, self.stages, problem, self.format, self.rounding, engine) or engine
+
+
+def running_sums(
+    accumulator: InOneFormat, row: NDArray, column: NDArray, start: NDArray, region: Region
+) -> NDArray[np.float64]:
+    """The sum of a row (1, k) times a column (k, 1) after every product, made on the CPU; `start` is (1, 1)."""
+    wide = _engine(accumulator, "wide", np.float64, None)
+    sums = np.zeros((column.size, 1))
+    with np.errstate(invalid="ignore"):  # signalling NaN that are converted
+        a, b, sums[:1] = (on_cpu(x).astype(np.float64, "C", copy=False) for x in (row, column, start))
+    where, seed = kernel_region(region)
+    loop = CPU.loops.running_sums.loops[accumulator.maker]
+    loop(a, b, sums, wide.numbers, wide.sign, wide.pair, where, seed)
+    return sums[:, 0]
 
 
 class _OrderLoop(NamedTuple):

@@ -127,6 +127,12 @@ class StepwiseLoops(Protocol):
     loops: Mapping[str, Mapping[str, Loop]]  # (a, b, out, numbers, sign, pair, place, seed)
 
 
+class RunningSumLoops(Protocol):
+    """Every running sum of such an order, on the CPU: (a, b, out, numbers, sign, pair, place, seed), by the order."""
+
+    loops: Mapping[str, Loop]
+
+
 class PairwiseLoops(Protocol):
     """Sums in a tree of neighbours, by the kind of step: (a, b, out, numbers, sign, pair, place, seed)."""
 
@@ -200,6 +206,7 @@ class Loops(Protocol):
     rounded_tiles: RoundedTiles
     lane_orders: LaneOrders
     stepwise: StepwiseLoops
+    running_sums: RunningSumLoops
     pairwise_loops: PairwiseLoops
     tree_loops: TreeLoops
     fused_loops: FusedLoops

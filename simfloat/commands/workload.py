@@ -73,6 +73,9 @@ def sums() -> None:
             sf.matmul(operand, operand.T, accumulate=accumulate)
         for order in (sf.kahan, sf.pairwise):
             sf.matmul(sf.round(narrow, sf.E4M3), narrow.T, accumulate=order(format, rounding=mode))
+    for rounded in ROUNDED_ORDERS:
+        if rounded.order == "chain":
+            sf.partial_sums(a[0], a[0], accumulate=rounded.make(sf.FP16, sf.nearest_even))
     for format in (sf.FP32, sf.FP64):
         sf.matmul(a, a.T, inputs=format, accumulate=sf.sequential(format, products=format))
         sf.matmul(narrow.astype(np.float32), narrow.T, accumulate=sf.sequential(format, products=format))

@@ -232,6 +232,8 @@ def test_partial_sums_are_the_running_sums(rng):
     x, y = sf.round(rng.standard_normal((2, 70)), sf.E4M3)
     for accumulate, step in [
         (sf.sequential(sf.FP16), 1), (sf.kahan(sf.BF16), 1), (sf.sequential(sf.FP16, rounding=sf.stochastic()), 1),
+        (sf.kahan(sf.FP32), 1), (sf.kahan(sf.E4M3, rounding=sf.stochastic(8)), 1),
+        (sf.blocked(3, sf.FP16, sf.kahan(sf.FP64)), 3),
         (sf.fused(3, 12), 3), (sf.tensor_core("hopper", sf.E4M3), 32), (sf.blocked(16, sf.FP16, sf.FP32), 16),
         (sf.tensor_core("hopper", sf.E4M3, sf.FP16, instruction="mma"), 32), (sf.matrix_core("cdna2", sf.FP16), 4),
         (sf.blocked(4, sf.pairwise(sf.FP16), sf.sequential(sf.FP16, rounding=sf.stochastic())), 4),
@@ -250,6 +252,19 @@ def test_partial_sums_are_the_running_sums(rng):
         assert_bits(got, [sf.dot(x[:end], y[:end], stream=sf.BitStream(3), **options) for end in ends])
     assert sf.partial_sums([], [], accumulate=sf.FP16).shape == (0,)
     assert_bits(sf.partial_sums([-0.0], [1.0], accumulate=sf.FP16, initial=-0.0), [-0.0])
+
+
+def test_partial_sums_of_many_terms_are_made_in_one_pass(rng):
+    x, draws, start = sf.round(rng.standard_normal(30_000), sf.FP16), sf.stochastic(), -1.5
+    order = sf.kahan(sf.FP16, rounding=draws)
+    for accumulate, step in (
+        *((sf.kahan(sf.FP16), 1), (order, 1), (sf.blocked(2, sf.FP16, order), 2)),
+        (sf.blocked(2, order, sf.kahan(sf.FP32)), 2),
+    ):
+        got = sf.partial_sums(x, x, accumulate=accumulate, initial=start, stream=sf.BitStream(3))
+        for end in (4096, x.size):
+            want = sf.dot(x[:end], x[:end], accumulate=accumulate, initial=start, stream=sf.BitStream(3))
+            assert_bits(got[end // step - 1], want)
 
 
 def test_partial_sums_are_rounded_as_the_last_one(rng):

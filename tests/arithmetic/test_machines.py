@@ -118,7 +118,10 @@ ON_CPU_ALONE = {"random.fill_words"} | {
     name
     for name in DECLARED
     if name.startswith(
-        ("encoding.", "flag_loops.", "integer_sums.", "lookups.", "lane_orders.", "programs.", "rounded_tiles.")
+        (
+            *("encoding.", "flag_loops.", "integer_sums.", "lookups.", "lane_orders.", "programs.", "rounded_tiles."),
+            "running_sums.",
+        )
     )
 }
 

@@ -286,6 +286,8 @@ def accumulator_sums():
             if initial is None:
                 on_gpu = sf.matmul(cupy.asarray(a), cupy.asarray(b), accumulate=accumulate, stream=sf.BitStream(3))
                 assert_bits(on_gpu.get()[:, 0], want)
+                running = sf.partial_sums(a[0], b[:, 0], accumulate=accumulate, stream=sf.BitStream(3))
+                assert_bits(running[-1:], want[:1])
 
 
 ACCUMULATOR = Extension(
