@@ -144,10 +144,12 @@ def test_what_is_written_to_out_is_rounded():
 
 
 def test_sparse_gradients_and_complex_numbers_are_refused_with_what_to_do():
-    table = nn.Embedding(4, 3, sparse=True)
-    with sf.torch.simulate(table, "fp32"):
+    table, bag = nn.Embedding(4, 3, sparse=True), nn.EmbeddingBag(4, 3, mode="sum", sparse=True)
+    with sf.torch.simulate(nn.ModuleList([table, bag]), "fp32"):
         with pytest.raises(ValueError, match="dense"):
             table(torch.tensor([0])).sum().backward()
+        with pytest.raises(ValueError, match="whole table"):
+            bag(torch.tensor([[0, 1]])).sum().backward()
         with pytest.raises(ValueError, match="real numbers"):
             torch.fft.rfft(torch.ones(4))
 

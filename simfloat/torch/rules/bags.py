@@ -25,10 +25,15 @@ def bags_of(
     return rows[rows != padding], bags[rows != padding]
 
 
-def check_options(by_frequency: bool) -> None:
+def check_options(by_frequency: bool, has_sparse_gradient: bool = False) -> None:
     """Raise ValueError for an option that has no rule."""
     if by_frequency:
         raise ValueError("nn.EmbeddingBag has no rule for scale_grad_by_freq=True; leave it out.")
+    if has_sparse_gradient:
+        raise ValueError(
+            "The gradient of nn.EmbeddingBag(sparse=True) is sparse, and sparse tensors have no rules; leave it out, "
+            "for a gradient of the whole table with the same rows."
+        )
 
 
 def weighted(call: RuleCall, rows: NDArray, weights: torch.Tensor | None, kept: NDArray[np.bool_]) -> NDArray:
@@ -73,7 +78,7 @@ def gathered_backward(
     weights: torch.Tensor | None, padding: int = -1,
 ) -> torch.Tensor:  # fmt: skip
     """The gradient of the table."""
-    check_options(by_frequency)
+    check_options(by_frequency, sparse)
     numbers, width = numbers_of(g), g.shape[1]
     call.begin()
     if mode == MAX:
