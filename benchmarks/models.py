@@ -172,8 +172,11 @@ def _seconds(optimizer: torch.optim.Optimizer, loss: Loss) -> float:
 
 
 @click.command()
-@click.argument("names", nargs=-1)
-@click.option("--policy", default="bf16-standard", help="The policy of the steps.")
+@click.argument("names", nargs=-1, metavar="[NAMES]...", type=click.Choice(sorted({case.name for case in cases()})))
+@click.option(
+    "--policy", metavar="NAME", type=click.Choice(list(sf.policies)), default="bf16-standard",
+    help="The policy of the steps.",
+)  # fmt: skip
 def main(names: tuple[str, ...], policy: str) -> None:
     """Time steps of other libraries' models, or of those with one of these NAMES, beside PyTorch's own."""
     warnings.simplefilter("ignore")

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 import simfloat as sf
-from benchmarks.opinfo import Slow, judging, refusal, tell, time_limit, weights_of
+from benchmarks.opinfo import Slow, chosen, judging, refusal, tell, time_limit, weights_of
 from benchmarks.verdicts import OTHER, TYPES, Verdict, compared, rank
 
 
@@ -111,7 +111,7 @@ def entries(names: tuple[str, ...]) -> list[Any]:
         from torch.testing._internal.common_modules import module_db
     except ImportError as error:
         raise SystemExit(f"PyTorch's list of modules cannot be read: {error}. pip install expecttest") from None
-    return [x for x in module_db if torch.float32 in x.dtypes and (not names or x.name in names)]
+    return chosen(module_db, names)
 
 
 @judging("module")

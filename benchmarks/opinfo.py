@@ -168,7 +168,16 @@ def entries(names: tuple[str, ...]) -> list[Any]:
         from torch.testing._internal.common_methods_invocations import op_db
     except ImportError as error:
         raise SystemExit(f"PyTorch's list of operations cannot be read: {error}. pip install expecttest") from None
-    return [x for x in op_db if torch.float32 in x.dtypes and (not names or x.name in names)]
+    return chosen(op_db, names)
+
+
+def chosen(listed: list[Any], names: tuple[str, ...]) -> list[Any]:
+    """Those of PyTorch's list that take float32, or those of these names. Raises a UsageError for one it has not."""
+    found = [x for x in listed if torch.float32 in x.dtypes]
+    for name in names:
+        if all(x.name != name for x in found):
+            raise click.UsageError(f"PyTorch's list has nothing for float32 that is called {name!r}.")
+    return [x for x in found if not names or x.name in names]
 
 
 def title_of(entry: Any) -> str:

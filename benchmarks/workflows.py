@@ -158,7 +158,7 @@ def trained(train: Callable[[torch.nn.Module, Any], None], policy: str) -> bytes
 
 
 @click.command()
-@click.argument("policies", nargs=-1)
+@click.argument("policies", nargs=-1, metavar="[POLICIES]...", type=click.Choice(list(sf.policies)))
 def main(policies: tuple[str, ...]) -> None:
     """Compare trainings under POLICIES, by default fp32, bf16-standard and bf16-stochastic, with a loop by hand."""
     warnings.simplefilter("ignore")

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 pytest.importorskip("expecttest", reason="PyTorch's lists need it")
 
-from benchmarks import moduleinfo  # noqa: E402
+from benchmarks import models, moduleinfo, opinfo, workflows  # noqa: E402
 from benchmarks.opinfo import entries, judged, title_of  # noqa: E402
 from benchmarks.verdicts import compared  # noqa: E402
 
@@ -42,3 +43,18 @@ def test_what_is_judged_wrong():
     assert word(near, {"aten.add.Tensor"}) == word(near, set()) == "wrong", "bits"
     assert word(far, {"aten.exp.default"}) == word(due.double(), {"aten.exp.default"}) == "wrong"
     assert word(torch.zeros(1), set(), -torch.zeros(1)) == "wrong", "the sign of a zero"
+
+
+@pytest.mark.parametrize(
+    "command, options",
+    [
+        (workflows, ["fp31"]),
+        (models, ["--policy", "fp31"]),
+        (models, ["fp31"]),
+        (opinfo, ["fp31"]),
+        (moduleinfo, ["fp31"]),
+    ],
+)
+def test_a_policy_or_a_name_that_does_not_exist_is_refused_in_one_line(command, options):
+    done = CliRunner().invoke(command.main, options)
+    assert done.exit_code == 2 and "'fp31'" in done.output.splitlines()[-1] and "Traceback" not in done.output
