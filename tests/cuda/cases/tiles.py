@@ -59,9 +59,10 @@ def tiles(move):
             for depth in (0, 1, 6):
                 yield from stepped(move, *hard_factors(m, n, depth, 12), STEPS)
         yield from stepped(move, *hard_factors(22, 18, 5, 12), STEPS[:6])
-        for m, n in ((8, 16), (24, 20), (28, 36)):  # rows that begin where four numbers are read at once
-            single = [x for x in STEPS if x.result == sf.FP32]
-            yield from stepped(move, *hard_factors(m, n, 6, 12), [*single, *UNITS])
+        single = [x for x in STEPS if x.result == sf.FP32]
+        for m, n, accumulators in ((8, 16, single), (24, 20, [*single[:3], *UNITS])):
+            # Rows begin where four numbers are read at once.
+            yield from stepped(move, *hard_factors(m, n, 6, 12), accumulators)
         yield from stepped(move, *hard_factors(33, 9, 6, 124), [x for x in STEPS if x.result != sf.FP16])
         yield from stepped(move, *hard_factors(21, 3, 6, 124), CUT)
         yield from stepped(move, *hard_factors(21, 3, 6, 12), LIFTED)
