@@ -17,7 +17,7 @@ from simfloat.arithmetic.numpy_protocol import NumpyProtocol, refuse_readers
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arrays import complex_parts
 from simfloat.arrays.array_arithmetic import ArrayArithmetic, ComplexProducts, as_arithmetic, narrowed, with_options
-from simfloat.arrays.array_functions import ArrayFunctions
+from simfloat.arrays.array_operators import ArrayOperators
 from simfloat.arrays.array_text import call_of
 from simfloat.arrays.numpy_composites import COMPOSITES
 from simfloat.arrays.numpy_movements import MOVEMENTS
@@ -65,7 +65,7 @@ def array(
     return array_of(_rounded(arithmetic, numbers), arithmetic)
 
 
-class Array(ArrayFunctions, NumpyProtocol):
+class Array(ArrayOperators, NumpyProtocol):
     """Numbers of one format, which compute in it; see :func:`array`.
 
     Examples:
@@ -147,34 +147,6 @@ class Array(ArrayFunctions, NumpyProtocol):
             return array_of(self.numbers.copy(), arithmetic)
         return array_of(_rounded(arithmetic, self.numbers), arithmetic)
 
-    def add(self, other: Any) -> Array:
-        """self + other, rounded once."""
-        return self._computed("add", other)
-
-    def subtract(self, other: Any) -> Array:
-        """self - other, rounded once."""
-        return self._computed("subtract", other)
-
-    def multiply(self, other: Any) -> Array:
-        """self * other, rounded once; of complex numbers as :func:`array` says."""
-        return self._computed("multiply", other)
-
-    def divide(self, other: Any) -> Array:
-        """self / other, rounded once; of complex numbers as :func:`array` says."""
-        return self._computed("divide", other)
-
-    def power(self, other: Any) -> Array:
-        """self to the power `other`, rounded once."""
-        return self._computed("power", other)
-
-    def atan2(self, other: Any) -> Array:
-        """The angle of the point (other, self), from -pi to pi, rounded once."""
-        return self._computed("atan2", other)
-
-    def zeta(self, other: Any) -> Array:
-        """The sum of (other + k)^-self over k = 0, 1, ..., rounded once."""
-        return self._computed("zeta", other)
-
     def matmul(self, other: Any) -> Array:
         """The product of matrices or vectors, with numpy.matmul's shapes, each sum through `accumulate`."""
         x, u = self.numbers, self.arithmetic
@@ -186,92 +158,6 @@ class Array(ArrayFunctions, NumpyProtocol):
     def dot(self, other: Any) -> Array:
         """The same of at most two axes; with a number it is the product with that."""
         return np.dot(self, other)
-
-    def __add__(self, other: Any) -> Array:
-        return self.add(other)
-
-    def __sub__(self, other: Any) -> Array:
-        return self.subtract(other)
-
-    def __mul__(self, other: Any) -> Array:
-        return self.multiply(other)
-
-    def __truediv__(self, other: Any) -> Array:
-        return self.divide(other)
-
-    def __pow__(self, other: Any) -> Array:
-        return self.power(other)
-
-    def __matmul__(self, other: Any) -> Array:
-        return self.matmul(other)
-
-    def __radd__(self, other: Any) -> Array:
-        return self._as_own(other).add(self)
-
-    def __rsub__(self, other: Any) -> Array:
-        return self._as_own(other).subtract(self)
-
-    def __rmul__(self, other: Any) -> Array:
-        return self._as_own(other).multiply(self)
-
-    def __rtruediv__(self, other: Any) -> Array:
-        return self._as_own(other).divide(self)
-
-    def __rpow__(self, other: Any) -> Array:
-        return self._as_own(other).power(self)
-
-    def __rmatmul__(self, other: Any) -> Array:
-        return self._as_own(other).matmul(self)
-
-    def __neg__(self) -> Array:
-        return self.negative()
-
-    def __pos__(self) -> Array:
-        return self.copy()
-
-    def __abs__(self) -> Array:
-        return self.abs()
-
-    def __iadd__(self, other: Any) -> Array:
-        return self._written(self.add(other))
-
-    def __isub__(self, other: Any) -> Array:
-        return self._written(self.subtract(other))
-
-    def __imul__(self, other: Any) -> Array:
-        return self._written(self.multiply(other))
-
-    def __itruediv__(self, other: Any) -> Array:
-        return self._written(self.divide(other))
-
-    def __ipow__(self, other: Any) -> Array:
-        return self._written(self.power(other))
-
-    def __imatmul__(self, other: Any) -> Array:
-        return self._written(self.matmul(other))
-
-    def __floordiv__(self, other: Any) -> NoReturn:
-        raise ValueError("An array of a format has no // and no %, which no mode rounds: take np.asarray(x) for them.")
-
-    __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __ifloordiv__ = __imod__ = __floordiv__
-
-    def __lt__(self, other: Any) -> NDArray[np.bool_]:
-        return self._compared(operator.lt, other)
-
-    def __le__(self, other: Any) -> NDArray[np.bool_]:
-        return self._compared(operator.le, other)
-
-    def __gt__(self, other: Any) -> NDArray[np.bool_]:
-        return self._compared(operator.gt, other)
-
-    def __ge__(self, other: Any) -> NDArray[np.bool_]:
-        return self._compared(operator.ge, other)
-
-    def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        return self._compared(operator.eq, other)
-
-    def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        return self._compared(operator.ne, other)
 
     def __getitem__(self, key: Any) -> Array:
         return self._like(as_array(elements(self.numbers, key)))

@@ -1,0 +1,150 @@
+"""Operations of two arrays, and Python's operators for them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arrays.array_functions import ArrayFunctions
+
+
+class ArrayOperators(ArrayFunctions):
+    """What is computed of an array and another one, or a number: every element is rounded once."""
+
+    def _computed(self, operation: str, other: Any) -> Self:
+        """An operation of the catalog, or of complex numbers."""
+        raise NotImplementedError
+
+    def matmul(self, other: Any) -> Self:
+        """The product of matrices or vectors."""
+        raise NotImplementedError
+
+    def _as_own(self, x: Any) -> Self:
+        """An operand as an array."""
+        raise NotImplementedError
+
+    def _written(self, result: Any) -> Self:
+        """This array with the numbers of a result in the place of its own."""
+        raise NotImplementedError
+
+    def _compared(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
+        """Where a comparison holds."""
+        raise NotImplementedError
+
+    def add(self, other: Any) -> Self:
+        """self + other, rounded once."""
+        return self._computed("add", other)
+
+    def subtract(self, other: Any) -> Self:
+        """self - other, rounded once."""
+        return self._computed("subtract", other)
+
+    def multiply(self, other: Any) -> Self:
+        """self * other, rounded once; of complex numbers as :func:`array` says."""
+        return self._computed("multiply", other)
+
+    def divide(self, other: Any) -> Self:
+        """self / other, rounded once; of complex numbers as :func:`array` says."""
+        return self._computed("divide", other)
+
+    def power(self, other: Any) -> Self:
+        """self to the power `other`, rounded once."""
+        return self._computed("power", other)
+
+    def atan2(self, other: Any) -> Self:
+        """The angle of the point (other, self), from -pi to pi, rounded once."""
+        return self._computed("atan2", other)
+
+    def zeta(self, other: Any) -> Self:
+        """The sum of (other + k)^-self over k = 0, 1, ..., rounded once."""
+        return self._computed("zeta", other)
+
+    def __add__(self, other: Any) -> Self:
+        return self.add(other)
+
+    def __sub__(self, other: Any) -> Self:
+        return self.subtract(other)
+
+    def __mul__(self, other: Any) -> Self:
+        return self.multiply(other)
+
+    def __truediv__(self, other: Any) -> Self:
+        return self.divide(other)
+
+    def __pow__(self, other: Any) -> Self:
+        return self.power(other)
+
+    def __matmul__(self, other: Any) -> Self:
+        return self.matmul(other)
+
+    def __radd__(self, other: Any) -> Self:
+        return self._as_own(other).add(self)
+
+    def __rsub__(self, other: Any) -> Self:
+        return self._as_own(other).subtract(self)
+
+    def __rmul__(self, other: Any) -> Self:
+        return self._as_own(other).multiply(self)
+
+    def __rtruediv__(self, other: Any) -> Self:
+        return self._as_own(other).divide(self)
+
+    def __rpow__(self, other: Any) -> Self:
+        return self._as_own(other).power(self)
+
+    def __rmatmul__(self, other: Any) -> Self:
+        return self._as_own(other).matmul(self)
+
+    def __neg__(self) -> Self:
+        return self.negative()
+
+    def __pos__(self) -> Self:
+        return self.copy()
+
+    def __abs__(self) -> Self:
+        return self.abs()
+
+    def __iadd__(self, other: Any) -> Self:
+        return self._written(self.add(other))
+
+    def __isub__(self, other: Any) -> Self:
+        return self._written(self.subtract(other))
+
+    def __imul__(self, other: Any) -> Self:
+        return self._written(self.multiply(other))
+
+    def __itruediv__(self, other: Any) -> Self:
+        return self._written(self.divide(other))
+
+    def __ipow__(self, other: Any) -> Self:
+        return self._written(self.power(other))
+
+    def __imatmul__(self, other: Any) -> Self:
+        return self._written(self.matmul(other))
+
+    def __floordiv__(self, other: Any) -> NoReturn:
+        raise ValueError("An array of a format has no // and no %, which no mode rounds: take np.asarray(x) for them.")
+
+    __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __ifloordiv__ = __imod__ = __floordiv__
+
+    def __lt__(self, other: Any) -> NDArray[np.bool_]:
+        return self._compared(operator.lt, other)
+
+    def __le__(self, other: Any) -> NDArray[np.bool_]:
+        return self._compared(operator.le, other)
+
+    def __gt__(self, other: Any) -> NDArray[np.bool_]:
+        return self._compared(operator.gt, other)
+
+    def __ge__(self, other: Any) -> NDArray[np.bool_]:
+        return self._compared(operator.ge, other)
+
+    def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return self._compared(operator.eq, other)
+
+    def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return self._compared(operator.ne, other)
