@@ -21,7 +21,7 @@ from simfloat.arithmetic.traced_numbers import NumberTrace
 from simfloat.formats import Format
 from simfloat.kernels import program_table
 from simfloat.optim.step import COUNTERS, STEP, Step, WeightedSum
-from simfloat.simulation.place import UpdateRules
+from simfloat.simulation.update_rules import UpdateRules
 
 #: Among the outputs, what the parameter becomes.
 WEIGHT = ""

@@ -16,8 +16,8 @@ from simfloat.autodiff.parameter import begin_update
 from simfloat.formats import Format
 from simfloat.kernels.events import UNCHANGED, events_for, wants_more
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.place import UpdateRules
 from simfloat.simulation.simulation import Simulation, current
+from simfloat.simulation.update_rules import UpdateRules
 
 #: Under this name a Kahan update keeps what the sum of a parameter has lost so far, negated.
 COMPENSATION = "compensation"

@@ -18,7 +18,7 @@ from simfloat.arithmetic.traced_numbers import NumberTrace
 from simfloat.kernels.events import PRECISE, TOTAL, UNCHANGED, WIDE
 from simfloat.optim.recorded_step import WEIGHT, RecordedStep, UpdateNumbers, UpdateProgram
 from simfloat.optim.step import COUNTERS, Step
-from simfloat.simulation.place import UpdateRules
+from simfloat.simulation.update_rules import UpdateRules
 
 Addend = Callable[[Any, Any, SimpleNamespace], Any]
 

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from simfloat.accumulate import Accumulator
 from simfloat.arithmetic import GivenBits, Observer
-from simfloat.arithmetic._cast import Cast, as_cast
+from simfloat.arithmetic._cast import as_cast
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.scaling import Delayed
 from simfloat.arithmetic.target import Target, carrier_of, check_precision
-from simfloat.formats import FP32, Format, Rounding, nearest_even, stochastic
+from simfloat.formats import FP32, Format, Rounding
 from simfloat.kernels.events import wants_more
 from simfloat.policy import Policy, Recipe
 from simfloat.policy.own_types import in_type
 from simfloat.policy.role_types import WIDEST
-from simfloat.policy.roles import CONTRACTION, ROLES
+from simfloat.policy.roles import CONTRACTION
 from simfloat.simulation.arithmetic import Arithmetic, Input, Located, Rotation
 from simfloat.simulation.histories import Histories
 from simfloat.simulation.metering import MeteredArithmetic, Metering, Site, WorkMeter
 from simfloat.simulation.streams import Streams
+from simfloat.simulation.update_rules import UpdateRules, mode_of_update, update_rules_of
 
 
 class InForce(NamedTuple):
@@ -36,18 +35,6 @@ class InForce(NamedTuple):
     histories: Histories
     takes_formats: bool  # whether gradients may take the format of what they belong to
     meter: WorkMeter | None = None  # what counts the work, if it is counted
-
-
-@dataclass(frozen=True, eq=False)
-class UpdateRules:
-    """How the operations of an update are rounded: one object for all parameters that are updated alike."""
-
-    weights: Format
-    rounding: Rounding
-    optimizer_state: Format
-    last: Rounding  # of the last addition
-    is_compensated: bool
-    is_observed: bool
 
 
 class Place:
@@ -188,8 +175,7 @@ class Place:
         recipe, observer = self.recipe, self.observer
         if self._given is not None or (observer is not None and wants_more(observer)):
             return None
-        modes = recipe.rounding, recipe.optimizer_state, _mode_of_update(recipe)
-        return _update_rules(recipe.weights, *modes, self.is_compensated, observer is not None)
+        return update_rules_of(recipe, observer is not None)
 
     @cached_property
     def to_update(self) -> Arithmetic:
@@ -221,7 +207,7 @@ class Place:
     @cached_property
     def to_parameter(self) -> Arithmetic:
         """The arithmetic of the last addition, w + u; ValueError for draws that it takes none of."""
-        rounding, given = _mode_of_update(self.recipe), self._given
+        rounding, given = mode_of_update(self.recipe), self._given
         arithmetic = self._arithmetic("weights", self.recipe, "update", rounding=rounding)
         if given is None:
             return arithmetic
@@ -348,45 +334,6 @@ class Place:
 def _recipe(policy: Policy, path: str, operations: tuple[str, ...]) -> Recipe:
     """The policy's recipe; simulations of one policy share them."""
     return policy.recipe(path, *operations)
-
-
-_update_rules = lru_cache(maxsize=1 << 10)(UpdateRules)
-
-
-def _mode_of_update(recipe: Recipe) -> Rounding:
-    """How the last addition of an optimizer is rounded."""
-    if isinstance(recipe.update, Rounding):
-        return recipe.update
-    if recipe.update != "stochastic":
-        return nearest_even
-    return recipe.rounding if recipe.rounding.is_stochastic else stochastic()
-
-
-def draws_bits(policy: Policy) -> bool:
-    """Whether any rounding under the policy is random: of results, in the steps of sums, of operands, in updates."""
-    return any(map(_is_random, _values(policy)))
-
-
-def takes_formats(policy: Policy) -> bool:
-    """Whether any result under the policy takes the format of an operand."""
-    return any(value == WIDEST for value in _values(policy))
-
-
-def _values(policy: Policy) -> list[Any]:
-    """What the roles are, anywhere."""
-    given = [getattr(policy, role) for role in ROLES]
-    return given + [value for override in policy.overrides for _, value in override.roles]
-
-
-def _is_random(value: Any) -> bool:
-    """Whether a role's value is random in any way."""
-    if isinstance(value, Rounding):
-        return value.is_stochastic
-    if isinstance(value, Accumulator):
-        return any(mode.is_stochastic for mode in value.roundings)
-    return (
-        value == "stochastic" or isinstance(value, Hadamard) or isinstance(value, Cast) and value.rounding.is_stochastic
-    )
 
 
 def _refusal(format: Format, rounding: Rounding, role: str, where: str) -> str:

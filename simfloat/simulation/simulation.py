@@ -14,10 +14,11 @@ from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.checks import did_you_mean, is_integer
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
+from simfloat.policy.policy_facts import draws_bits, takes_formats
 from simfloat.simulation.context import close_block, current_context, here, open_block, running
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.metering import WorkMeter
-from simfloat.simulation.place import InForce, Place, draws_bits, takes_formats
+from simfloat.simulation.place import InForce, Place
 from simfloat.simulation.slips import Foreign, Repeats
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.switching import Switch, Switches, SwitchingRule, read_log
