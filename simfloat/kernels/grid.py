@@ -176,9 +176,15 @@ def has_few_bits(format: Format, rounding: Rounding) -> bool:
 def holds_in_float32(format: Format) -> bool:
     """Whether the anchors of a plain grid stay in float32's range, as its spacings do, so that it serves there, too.
 
-    Normal numbers must be normal in float32: the binade of a subnormal one does not show in its image.
+    Normal numbers must be normal in float32: the binade of a subnormal one does not show in its image. And a number of
+    23 fraction bits has all of float32's, so that an anchor of its own binade would take the last one away.
     """
-    return format.fits_float32 and format.emin >= -126 and format.emax + 23 - format.mantissa_bits < 127
+    return (
+        format.fits_float32
+        and format.mantissa_bits < 23
+        and format.emin >= -126
+        and format.emax + 23 - format.mantissa_bits < 127
+    )
 
 
 def plain(format: Format, rounding: Rounding) -> bool:

@@ -72,6 +72,7 @@ def test_nearest_even_agrees_with_ml_dtypes_on_random_float32_words(name, dtype,
 #: Formats that float32 is rounded to in its own lanes: with its exponents, and with others.
 IN_FLOAT32 = [sf.BF16, *(sf.Format(8, m) for m in (1, 10, 15, 22)), sf.FP16, sf.E4M3, sf.E5M2FNUZ, sf.E2M1]
 IN_FLOAT32 += [sf.p3109(8, 4), sf.Format(7, 16), sf.Format(5, 21), sf.Format(8, 7, bias=140), sf.Format(8, 3, bias=146)]
+IN_FLOAT32 += [sf.Format(5, 22), sf.Format(5, 23), sf.Format(2, 23, special="fnuz"), sf.Format(8, 23, bias=130)]
 
 
 @pytest.mark.parametrize("format", IN_FLOAT32, ids=repr)
