@@ -62,7 +62,7 @@ def fused(
     numbers of real units.
 
     Raises ValueError for terms outside 1 to 1024, fraction_bits outside 1 to 40, zero_exponent outside -800 to 800,
-    and other modes as `align`.
+    an output without numbers between 2^-800 and 2^800, and other modes as `align`.
 
     Examples:
         >>> four = sf.fused(4, 23)  # four products at a time, cut to 23 bits below the largest
@@ -107,6 +107,12 @@ class Fused(Accumulator):
         for name in ("terms", "fraction_bits", "zero_exponent"):  # NumPy's integers print as what they are
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else int(value))
+        # A chunk's total would be rounded to a largest or a smallest number that the next chunk cannot be scaled with.
+        if self.output.max < 2.0**-RANGE or self.output.smallest_subnormal > 2.0**RANGE:
+            raise ValueError(
+                f"output must have numbers between 2^-{RANGE} and 2^{RANGE}; those of {self.output} reach from "
+                f"{self.output.smallest_subnormal} to {self.output.max}."
+            )
         if self.align not in (toward_zero, nearest_even, to_odd):
             raise ValueError(
                 "align must be toward_zero, nearest_even or to_odd, how terms are taken to the last bit that is kept; "

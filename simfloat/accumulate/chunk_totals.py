@@ -38,7 +38,7 @@ def chunk_total(fused: Fused, factors: Sequence[Factors], so_far: NDArray, least
             ]
         )
         unit = np.ldexp(np.ones_like(so_far), (powers.max(axis=0) - int(fused.fraction_bits)).astype(np.int32))
-        total, plain = reduce(np.add, _aligned(terms / unit, fused.align.mode)) * unit, reduce(np.add, terms)
+        total, plain = reduce(np.add, _aligned(terms, unit, fused.align.mode)) * unit, reduce(np.add, terms)
     return np.where(np.isfinite(plain), total, plain)
 
 
@@ -47,11 +47,14 @@ def _exponent(x: NDArray, least: int) -> NDArray:
     return np.maximum(np.frexp(x)[1] - 1, least)
 
 
-def _aligned(units: NDArray, mode: str) -> NDArray:
+def _aligned(terms: NDArray, unit: NDArray, mode: str) -> NDArray:
     """Terms in units as integers."""
+    units = terms / unit
     if mode == "nearest_even":
         return np.rint(units)
     cut = np.trunc(units)
     if mode == "toward_zero":
         return cut
-    return np.where((cut != units) & (cut % 2 == 0), cut + np.sign(units), cut)
+    # Units far below one may be zero.
+    is_cut = (cut != units) | ((units == 0.0) & (terms != 0.0))
+    return np.where(is_cut & (cut % 2 == 0), cut + np.sign(terms), cut)

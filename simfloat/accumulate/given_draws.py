@@ -209,6 +209,9 @@ class _Drawn:
         for first in range(0, len(factors), accumulator.terms):
             chunk = chunk_total(accumulator, factors[first : first + accumulator.terms], total, least)
             total = do("add", chunk, np.zeros_like(total)) + 0.0
+            if accumulator.conversion == "truncated":
+                beyond = np.abs(chunk) >= 2.0 ** (accumulator.output.emax + 1)
+                total = np.where(beyond, np.copysign(np.inf, chunk), total)
             yield total
 
     def _next(self) -> NDArray[np.uint32]:

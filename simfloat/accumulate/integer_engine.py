@@ -125,7 +125,8 @@ def _totals(unit: FusedUnit) -> str | None:
     output, mode = unit.output, unit.mode
     if output == FP64:
         return None if mode.saturates else "exact"
-    if not output.fits_float32:
+    # The sum so far is read by its float32 image, where a normal number of the output has to be a normal one, too.
+    if not output.fits_float32 or output.emin < FP32.emin:
         return None
     if unit.conversion != "general":
         return unit.conversion

@@ -121,6 +121,21 @@ def test_dots_sums_convolutions_and_initial_values(rng):
     assert_bits(got, by_definition(accumulator, row.tolist(), row.tolist(), iter(integers.tolist()), 0.5))
 
 
+def test_units_align_and_overflow_as_they_do_without_draws():
+    # A term that is zero in units still sets a sticky bit.
+    far, ones = [2.0**700, 2.0**-700], [1.0, 1.0]
+    sticky = dict(align=sf.to_odd)
+    want = sf.dot(far, ones, accumulate=sf.fused(2, 4, sf.FP64, rounding=sf.to_odd, **sticky))
+    assert want == 17 * 2.0**696
+    unit = sf.fused(2, 4, sf.FP64, rounding=RANDOM, **sticky)
+    assert sf.dot(far, ones, accumulate=unit, stream=sf.GivenBits([0])) == want
+    # Hardware's truncation of what lies beyond the largest number is infinite.
+    runs = sf.blocked(1, sf.sequential(sf.FP32, rounding=RANDOM), sf.fused(4, 23))
+    for sign in (-1, 1):
+        large = [sign * 2.0**127] * 2
+        assert sf.dot(large, ones, accumulate=runs, stream=sf.GivenBits([0, 0])) == sign * np.inf
+
+
 def test_what_has_no_one_order_of_draws_is_refused():
     ones, accumulator = np.ones(4), sf.sequential(sf.BF16, rounding=RANDOM)
     both = dict(accumulate=accumulator, output=sf.E4M3, rounding=RANDOM)

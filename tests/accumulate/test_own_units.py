@@ -60,6 +60,21 @@ def test_sums_start_from_any_number_of_the_output(inputs, align, rng):
         sf.dot([1.0], [1.0], accumulate=sf.fused(4, 9, sf.FP64), initial=1e-250)
 
 
+def test_a_sum_so_far_that_float32_calls_subnormal_is_read_whole():
+    output = sf.Format(8, 3, bias=128, special="fn")
+    c = [13 * 2.0**-130, -9 * 2.0**-129, 3 * 2.0**-130]
+    for align in ALIGNMENTS:
+        unit = sf.fused(4, 20, output, align=align)
+        assert_bits(sf.matmul([[0.0]], [[1.0] * 3], inputs=sf.E4M3, accumulate=unit, initial=c), np.float32([c]))
+
+
+def test_an_output_far_from_one_is_refused():
+    for output in (sf.Format(2, 3, bias=1023, special="finite"), sf.Format(2, 3, bias=-900)):
+        with pytest.raises(ValueError, match=r"output must have numbers between 2\^-800 and 2\^800; those of Format"):
+            sf.fused(4, 9, output)
+    assert sf.dot([2.0**700, 1.0], [1.0, 1.0], accumulate=sf.fused(4, 9, sf.FP64)) == 2.0**700
+
+
 def test_running_sums_are_those_after_each_chunk(rng):
     a, b = (x.ravel()[:23] for x in operands(rng, sf.FP16))
     for rounding in (None, sf.toward_positive, sf.stochastic(4)):
