@@ -85,11 +85,12 @@ def scaled_in_two_levels(
         amax = blocks.largest(single)
         usable = np.isfinite(amax)
         greatest = largest_magnitude(np.where(usable, amax, np.float32(0)))
-        tensor_scale = np.minimum(most_scale * most / greatest, LARGEST) if greatest else one
+        tensor_scale = quotients(float(most_scale * most), greatest) if greatest else one
+        reciprocal = np.minimum(one / tensor_scale, LARGEST)
         # TransformerEngine multiplies by the float32 1 / 6 here: one scale in some thousands is then another one.
         exact_scales = np.clip(amax * (tensor_scale / most), -most_scale, most_scale)
         scales = np.where(usable, round_array(exact_scales, Target(E4M3, nearest_even, np.float32)), np.float32(np.nan))
-        factors = np.minimum(one / (scales * (one / tensor_scale)), LARGEST)
+        factors = np.minimum(one / (scales * reciprocal), LARGEST)
         sound = without_unusable(single, usable, target.format, blocks)
         # What lies beyond the largest number becomes it where it is rounded, so that it counts as an overflow.
         scaled = np.clip(sound * blocks.spread(np.where(usable, factors, one), x), -LARGEST, LARGEST)

@@ -51,7 +51,7 @@ def scaled_by_own(
 ) -> tuple[NDArray, NDArray]:
     """Elements x / s rounded once, and the scales s: as the rule says, or amax / max rounded to nearest even.
 
-    Blocks of zeros have the scale nearest to 1.
+    Blocks of zeros have the scale nearest to 1, a positive one.
     """
     with np.errstate(invalid="ignore"):  # of a signalling NaN
         amax = blocks.largest(x).astype(np.float64)
@@ -59,7 +59,8 @@ def scaled_by_own(
     if not scale.has_nan and not usable.all():
         raise ValueError(f"{scale} has no NaN, the scale of a block with an infinity or a NaN: clip the numbers first.")
     known = usable & (amax > 0)
-    scales = np.full_like(amax, round_value(1.0, scale, nearest_even.saturating()))
+    nearest_to_one = max(round_value(1.0, scale, nearest_even.saturating()), scale.smallest_subnormal)
+    scales = np.full_like(amax, nearest_to_one)
     if rule is None:
         scales[known] = _by_quotients(amax[known], target.format, scale)
     else:

@@ -230,6 +230,15 @@ def test_two_level_scaling_of_very_small_and_large_tensors():
         assert got.tensor_scale == tensor
 
 
+def test_two_level_scaling_to_tiny_numbers_has_no_infinite_steps():
+    # 448 max / amax lies below float32's numbers, and its reciprocal above them: both stop at the last one.
+    tiny = sf.Format(4, 3, bias=128)
+    got = sf.block_quantize(np.float32([[1e35, -2e35], [0.0, -0.0]]), tiny, scale=sf.E4M3, block=2)
+    assert got.tensor_scale == 2.0**-149
+    assert_bits(got.scales, [[448.0], [0.0]])
+    assert_bits(got.elements, [[0.0, -0.0], [0.0, -0.0]])
+
+
 def test_the_worked_example_of_two_levels():
     x = np.array([10.0] * 16 + [1.0] * 16)
     got = sf.block_quantize(x, sf.E2M1, scale=sf.E4M3)

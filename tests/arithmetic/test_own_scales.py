@@ -64,6 +64,15 @@ def test_a_rule_of_ones_own_is_asked_for_each_magnitude(scale, rng):
     assert_bits(along.elements.T, elements)
 
 
+@pytest.mark.parametrize("scale", [sf.Format(3, 4, bias=0, subnormals=False), sf.Format(2, 0, bias=0, special="fnuz")])
+def test_a_block_of_zeros_has_a_positive_scale_where_one_would_be_flushed(scale):
+    x = [0.0, -0.0, 3.0, -448.0]
+    elements, scales = sf.block_quantize(x, sf.E4M3, block=2, scale=scale)
+    assert scales[0] == scale.smallest_subnormal > 1
+    assert_bits(elements[:2], [0.0, -0.0])
+    assert_bits(sf.block_quantize(x, sf.E2M1, block=2, scale=scale).elements[:2], [0.0, -0.0])
+
+
 def test_blocks_that_are_not_finite_have_no_scale():
     x = [1.0, np.inf, 2.0, 3.0]
     quantized = sf.block_quantize(x, sf.E4M3, block=2, scale=sf.FP16)
