@@ -113,6 +113,10 @@ class Flagged:
         if plan is self.plan:
             self.flag(exact, start, words, out, self.flags[start : start + out.size])
 
+    def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        """Round as if the format had no largest number; these results are not flagged."""
+        self.source.round_unbounded(plan, exact, start, words, out)
+
     def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
         """Flag the results from `start` on."""
         doubts = 0
@@ -131,14 +135,7 @@ class Flagged:
         """Flag what the exact results do not tell, by rounding without a largest number, and without tiny ones."""
         chosen = scratch("flagged", exact.size, np.float64)
         numbers = np.isfinite(exact) & (flags & INVALID == 0)
-        if (
-            isinstance(self.source, Computed) and self.format.emax == 1023
-        ):  # exact results may lie beyond float64's range
-            loop = CPU.loops.elementwise.paired_results[self.source.route.kernel]
-            operands = self.source.block(start, start + exact.size)
-            loop(*operands, self.source.route.sign, words, chosen, self.plan.unbounded)
-        else:
-            self.source.round_exact(self.plan._replace(numbers=self.plan.unbounded), exact, start, words, chosen)
+        self.source.round_unbounded(self.plan, exact, start, words, chosen)
         flags[numbers & (np.abs(chosen) > self.format.max)] |= OVERFLOW | INEXACT
         general = self.plan.machine.loops.rounding_loops.round_general
         without = self.plan._replace(loop=general, numbers=_without_tiny(self.format, self.rounding))

@@ -74,6 +74,9 @@ class Source(Protocol):
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         """The same for a block whose exact results are known."""
 
+    def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        """The same as if the format had no largest number."""
+
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
         """How many of those results lost an addend: it was not zero, and the result is the other one, finite."""
 
@@ -180,7 +183,7 @@ def _round_and_count(
         if loops.counting.count_ends(exact, out, plan.numbers, events, shown):
             # Some results stopped at the largest number; which of them overflowed shows in rounding without that bound.
             chosen = scratch("chosen", out.size, np.float64, plan.machine)
-            source.round_exact(plan._replace(numbers=plan.unbounded), exact, start, words, chosen)
+            source.round_unbounded(plan, exact, start, words, chosen)
             beyond = (np.abs(chosen) > plan.largest) & np.isfinite(exact) & ~np.isinf(out)
             events[OVERFLOW] += int(np.count_nonzero(beyond))
     unchanged = source.unchanged(start, start + out.size, out)

@@ -47,6 +47,9 @@ class Elements(NamedTuple):
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         plan.loop(exact, words, out, plan.numbers)
 
+    def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        plan.loop(exact, words, out, plan.unbounded)
+
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
         return 0
 
@@ -99,6 +102,13 @@ class Computed:
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         plan.loop(exact, words, out, plan.numbers)
 
+    def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        if plan.largest < 2.0**1023:
+            plan.loop(exact, words, out, plan.unbounded)
+        else:  # exact results may lie beyond float64's range, where one float64 is its largest number
+            loop = plan.machine.loops.elementwise.paired_results[self.route.kernel]
+            loop(*self.block(start, start + out.size), self.route.sign, words, out, plan.unbounded)
+
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
         if self.route.kernel not in ("add", "subtract"):
             return 0
@@ -117,6 +127,9 @@ class _Apart(Computed):
 
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         self.round_block(plan, start, start + out.size, words, out)
+
+    def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        self.round_block(plan._replace(numbers=plan.unbounded), start, start + out.size, words, out)
 
 
 class Paired(_Apart):

@@ -113,6 +113,16 @@ def test_events_of_every_mode_are_those_of_the_definition(format, rng):
         assert heard.calls == [("round", by_definition(x, got, format, rounding, random))], rounding
 
 
+@pytest.mark.parametrize("mode", [sf.toward_zero, sf.to_odd, sf.nearest_even.saturating(), sf.stochastic(3)], ids=repr)
+def test_results_beyond_float64_are_overflow_in_formats_with_its_exponents(mode):
+    x, stream = np.array([1e200, -1e200, 1e308, 1.0]), sf.BitStream(0)
+    for format in (sf.Format(11, 2), sf.Format(11, 20, special="fnuz")):
+        heard = Heard()
+        sf.multiply(x, [1e200, 1e200, 1.0, 2.0], format, mode, stream=stream, observer=heard)
+        sf.fma(x, [1e200, 1e200, 1.0, 2.0], 1.0, format, mode, stream=stream, observer=heard)
+        assert [counts["overflow"] for _, counts in heard.calls] == [2, 2]
+
+
 @pytest.mark.parametrize("size", [1, 100, 5000, 200_003])
 def test_the_histogram_counts_exponents_of_finite_results(size, rng):
     x = rng.standard_normal(size) * 2.0 ** rng.integers(-1074, 1000, size)
