@@ -83,7 +83,11 @@ class InOneFormat(Accumulator):
     def terms_and_sums(self, products: Bounds, terms: int, initial: Bounds | None) -> tuple[Bounds, Bounds]:
         """The bounds of the operands of additions, and of their sums."""
         added = products.rounded(self.format, self.rounding)
-        summands = added if initial is None else added.joined(initial)
+        summands = added
+        if initial is not None:
+            # Numbers of the format, also where its smallest one is above 1, which stands for zeros.
+            smallest = self.format.emin - self.format.mantissa_bits
+            summands = added.joined(initial._replace(low=max(initial.low, smallest)))
         high = self.high(added, terms, initial)
         sums = Bounds(max(high - summands.low, 1), summands.low, summands.low, high, summands.finite)
         added, sums = limited_sums(added, sums, self.format, self.rounding)

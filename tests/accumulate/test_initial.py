@@ -1,5 +1,7 @@
 """Sums that start from an addend: D = A B + C."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,14 @@ def test_a_compensated_sum_starts_from_the_addend_without_a_correction(format, r
             return s
 
         assert_bits(got, matrix_product(a, b, total))
+
+
+def test_zeros_to_start_from_are_zeros_in_formats_far_from_one():
+    far = sf.Format(3, 23, bias=-237, special="fnuz")
+    accumulate = sf.kahan(far, rounding=sf.stochastic(2))
+    for a, c in itertools.product(([1.0, 2.0], [far.max, -far.smallest_normal]), (0.0, far.smallest_subnormal)):
+        got = sf.dot(a, [1.0, 1.0], accumulate=accumulate, initial=c, stream=sf.BitStream(3))
+        assert_bits(got, dot(accumulate, a, [1.0, 1.0], start=c, element=0, seed=3))
 
 
 def test_of_a_blocked_sum_the_outer_one_starts_from_it(rng):
