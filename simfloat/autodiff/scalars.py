@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from simfloat.arithmetic.extremes import place_of_largest
-from simfloat.arithmetic.machines import as_array
+from simfloat.arithmetic.machines import as_array, machine_of
 from simfloat.arithmetic.numpy_protocol import refuse_readers
+from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.variable import Variable
 
 
@@ -74,32 +75,34 @@ class Comparable(Variable):
         refuse_readers("tensors", "the policy and without a gradient")
         return np.array(getattr(self, "data", self.numbers), dtype, copy=copy)
 
-    def _ordered(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
-        """A comparison of the numbers with others."""
+    def _compared(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
+        """A comparison of the numbers with others, each as it is: NumPy would take Python's floats to float32."""
         try:
-            return as_array(compare(self.numbers, _numbers(other)))
-        except TypeError:
-            raise ValueError(f"A tensor is compared with numbers, got {other!r}.") from None
+            numbers = other.numbers if isinstance(other, Variable) else as_operand(other, "other")
+        except ValueError as error:
+            raise ValueError(f"A tensor is compared with numbers, got {type(other).__name__}: {error}") from None
+        machine = machine_of(self.numbers, numbers)
+        return as_array(compare(machine.take(self.numbers), machine.take(numbers)))
 
     def __lt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return self._ordered(operator.lt, other)
+        return self._compared(operator.lt, other)
 
     def __le__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return self._ordered(operator.le, other)
+        return self._compared(operator.le, other)
 
     def __gt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return self._ordered(operator.gt, other)
+        return self._compared(operator.gt, other)
 
     def __ge__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return self._ordered(operator.ge, other)
+        return self._compared(operator.ge, other)
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        return as_array(self.numbers == _numbers(other))
+        return self._compared(operator.eq, other) if _holds_numbers(other) else as_array(self.numbers == other)
 
     def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        return as_array(self.numbers != _numbers(other))
+        return self._compared(operator.ne, other) if _holds_numbers(other) else as_array(self.numbers != other)
 
 
-def _numbers(x: Any) -> Any:
-    """What is compared with."""
-    return x.numbers if isinstance(x, Variable) else x
+def _holds_numbers(x: object) -> bool:
+    """Whether it may be equal to numbers: text and None are not, nor is what Python knows no more of."""
+    return hasattr(x, "__float__") or hasattr(x, "__array__") or isinstance(x, list | tuple | complex)

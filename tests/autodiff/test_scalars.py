@@ -1,5 +1,7 @@
 """What a tensor is to Python and to NumPy."""
 
+import operator
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,18 @@ def test_comparisons_give_boolean_arrays():
         assert (a <= other).tolist() == [True, False, False] and (a >= other).tolist() == [True, True, False]
     assert (np.array([0.0, 3.0, 0.0]) < a).tolist() == [True, False, False]
     assert sf.Tensor(0.5) < 1 and not sf.Tensor(0.5) > 1 and 1 > sf.Tensor(0.5)
+
+
+def test_comparisons_round_neither_side():
+    # NumPy takes a Python float to the array's type, where 0.1 is the float32 above it.
+    single = sf.Tensor(np.float32([0.1, 0.0]))
+    assert (single > 0.1).tolist() == [True, False] and not (single == 0.1).any() and (single != 0.1).all()
+    assert (0.1 < single).tolist() == [True, False] and (single == np.float32(0.1)).tolist() == [True, False]
+    for other in (2**53 + 1, 10**400, 1j, [1, 2**53 + 1]):
+        for compare in (operator.lt, operator.eq, operator.ne):
+            with pytest.raises(ValueError, match="A tensor is compared with numbers, got"):
+                compare(sf.Tensor([2.0**53, 1.0]), other)
+    assert (single != None).all() and not (single == "0.1").any()  # noqa: E711
 
 
 def test_tensors_are_hashed_by_identity():
