@@ -156,6 +156,8 @@ def steps(accumulator: Any, terms: int) -> int:
         case "lanes":
             size = max(-(-terms // accumulator.count), 1)
             runs = min(accumulator.count, terms)
+        case "fused":
+            return -(-terms // accumulator.terms // together) * together
         case _:
             return -(-terms // together) * together
     most = max(runs * steps(accumulator.inner, size), steps(accumulator.outer, runs))
