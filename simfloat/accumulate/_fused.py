@@ -207,7 +207,8 @@ class Fused(Accumulator):
     def unit(self) -> NDArray[np.float64]:
         """The numbers that kernels read of a fused sum."""
         zero = kernels.fused_loops.NOTHING if self.zero_exponent is None else 2.0 ** int(self.zero_exponent)
-        return np.array([self.terms, 2.0 ** int(self.fraction_bits), 2.0**self.output.emin, zero])
+        how = kernels.fused_loops.how_of(self.align.mode, self.conversion)
+        return np.array([self.terms, 2.0 ** int(self.fraction_bits), 2.0**self.output.emin, zero, *how])
 
     @cached_property
     def grid(self) -> NDArray[np.float64]:

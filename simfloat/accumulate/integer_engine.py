@@ -111,7 +111,8 @@ def in_integers(
     if totals == "random":  # the smallest normal number is added to smaller totals in float64
         lowest = max(lowest, bits + output.last_exponent - FP64.mantissa_bits)
     drops = 0 if is_exact else 23 - output.mantissa_bits
-    rounding = output.emin, NO_EXPONENT if zero is None else zero, drops, lowest
+    how = kernels.integer_sums.how_of(unit.align.mode, totals)
+    rounding = output.emin, NO_EXPONENT if zero is None else zero, drops, lowest, *how
     numbers = _numbers(least, lambda pair: (unit.terms, 1, part, bits, *pair, dropped, *rounding))
     is_cut = (unit.align, totals) == (toward_zero, "truncated") and unit.terms * most + 2.0 ** (bits + 1) < ANCHOR
     is_anchored = is_cut and min(least) >= NEAR_ONE and kernels.processor.ROUNDS_LANES
@@ -142,7 +143,8 @@ def _totals(unit: FusedUnit) -> str | None:
 def floored_in_integers(wide: Engine, terms: int, sections: int, least: tuple[int, int], dropped: int) -> Engine:
     """The same for sums of CDNA3, of products with 24 fraction bits: 8 of at most 22 bits need 29 of an int32."""
     numbers = _numbers(
-        least, lambda pair: (terms, sections, terms, 24, *pair, dropped, FP32.emin, NO_EXPONENT, 0, 24 - FAR_BELOW)
+        least,
+        lambda pair: (terms, sections, terms, 24, *pair, dropped, FP32.emin, NO_EXPONENT, 0, 24 - FAR_BELOW, 0, 0),
     )
     return IntegerEngine(wide, "floored", numbers, kernels.grid.numbers(FP32, nearest_even))
 

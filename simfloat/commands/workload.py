@@ -93,12 +93,11 @@ def units() -> None:
 
 
 def own_units() -> None:
-    """Fused sums in every alignment and kind of rounding, in 32 bits and, of operands too far apart, in float64."""
+    """Fused sums of every kind of loop, in 32 bits and, of operands too far apart, in float64."""
     near, far = np.ones((2, 4)), np.array([[2.0**100, 2.0**-100]])
-    flushed, modes = sf.Format(5, 3, subnormals=False), (sf.nearest_even, sf.toward_positive, sf.to_odd)
-    as_they_are = [(format, None) for format in (sf.FP32, flushed, sf.FP64)]
-    totals = [*as_they_are, *((sf.BF16, mode) for mode in (*modes, sf.stochastic()))]
-    for align, (output, rounding), x in product(("toward_zero", "nearest_even", "to_odd"), totals, (near, far)):
+    common = (sf.FP32, None), (sf.BF16, sf.nearest_even), (sf.BF16, sf.stochastic()), (sf.FP64, None)
+    units = *((*total, "toward_zero") for total in common), (sf.FP32, None, "to_odd")
+    for (output, rounding, align), x in product(units, (near, far)):
         unit = sf.fused(4, 24, output, rounding=rounding, align=align)
         sf.matmul(x, x.T, inputs=sf.BF16, accumulate=unit, stream=sf.BitStream(0))
 

@@ -60,6 +60,8 @@ class Unit(NamedTuple):
     unit: float  # 2^fraction_bits
     least: float  # smallest power that a sum's exponent reads as: 2^emin of its format
     zero: float  # the power of a zero; NOTHING if it has none
+    align: float  # how terms are aligned, a number of ALIGNMENTS
+    rounding: float  # how totals are rounded, a number of ROUNDINGS
 
 
 #: The unit in an array.
@@ -187,15 +189,87 @@ def loops_of(make: Callable[[Any, TotalRounding], Any]) -> dict[str, dict[str, A
     return {align: {how: make(ALIGNMENTS[align], ROUNDINGS[how]) for how in ROUNDINGS} for align in ALIGNMENTS}
 
 
-def fused(cut, rounding):
-    """The loop for units that align terms by `cut` and round their totals so."""
-    finish, drawing = rounding
+def how_of(align: str, rounding: str) -> tuple[int, int]:
+    """The numbers by which a unit names how it aligns terms and rounds totals."""
+    return list(ALIGNMENTS).index(align), list(ROUNDINGS).index(rounding)
+
+
+def aligning(cut):
+    """What adds the sum so far and the products first to last of rows of `b`, aligned by `cut`, in units of them."""
+
+    @scalar
+    def add(a, b, i, left, right, first, last, sums, top, scale, total, unit):
+        paired = last - (last - first) % 4
+        for j in range(sums.size):
+            scale[j] = unit.unit / top[j]
+            total[j] = cut(sums[j], scale[j])
+        for k in range(first, paired, 4):
+            w, x, y, z = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+            p, q = b[k, left:right], b[k + 1, left:right]
+            r, s = b[k + 2, left:right], b[k + 3, left:right]
+            for j in range(sums.size):
+                one, two = cut(w * p[j], scale[j]), cut(x * q[j], scale[j])
+                three, four = cut(y * r[j], scale[j]), cut(z * s[j], scale[j])
+                total[j] += (one + two) + (three + four)
+        for k in range(paired, last):
+            w, p = a[i, k], b[k, left:right]
+            for j in range(sums.size):
+                total[j] += cut(w * p[j], scale[j])
+
+    return add
+
+
+def finishing(finish):
+    """What rounds a chunk's totals, which become the sums so far."""
+
+    @scalar
+    def finish_all(total, scale, plain, drawn, lift, draws, grid, sums):
+        for j in range(sums.size):
+            word = lifted(drawn[j], lift) if draws else NO_WORD
+            sums[j] = finish(total[j], scale[j], plain[j], word, grid)
+
+    return finish_all
+
+
+_cut, _to_nearest, _to_odd = (aligning(cut) for cut in ALIGNMENTS.values())
+_truncated, _nearest, _directed, _odd, _random, _general = (finishing(how.finish) for how in ROUNDINGS.values())
+
+
+@scalar
+def _as_the_unit_aligns(a, b, i, left, right, first, last, sums, top, scale, total, unit):
+    """The same by the way that the unit names: loops differ, each is as quick as by itself."""
+    if unit.align == 0.0:
+        _cut(a, b, i, left, right, first, last, sums, top, scale, total, unit)
+    elif unit.align == 1.0:
+        _to_nearest(a, b, i, left, right, first, last, sums, top, scale, total, unit)
+    else:
+        _to_odd(a, b, i, left, right, first, last, sums, top, scale, total, unit)
+
+
+@scalar
+def _as_the_unit_rounds(total, scale, plain, drawn, lift, draws, grid, sums, unit):
+    if unit.rounding == 0.0:
+        _truncated(total, scale, plain, drawn, lift, False, grid, sums)
+    elif unit.rounding == 1.0:
+        _nearest(total, scale, plain, drawn, lift, False, grid, sums)
+    elif unit.rounding == 2.0:
+        _directed(total, scale, plain, drawn, lift, False, grid, sums)
+    elif unit.rounding == 3.0:
+        _odd(total, scale, plain, drawn, lift, False, grid, sums)
+    elif unit.rounding == 4.0:
+        _random(total, scale, plain, drawn, lift, True, grid, sums)
+    else:
+        _general(total, scale, plain, drawn, lift, draws, grid, sums)
+
+
+def fused(align, finish, may_draw):
+    """The loop for units that add aligned terms by `align` and round their totals by `finish`."""
 
     @kernel
     def loop(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite, place, seed):
         unit, grid, counter = unit_of(unit_numbers), unpack(grid_numbers), counter_of(place)
         terms, short = np.int64(unit.terms), are_bytes(grid)
-        draws = drawing or (drawing is None and grid.random_step != 0.0)
+        draws = may_draw and grid.random_step != 0.0
         # Chunks whose draws are made at once, and else one after the other: its rows of `b` are in the cache.
         together = terms * steps_of_rows(short) if draws else terms
         top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
@@ -224,21 +298,7 @@ def fused(cut, rounding):
                             w, p = a_powers[i, k], b_powers[k, left:right]
                             for j in range(sums.size):
                                 top[j] = max(top[j], w * p[j])
-                        for j in range(sums.size):
-                            scale[j] = unit.unit / top[j]
-                            total[j] = cut(sums[j], scale[j])
-                        for k in range(first, paired, 4):
-                            w, x, y, z = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
-                            p, q = b[k, left:right], b[k + 1, left:right]
-                            r, s = b[k + 2, left:right], b[k + 3, left:right]
-                            for j in range(sums.size):
-                                one, two = cut(w * p[j], scale[j]), cut(x * q[j], scale[j])
-                                three, four = cut(y * r[j], scale[j]), cut(z * s[j], scale[j])
-                                total[j] += (one + two) + (three + four)
-                        for k in range(paired, last):
-                            w, p = a[i, k], b[k, left:right]
-                            for j in range(sums.size):
-                                total[j] += cut(w * p[j], scale[j])
+                        align(a, b, i, left, right, first, last, sums, top, scale, total, unit)
                         copy_into(plain, sums)
                         if not finite:
                             for k in range(first, last):
@@ -247,11 +307,19 @@ def fused(cut, rounding):
                                     plain[j] += w * p[j]
                         chunk = first // terms
                         drawn, lift = words[line_of(chunk, short) if draws else 0], lift_of(chunk, short)
-                        for j in range(sums.size):
-                            word = lifted(drawn[j], lift) if draws else NO_WORD
-                            sums[j] = finish(total[j], scale[j], plain[j], word, grid)
+                        finish(total, scale, plain, drawn, lift, draws, grid, sums, unit)
 
     return loop
+
+
+def _as(finish):
+    """A rounding that is the kernel's own."""
+
+    @scalar
+    def finish_all(total, scale, plain, drawn, lift, draws, grid, sums, unit):
+        finish(total, scale, plain, drawn, lift, False, grid, sums)
+
+    return finish_all
 
 
 @scalar
@@ -313,6 +381,13 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
                     sums[j] = unless_special(truncated(total[j] / scale[j], grid), plain[j])
 
 
+#: Loops of what real units do, and the one of all others, which compiles once for them.
+_OF_HARDWARE = {
+    how: fused(_cut, _as(finish), False) for how, finish in (("truncated", _truncated), ("nearest", _nearest))
+}
+_of_ones_own = fused(_as_the_unit_aligns, _as_the_unit_rounds, True)
+
 #: Loops by how terms are aligned and totals are rounded; (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers,
 #: finite, place, seed), `place` holding a Counter.
-loops = loops_of(fused)
+loops = {align: dict.fromkeys(ROUNDINGS, _of_ones_own) for align in ALIGNMENTS}
+loops["toward_zero"] |= _OF_HARDWARE

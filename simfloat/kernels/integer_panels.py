@@ -39,6 +39,8 @@ class IntegerUnit(NamedTuple):
     zero: float  # the exponent of a sum of zero
     output_drops: float  # last bits of float32 that the output format does not have
     lowest: float  # the exponent of products, at least
+    align: float  # how terms are aligned, a number of INTEGERS
+    totals: float  # how totals are rounded, a number of `integer_sums.TOTALS`
 
 
 integer_unit = reader(IntegerUnit)

@@ -20,7 +20,6 @@ sums that are not rounded stay there, and below 2^127.
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import numpy as np
 
@@ -73,14 +72,15 @@ from simfloat.kernels.unrounded import power_of_two as wide_power
 LOWEST = np.int32(-900)
 
 
-def in_integers(add_chunk, draws=False):
-    """The loop of a unit that adds a chunk in this way, and draws a word for each or not."""
+def in_integers(add_chunk, may_draw=False):
+    """The loop of a unit that adds a chunk in this way, and may draw a word for each or not."""
 
     @kernel
     def loop(a, b, out, first, unit_numbers, grid_numbers, place, seed):
         unit, grid, count, depth = integer_unit(unit_numbers), unpack(grid_numbers), products_of(a, b), a.shape[1]
         terms, rows = np.int64(unit.terms), out.shape[0] // max(count, 1)
         counter, short, chunks = counter_of(place), are_bytes(grid), -(-depth // terms)
+        draws = may_draw and grid.random_step != 0.0
         together = min(steps_of_rows(short), max(chunks, 1)) if draws else 1  # chunks whose words are made at once
         space = space_for(rows, out, depth, unit, together)
         whole, columns = space.panel.shape[0] // together, space.panel.shape[1]
@@ -137,13 +137,12 @@ def _settle_infinite(sums, grid):
         sums[j] = math.copysign(grid.infinite, sums[j]) if abs(sums[j]) == np.inf else sums[j]
 
 
-def fused_chunk(cut, round_totals):
-    """What `fused_loops` defines, for units that align terms by `cut`."""
+def aligning(cut):
+    """What takes the sums so far to the scale of their columns, and adds a chunk's products, aligned by `cut`."""
     add_aligned = adding(cut)
 
     @scalar
-    def add_chunk(space, i, at, low, unit, grid, word):
-        find_tops(space, i, at, 0, space.panel.shape[0])
+    def add(space, i, at, low, unit):
         sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
         base, bits, least, zero = np.int32(low), np.int32(unit.fraction_bits), np.int32(unit.least), np.int32(unit.zero)
         # The scale of every column, and the sum so far in its units.
@@ -153,18 +152,16 @@ def fused_chunk(cut, round_totals):
             scales[j] = power_of_two(np.int32(bits - max(np.int32(np.int32(tops[j]) + base), own)))
             parts[0, j], parts[1, j] = cut(sums[i, j], scales[j]), 0
         add_aligned(space, i, at, 0, space.panel.shape[0], unit)
-        round_totals(space, i, unit, grid, word)
 
-    return add_chunk
+    return add
 
 
-def exact_chunk(cut, cut_sum):
-    """The same for totals that are not rounded: sums in float64 of any size, which `cut_sum` aligns."""
+def aligning_wide(cut, cut_sum):
+    """The same for sums in float64 of any size, which `cut_sum` aligns."""
     add_aligned = adding(cut)
 
     @scalar
-    def add_chunk(space, i, at, low, unit, grid, word):
-        find_tops(space, i, at, 0, space.panel.shape[0])
+    def add(space, i, at, low, unit):
         sums, tops, scales, parts, units = space.sums, space.tops, space.scales, space.parts, space.powers
         base, bits = np.int32(low), np.int32(unit.fraction_bits)
         for j in range(tops.size):
@@ -176,11 +173,44 @@ def exact_chunk(cut, cut_sum):
             units[0, j] = wide_power(last)
             parts[0, j], parts[1, j] = integer_toward_zero(cut_sum(sums[i, j], wide_power(-last))), 0
         add_aligned(space, i, at, 0, space.panel.shape[0], unit)
-        for j in range(tops.size):
-            total = (np.float64(parts[0, j]) + np.float64(parts[1, j])) * units[0, j]
-            sums[i, j] = total if abs(sums[i, j]) < np.inf else sums[i, j]
+
+    return add
+
+
+def as_the_unit_aligns(to_zero, to_nearest, to_odd):
+    """The same by the one of the three that the unit names."""
+
+    @scalar
+    def add(space, i, at, low, unit):
+        if unit.align == 0.0:
+            to_zero(space, i, at, low, unit)
+        elif unit.align == 1.0:
+            to_nearest(space, i, at, low, unit)
+        else:
+            to_odd(space, i, at, low, unit)
+
+    return add
+
+
+def fused_chunk(align, round_totals):
+    """What `fused_loops` defines, for units that add aligned terms by `align`."""
+
+    @scalar
+    def add_chunk(space, i, at, low, unit, grid, word):
+        find_tops(space, i, at, 0, space.panel.shape[0])
+        align(space, i, at, low, unit)
+        round_totals(space, i, unit, grid, word)
 
     return add_chunk
+
+
+@scalar
+def _exact_totals(space, i, unit, grid, word):
+    """Totals that are not rounded take the place of the sums so far."""
+    sums, tops, parts, units = space.sums, space.tops, space.parts, space.powers
+    for j in range(tops.size):
+        total = (np.float64(parts[0, j]) + np.float64(parts[1, j])) * units[0, j]
+        sums[i, j] = total if abs(sums[i, j]) < np.inf else sums[i, j]
 
 
 @scalar
@@ -278,10 +308,44 @@ TOTALS = {
 }
 
 
-def fused_name(align: str, rounding: str) -> str:
-    """The name of the loop of a fused sum; "exact" is that of totals in FP64, which are not rounded."""
-    return f"fused, {align}, {rounding}"
+_truncated, _nearest, _directed, _odd, _random = TOTALS.values()
 
+
+@scalar
+def _as_the_unit_rounds(space, i, unit, grid, word):
+    """Totals are rounded in the way that the unit names: loops differ, each is as quick as by itself."""
+    if unit.totals == 0.0:
+        _truncated(space, i, unit, grid, word)
+    elif unit.totals == 1.0:
+        _nearest(space, i, unit, grid, word)
+    elif unit.totals == 2.0:
+        _directed(space, i, unit, grid, word)
+    elif unit.totals == 3.0:
+        _odd(space, i, unit, grid, word)
+    else:
+        _random(space, i, unit, grid, word)
+
+
+def fused_name(align: str, totals: str) -> str:
+    """The name of the loop of a fused sum: one for totals in FP64, which are not rounded ("exact"), one for each of the
+    commonest units, and one for all others.
+    """
+    return totals if totals == "exact" or (align == "toward_zero" and totals in _COMMON) else "of one's own"
+
+
+def how_of(align: str, totals: str) -> tuple[int, int]:
+    """The numbers by which a unit names how it aligns terms and rounds totals."""
+    return list(INTEGERS).index(align), 0 if totals == "exact" else list(TOTALS).index(totals)
+
+
+_cut, *_others = (aligning(cut) for cut in INTEGERS.values())
+_wide = (aligning_wide(INTEGERS[name], ALIGNMENTS[name]) for name in INTEGERS)
+
+#: Units that cut terms off, as real ones do; a choice within the loop would cost random totals a twentieth.
+_COMMON = {
+    how: in_integers(fused_chunk(_cut, TOTALS[how]), may_draw=how == "random")
+    for how in ("truncated", "nearest", "random")
+}
 
 #: Loops by how a chunk is added: (a, b, out, first, unit_numbers, grid_numbers, place, seed). Each sums the products of
 #: a stack from number `first` on, up to one whose operands leave no room, and returns its number, or how many there
@@ -289,9 +353,7 @@ def fused_name(align: str, rounding: str) -> str:
 loops = {
     "anchored": anchored,
     "floored": in_integers(floored_chunk),
-    **{
-        fused_name(*pair): in_integers(fused_chunk(INTEGERS[pair[0]], TOTALS[pair[1]]), draws=pair[1] == "random")
-        for pair in product(INTEGERS, TOTALS)
-    },
-    **{fused_name(align, "exact"): in_integers(exact_chunk(INTEGERS[align], ALIGNMENTS[align])) for align in INTEGERS},
+    **_COMMON,
+    "of one's own": in_integers(fused_chunk(as_the_unit_aligns(_cut, *_others), _as_the_unit_rounds), may_draw=True),
+    "exact": in_integers(fused_chunk(as_the_unit_aligns(*_wide), _exact_totals)),
 }

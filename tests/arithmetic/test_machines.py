@@ -24,10 +24,12 @@ PLAIN = {
     "processor",
     "program_table",
     "fused_loops.NOTHING",
+    "fused_loops.how_of",
     "integer_panels.IntegerUnit",
     "integer_panels.PASS",
     "integer_sums.TOTALS",
     "integer_sums.fused_name",
+    "integer_sums.how_of",
     "random.philox",
     "random.words_at",
 }

@@ -231,20 +231,20 @@ def test_the_rounding_mode_is_restored(rng):
     assert len(done) == 32 and all(done) and rounds_to_nearest()
 
 
-def assembly():
-    """The instructions of the loop that asks for both neighbours, compiled anew for this processor."""
+def compiled_anew():
+    """The loop that asks for both neighbours, compiled for this processor, and its instructions."""
     operations, kind = LANE_OPERATIONS["nearest_even"], STEP_KINDS["odd"]
     careful = rounded_tiles.careful_row(native_product, kind.add)
     loop = rounded_tiles.loop_of(operations, rounded_tiles.fused_step(operations), careful, False)
     loop._cache = NullCache()
     one, numbers = np.ones((4, 64), np.float32), grid.numbers(sf.BF16, sf.nearest_even)
     loop(one, np.ones((64, 4), np.float32), np.zeros((4, 4), np.float32), numbers, numbers, 1.0)
-    return loop.inspect_asm(loop.signatures[-1])
+    return loop, loop.inspect_asm(loop.signatures[-1])
 
 
 def check_sums_and_instructions():
     """A loop of which both neighbours of a result are asked, and arithmetic after it."""
-    text = assembly()
+    loop, text = compiled_anew()
     if processor.ROUNDS_BY_INSTRUCTION:
         assert "{rd-sae}" in text and "{ru-sae}" in text and not re.search("ldmxcsr", text)
     elif processor.ARCHITECTURE == "x86_64":
@@ -257,7 +257,7 @@ def check_sums_and_instructions():
     for kind in ("ties", "sticky bits far below", "cancellation"):
         a, b = operands(kind, sf.BF16, rng, 5, 30, 11)
         got = np.zeros((5, 11), np.float32)
-        rounded_tiles.steps["fused_nearest_even"](a, b, got, numbers, numbers, 1.0)
+        loop(a, b, got, numbers, numbers, 1.0)
         want = matrix_product(a, b, lambda x, y, _: sequential_dot(x, y, sf.BF16, sf.nearest_even, None))
         assert_bits(got, want)
         assert rounds_to_nearest()
