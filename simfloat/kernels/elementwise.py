@@ -197,7 +197,8 @@ NATIVE = {
 }
 
 
-_FUNCTIONS = {
+#: name -> both loops of a function.
+FUNCTIONS = {
     name: FunctionLoops(None if _OPERATIONS[name][1] in (carefully, _carefully_of_two) else quick, wide)
     for name, (quick, wide) in OPERATIONS.items()
     if name not in NATIVE
@@ -205,10 +206,10 @@ _FUNCTIONS = {
 
 #: By the name of the operation. The hardware rounds others to nearest even in float64.
 exact_results = {name: exact_loop(*OPERATIONS[name]) for name in NATIVE} | {
-    name: loops.exact for name, loops in _FUNCTIONS.items()
+    name: loops.exact for name, loops in FUNCTIONS.items()
 }
 paired_results = {name: paired_loop(OPERATIONS[name][1]) for name in NATIVE} | {
-    name: loops.paired for name, loops in _FUNCTIONS.items()
+    name: loops.paired for name, loops in FUNCTIONS.items()
 }
-double_results = {name: loops.double for name, loops in _FUNCTIONS.items()}
+double_results = {name: loops.double for name, loops in FUNCTIONS.items()}
 native_results = {name: native_loop(function) for name, function in NATIVE.items()}

@@ -282,8 +282,8 @@ def interrupt_sums(rng):
     def stop(number, frame):
         raise KeyboardInterrupt
 
-    a, b = operands("ties", sf.BF16, rng, 40, 300, 90)
-    accumulate = sf.sequential(sf.BF16, rounding=sf.nearest_away)
+    a, b = operands("ties", sf.E4M3, rng, 40, 300, 90)
+    accumulate = sf.kahan(sf.E4M3, rounding=sf.toward_negative)
     sf.matmul(a, b, accumulate=accumulate)  # compiles what is interrupted, not its compilation
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, 0.002 + 0.003 * rng.random())
