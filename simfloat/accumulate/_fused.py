@@ -191,7 +191,7 @@ class Fused(Accumulator):
 
     @cached_property
     def conversion(self) -> str:
-        """How totals are taken to the output format: a name of `kernels.fused_loops.ROUNDINGS`."""
+        """How totals are taken to the output format: a name of `kernels.unit_steps.ROUNDINGS`."""
         mode, output = self.mode, self.output
         if self.rounding is None and mode == toward_zero:
             return "truncated"
@@ -206,8 +206,8 @@ class Fused(Accumulator):
     @cached_property
     def unit(self) -> NDArray[np.float64]:
         """The numbers that kernels read of a fused sum."""
-        zero = kernels.fused_loops.NOTHING if self.zero_exponent is None else 2.0 ** int(self.zero_exponent)
-        how = kernels.fused_loops.how_of(self.align.mode, self.conversion)
+        zero = kernels.unit_steps.NOTHING if self.zero_exponent is None else 2.0 ** int(self.zero_exponent)
+        how = kernels.unit_steps.how_of(self.align.mode, self.conversion)
         return np.array([self.terms, 2.0 ** int(self.fraction_bits), 2.0**self.output.emin, zero, *how])
 
     @cached_property

@@ -13,8 +13,12 @@ from simfloat.cuda.thread_loops import place_in, threads_over
 from simfloat.cuda.thread_memory import four_of, registers, run_of
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
 from simfloat.cuda.thread_tiles import Tile, TileLoop, corner_of
-from simfloat.kernels.fused_loops import (
-    GROUP,
+from simfloat.kernels.fused_loops import GROUP
+from simfloat.kernels.grid import unpack
+from simfloat.kernels.jit import scalar
+from simfloat.kernels.machine import exponent_field
+from simfloat.kernels.random import are_bytes, counter_of, element_at
+from simfloat.kernels.unit_steps import (
     NOTHING,
     TotalRounding,
     cut,
@@ -25,10 +29,6 @@ from simfloat.kernels.fused_loops import (
     unit_of,
     unless_special,
 )
-from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import exponent_field
-from simfloat.kernels.random import are_bytes, counter_of, element_at
 from simfloat.kernels.unrounded import power_of_two
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.cuda.thread_loops import place_in, threads_over
-from simfloat.kernels.fused_loops import NOTHING, cut, unless_special
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.matrix_core_loops import _flushed, _normal, exact_chunk, floored_total, flushed_pair
+from simfloat.kernels.unit_steps import NOTHING, cut, unless_special
 
 
 @threads_over("out")

@@ -12,19 +12,11 @@ run over columns, so LLVM vectorises them.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from simfloat.kernels.drawn import stochastic
-from simfloat.kernels.general import general
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import copy_into, kernel, reader, scalar
-from simfloat.kernels.machine import binade, truncate
+from simfloat.kernels.jit import copy_into, kernel, scalar
 from simfloat.kernels.machine import left as lifted
-from simfloat.kernels.plain import directed, nearest, to_odd
 from simfloat.kernels.random import (
     ROWS,
     WORD,
@@ -36,15 +28,20 @@ from simfloat.kernels.random import (
     rows_like,
     steps_of_rows,
 )
+from simfloat.kernels.unit_steps import (
+    ALIGNMENTS,
+    NOTHING,
+    ROUNDINGS,
+    cut,
+    first_power,
+    power_of,
+    truncated,
+    unit_of,
+    unless_special,
+)
 
 #: A chunk's rows of `b` and of its powers stay in the first-level cache.
 COLUMNS = 128
-
-#: The power that stands for no exponent at all: it lies below that of every product.
-NOTHING = 2.0**-900
-
-#: Added to a number of units and subtracted again it leaves the nearest integer, ties to even.
-ANCHOR = 1.5 * 2.0**52
 
 #: For roundings that draw none.
 NO_WORD = np.uint32(0)
@@ -53,145 +50,12 @@ NO_WORD = np.uint32(0)
 GROUP = 16
 
 
-class Unit(NamedTuple):
-    """The numbers of a fused sum."""
-
-    terms: float
-    unit: float  # 2^fraction_bits
-    least: float  # smallest power that a sum's exponent reads as: 2^emin of its format
-    zero: float  # the power of a zero; NOTHING if it has none
-    align: float  # how terms are aligned, a number of ALIGNMENTS
-    rounding: float  # how totals are rounded, a number of ROUNDINGS
-
-
-#: The unit in an array.
-unit_of = reader(Unit)
-
-
 @kernel
 def powers_of(x, least, out):
     """The power of two at or below every magnitude, at least `least`; 0 for zeros."""
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             out[i, j] = power_of(x[i, j], least)
-
-
-@scalar
-def power_of(x, least):
-    """The power of two at or below |x|, at least `least`; 0 for zero."""
-    return max(binade(abs(x)), least) if x != 0.0 else 0.0
-
-
-@scalar
-def first_power(so_far, unit):
-    """The power of the sum so far, from which on a chunk looks for its largest."""
-    return power_of(so_far, unit.least) if so_far != 0.0 else unit.zero
-
-
-@scalar
-def cut(x, scale):
-    """A term in units of 1 / scale, without what lies below one: scale is 2^fraction_bits over the largest power."""
-    return truncate(x * scale)
-
-
-@scalar
-def cut_to_nearest(x, scale):
-    """The same to the nearest unit, ties to the even one. A term has at most 2^42 units."""
-    return (x * scale + ANCHOR) - ANCHOR
-
-
-@scalar
-def cut_to_odd(x, scale):
-    """The same without what lies below a unit, but that the last bit is set where there is any: a sticky bit."""
-    units = x * scale
-    whole = truncate(units)
-    is_even = truncate(0.5 * whole) == 0.5 * whole
-    # Units far below one may be zero.
-    is_cut = (whole != units) | ((units == 0.0) & (x != 0.0))
-    return whole + math.copysign(1.0, x) if is_even & is_cut else whole
-
-
-@scalar
-def unless_special(rounded, plain):
-    """The chunk's result: the plain sum is NaN or infinite just where the unit's is."""
-    return rounded if abs(plain) < np.inf else plain
-
-
-@scalar
-def truncated(x, grid):
-    """Round toward zero to a format with float32's exponents; what is too large becomes infinite; zeros are +0."""
-    magnitude = abs(x)
-    drop = np.uint64(52.0 - grid.mantissa_bits)
-    normal = np.uint64(np.uint64(np.float64(magnitude).view(np.uint64) >> drop) << drop).view(np.float64)
-    spacing = grid.min_normal * grid.epsilon
-    rounded = normal if magnitude >= grid.min_normal else truncate(magnitude * (1.0 / spacing)) * spacing
-    rounded = rounded if magnitude < 2.0 * grid.top else np.inf
-    return math.copysign(rounded, x) + 0.0
-
-
-class TotalRounding(NamedTuple):
-    """How a chunk's total becomes the sum so far: (total, scale, plain, word, grid) -> number; whether `word` is drawn,
-    or (None) the grid says so.
-
-    `plain` is the sum by float64's own additions, where infinities and NaN come from.
-    """
-
-    finish: Any
-    draws: bool | None = False
-
-
-def of_hardware(convert: Any) -> TotalRounding:
-    """Of real units: infinite sums and NaN stay as they are."""
-
-    @scalar
-    def finish(total, scale, plain, word, grid):
-        return unless_special(convert(total / scale, grid), plain)
-
-    return TotalRounding(finish)
-
-
-def rounded(convert: Any) -> TotalRounding:
-    """Infinite sums and NaN are rounded, too: to what the format and the mode have for them."""
-
-    @scalar
-    def finish(total, scale, plain, word, grid):
-        return convert(unless_special(total / scale, plain), grid) + 0.0
-
-    return TotalRounding(finish)
-
-
-def by_word(convert: Any, draws: bool | None = True) -> TotalRounding:
-    """The same by a random word."""
-
-    @scalar
-    def finish(total, scale, plain, word, grid):
-        return convert(unless_special(total / scale, plain), word, grid) + 0.0
-
-    return TotalRounding(finish, draws)
-
-
-#: How terms are aligned, by the name of the mode.
-ALIGNMENTS = {"toward_zero": cut, "nearest_even": cut_to_nearest, "to_odd": cut_to_odd}
-
-#: How totals are rounded: as real units do it, to plain grids, and to any.
-ROUNDINGS = {
-    "truncated": of_hardware(truncated),
-    "nearest": rounded(nearest),
-    "directed": rounded(directed),
-    "to_odd": rounded(to_odd),
-    "random": by_word(stochastic),
-    "general": by_word(general, None),
-}
-
-
-def loops_of(make: Callable[[Any, TotalRounding], Any]) -> dict[str, dict[str, Any]]:
-    """What `make` gives for every alignment and every rounding, by their names."""
-    return {align: {how: make(ALIGNMENTS[align], ROUNDINGS[how]) for how in ROUNDINGS} for align in ALIGNMENTS}
-
-
-def how_of(align: str, rounding: str) -> tuple[int, int]:
-    """The numbers by which a unit names how it aligns terms and rounds totals."""
-    return list(ALIGNMENTS).index(align), list(ROUNDINGS).index(rounding)
 
 
 def aligning(cut):

@@ -25,7 +25,6 @@ import numpy as np
 
 from simfloat.kernels.anchored_sums import anchored
 from simfloat.kernels.drawn import drawn_total
-from simfloat.kernels.fused_loops import ALIGNMENTS, NOTHING
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.integer_lanes import (
     exponent_of,
@@ -66,6 +65,7 @@ from simfloat.kernels.random import (
     steps_of_rows,
 )
 from simfloat.kernels.stack import make_nans_one, matrices_of, products_of
+from simfloat.kernels.unit_steps import ALIGNMENTS, NOTHING
 from simfloat.kernels.unrounded import power_of_two as wide_power
 
 #: Below the exponents of all sums in float64 that are not zero.
@@ -298,7 +298,7 @@ def floored_chunk(space, i, at, low, unit, grid, word):
         sums[i, j] = np.float32(total) if abs(so_far) < np.inf else sums[i, j]
 
 
-#: How totals are rounded, by the names of `fused_loops.ROUNDINGS`.
+#: How totals are rounded, by the names of `unit_steps.ROUNDINGS`.
 TOTALS = {
     "truncated": _truncated_totals,
     "nearest": _totals(_without_word(nearest)),

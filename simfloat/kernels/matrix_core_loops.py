@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels.fused_loops import NOTHING, cut, power_of, unless_special
 from simfloat.kernels.jit import copy_into, kernel, scalar
 from simfloat.kernels.machine import binade, floor, odd
+from simfloat.kernels.unit_steps import NOTHING, cut, power_of, unless_special
 from simfloat.kernels.unrounded import odd_sum, two_sum
 
 COLUMNS = 128

@@ -22,6 +22,7 @@ from simfloat.cuda import (  # noqa: E402
 from simfloat.cuda.thread_loops import threads_over  # noqa: E402
 from simfloat.cuda.thread_tiles import BESIDE, ELEMENT, FEW, QUICK, WARP  # noqa: E402
 from simfloat.kernels.grid import Grid  # noqa: E402
+from simfloat.kernels.unit_steps import Unit  # noqa: E402
 
 GRID = types.UniTuple(types.float64, len(Grid._fields))
 NO_WORDS, PLACE, ONE = (
@@ -63,12 +64,12 @@ KERNELS = {
     ),
     "sums, Hopper": (
         thread_fused.loops["toward_zero"]["truncated"].tiles.of(thread_fused.ROWS._replace(warp=WARP)),
-        (*WITH_EXPONENTS, types.UniTuple(types.float64, 4), GRID, types.int64, COUNTER, types.uint64),
+        (*WITH_EXPONENTS, types.UniTuple(types.float64, len(Unit._fields)), GRID, types.int64, COUNTER, types.uint64),
         0,
     ),
     "sums, a unit of one's own": (
         thread_fused.loops["to_odd"]["random"].tiles.of(ELEMENT),
-        (*WITH_EXPONENTS, types.UniTuple(types.float64, 4), GRID, types.int64, COUNTER, types.uint64),
+        (*WITH_EXPONENTS, types.UniTuple(types.float64, len(Unit._fields)), GRID, types.int64, COUNTER, types.uint64),
         12,
     ),
     "sums, pairwise": (

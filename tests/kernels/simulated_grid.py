@@ -5,7 +5,7 @@ import sys
 import numpy as np
 from numba import cuda
 
-from simfloat.kernels import drawn, fused_loops, general, grid, matrix_core_loops, plain, random, step_kinds, unrounded
+from simfloat.kernels import drawn, general, grid, matrix_core_loops, plain, random, step_kinds, unit_steps, unrounded
 from simfloat.kernels.functions import power, trigonometric
 
 
@@ -24,7 +24,7 @@ def compute(a, b, c, numbers, out):
         out[5, i] = plain.one_nan(plain.nearest(unrounded.odd_of(high, low, exponent), g))
         high, low, exponent = power.power_wide(a[i], 2.0 * b[i])
         out[6, i] = plain.one_nan(plain.nearest(unrounded.odd_of(high, low, exponent), g))
-        out[7, i] = plain.one_nan(fused_loops.truncated(a[i] * b[i], g))
+        out[7, i] = plain.one_nan(unit_steps.truncated(a[i] * b[i], g))
         out[8, i] = plain.one_nan(matrix_core_loops._nearest_sum(*unrounded.two_product(a[i], b[i]), c[i]))
         out[9, i] = plain.one_nan(
             step_kinds.wide_add(a[i], b[i], np.float64(word), step_kinds.StepOptions(g, g, 1.0, False))
