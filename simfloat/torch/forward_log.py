@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from simfloat.formats import Format
+from simfloat.formats import FP32, Format
 from simfloat.simulation.place import Place
 from simfloat.torch.tags import FORMAT_OF, stored, tag_of
 
@@ -16,6 +16,9 @@ REMEMBERED = 1 << 20
 
 #: The sequence number of every node at which autograd adds to `.grad`.
 ACCUMULATING = 2**64 - 1
+
+#: The node that a view gets when its base was written to.
+RENEWED = "AsStridedBackward0"
 
 sequence_number = torch._C._autograd._get_sequence_nr
 
@@ -120,6 +123,20 @@ class ForwardLog:
         """The note of a node; None if no operation of this run made it."""
         number = node._sequence_nr()
         if number != self._found[0]:
-            # A node for views that are written to is numbered after the operation that wrote.
-            self._found = number, self._notes.get(number - 1 if node.name().endswith("CopySlices") else number)
+            self._found = number, self._note_at(number, node)
         return self._found[1]
+
+    def _note_at(self, number: int, node: Any) -> LoggedOperation | None:
+        # Two nodes are numbered after the operation that writes to a view: one for its base, and then a new one for it.
+        if _is_write_to_view(node):
+            return self._notes.get(number - 1)
+        base = node.next_functions[0][0] if node.name() == RENEWED else None
+        if number in self._notes or base is None or not _is_write_to_view(base) or base._sequence_nr() != number - 1:
+            return self._notes.get(number)
+        write = self._notes.get(number - 2)
+        return write and LoggedOperation(write.place, (Operand(0, None, write.format or FP32),), write.format)
+
+
+def _is_write_to_view(node: Any) -> bool:
+    """Whether a node stands for a write to a view, on the way back to the view's base."""
+    return bool(node.name().endswith("CopySlices"))

@@ -51,9 +51,21 @@ def a_view_read_after_a_write_to_its_base(h):
     return view * other + view.t()[:, :1].sum()
 
 
+def a_part_in_place_and_by_its_name(h):
+    h[:, 1] *= 2
+    h[0] += h[1]
+    return h * h
+
+
+def a_view_read_after_it_was_written_to(h):
+    view = h[:, :2]
+    view.mul_(2.0)
+    return view * 3 + h[:, 2:] * view.add_(1.0)
+
+
 CASES = (
     a_part, the_whole_of_a_view, a_view_read_after_a_write_to_its_base, one_part_by_another,
-    an_item, a_copy, a_mask, views_of_views,
+    an_item, a_copy, a_mask, views_of_views, a_part_in_place_and_by_its_name, a_view_read_after_it_was_written_to,
 )  # fmt: skip
 
 
