@@ -128,8 +128,9 @@ class Switching:
         self.narrow, self.wide = as_policy(narrow, "Switching"), as_policy(wide, "Switching")
         self.measure, self.above, self.below, self.window, self.hold = measure, above, below, window, hold
         self._seen_where = {"path": path, "phase": phase, "operation": operation}
-        self._state = {"steps": 0, "since": -1, "met": 0, "of": 0}
+        self._state = {"steps": 0, "since": -1, "met": 0, "of": 0, "seen_met": 0, "seen_of": 0}
         self._before: tuple[Observer | None, int, int] = (None, 0, 0)  # the observer, and what it had counted
+        self._is_loaded = False  # whether nothing was counted since a state was loaded
 
     def __call__(self, step: int, observer: Observer | None) -> Policy:
         """The policy for the step after this one."""
@@ -164,24 +165,33 @@ class Switching:
                 f"Switching by {event} needs a simulation whose observer counts, such as "
                 f"simulate(policy, observer=simfloat.Recorder()); got {observer!r}."
             )
-        counts = observer.counts(**self._seen_where)
+        counts, now = observer.counts(**self._seen_where), self._state
         known, met, of = self._before
+        if self._is_loaded and getattr(observer, "goes_on", False):
+            known, met, of = observer, now["seen_met"], now["seen_of"]
         if known is not observer or counts["total"] < of or counts[event] < met:
             met = of = 0
-        self._state["met"] += counts[event] - met
-        self._state["of"] += counts["total"] - of
-        self._before = observer, counts[event], counts["total"]
+        now["met"] += counts[event] - met
+        now["of"] += counts["total"] - of
+        now["seen_met"], now["seen_of"] = counts[event], counts["total"]
+        self._before, self._is_loaded = (observer, counts[event], counts["total"]), False
 
     @property
     def state(self) -> dict[str, int]:
-        """What `load_state` needs to go on: steps, since which `wide` is in force or -1, the window's counts."""
+        """What `load_state` needs to go on: steps, since which `wide` is in force or -1, and counts.
+
+        Counted are the events and results of the window, and all that the observer told of when it was last asked.
+        """
         return dict(self._state)
 
     def load_state(self, state: Any) -> None:
-        """Go on from what `state` gave. Raises ValueError for anything else, and then changes nothing."""
+        """Go on from what `state` gave; an observer whose attribute `goes_on` is not true has counted from zero.
+
+        Raises ValueError for anything else, and then changes nothing.
+        """
         if not isinstance(state, dict) or set(state) != set(self._state) or not all(map(is_integer, state.values())):
             raise ValueError(f"The state of Switching has the integers {', '.join(self._state)}; got {state!r}.")
-        self._state = dict(state)
+        self._state, self._is_loaded = dict(state), True
 
     def __repr__(self) -> str:
         given = {key: value for key, value in self._seen_where.items() if value is not None}

@@ -85,6 +85,7 @@ class Recorder(Observer):
         self._events: dict[tuple[str, str, str], NDArray[np.int64]] = {}  # keys that are quick to make
         self._series, self._scalars = Series(), Scalars()
         self._first_nan: FirstNaN | None = None
+        self._goes_on = False
         self._lock = Lock()
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
@@ -198,6 +199,7 @@ class Recorder(Observer):
         with self._lock:
             self._events.clear()
             self._series, self._scalars, self._first_nan = Series(), Scalars(), None
+            self._goes_on = False
 
     def state_dict(self) -> dict[str, Any]:
         """What it counts, and all that it has counted: numbers, text and arrays, for files."""
@@ -226,6 +228,12 @@ class Recorder(Observer):
             self._events = {tuple(key): row for key, row in zip(state_dict["keys"], events, strict=True)}
             self._series, self._scalars = series, scalars
             self._first_nan = FirstNaN(*state_dict["first_nan"]) if state_dict["first_nan"] else None
+            self._goes_on = True
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its counts go on from those of another recorder, whose state it loaded or of which it is a copy."""
+        return self._goes_on
 
     def _options(self) -> dict[str, Any]:
         """The options that it was made with."""
@@ -343,7 +351,7 @@ class Recorder(Observer):
         return {**vars(self), **own, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=Lock())
+        vars(self).update(state, _goes_on=True, _lock=Lock())
 
 
 def _call(options: Mapping[str, Any]) -> str:

@@ -260,6 +260,25 @@ def test_a_rule_that_is_restored_decides_as_if_it_had_not_been_interrupted():
         assert before + decisions(second, rates[cut:]) == whole, "a new recorder counts from zero"
 
 
+@pytest.mark.parametrize("cut", [1, 7, 20])
+def test_a_rule_that_is_restored_with_its_recorder_counts_none_of_the_steps_before_again(cut):
+    class Restored(Counted):
+        goes_on = True
+
+    rates = list(np.random.default_rng(0).choice([0, 0, 0.3], 40))
+    options = dict(above=0.1, below=0.05, window=3, hold=4)
+    first, second, observer = *(sf.Switching("fp16-master", "fp32", **options) for _ in range(2)), Restored()
+    before = decisions(first, rates[:cut], observer)
+    second.load_state(json.loads(json.dumps(first.state)))
+    assert before + decisions(second, rates[cut:], observer) == decisions(
+        sf.Switching("fp16-master", "fp32", **options), rates
+    )
+    recorder = sf.Recorder()
+    again = sf.Recorder()
+    again.load_state_dict(recorder.state_dict())
+    assert (recorder.goes_on, again.goes_on, copy.copy(recorder).goes_on) == (False, True, True)
+
+
 def test_a_simulations_state_holds_that_of_the_rule_it_follows():
     model, optimizer, sim = start("fp16-master", sf.Recorder())
     rule = sf.Switching("fp16-master", "fp32", "underflow", above=-1.0, window=2)
