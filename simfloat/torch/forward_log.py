@@ -119,6 +119,10 @@ class ForwardLog:
         """Know that the last node was made by PyTorch alone."""
         self._notes.setdefault(sequence_number() - 1, None)
 
+    def at(self, number: int) -> LoggedOperation | None:
+        """The note of the node of this number, if it is that of the operation itself."""
+        return self._notes.get(number)
+
     def of(self, node: Any) -> LoggedOperation | None:
         """The note of a node; None if no operation of this run made it."""
         number = node._sequence_nr()

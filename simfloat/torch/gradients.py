@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,8 +25,9 @@ current_node = torch._C._current_autograd_node
 class Gradients:
     """The gradients of a run's parameters."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, made_by: Callable[[int], LoggedOperation | None]) -> None:
         self._simulation = simulation
+        self._made_by = made_by  # finds the operation whose node of autograd has a number
         self.under: Place | None = None  # whose policy the backward pass that runs follows
 
     def phase(self, node: Any, operation: str, operands: Sequence[torch.Tensor]) -> Forward:
@@ -40,9 +41,11 @@ class Gradients:
         owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
         if owner is not None and operation in ("multiply", "divide") and are_replicas():
             return Share(self._simulation.place("update", owner), self._simulation)
-        kind = Backward if owner is None else Complete
-        note = self.note(node.variable)
-        return kind(note, self._simulation, note.operands[0])
+        if owner is None:
+            note = self.note(node.variable)
+            return Backward(note, self._simulation, note.operands[0])
+        way = self._way(node.variable, tag_of(operands[-1]))
+        return Complete(way.way_back, self._simulation, way.operand)
 
     def note(self, leaf: torch.Tensor) -> LoggedOperation:
         """The leaf as something that an operation of the backward pass reaches: by an addition."""
@@ -52,6 +55,23 @@ class Gradients:
         place = simulation.place("add", layer) if under is None else simulation.beside(under, "add", layer)
         return LoggedOperation(place.in_type(FORMAT_OF[leaf.dtype]), (Operand(0, path, stored_format(leaf)),))
 
+    def _way(self, leaf: torch.Tensor, tag: Tag) -> Backward:
+        """The way on which a gradient with this tag reached the leaf: that of the operation which read the parameter.
+
+        Where that is not known, it is an addition in the parameter's layer.
+        """
+        path, note = weight_path(leaf), None if tag.node is None else self._made_by(tag.node)
+        read = None if note is None else next((x for x in note.operands if x.path == path), None)
+        if note is None or read is None or path is None:
+            note = self.note(leaf)
+            return Backward(note, self._simulation, note.operands[0])
+        way = Backward(note, self._simulation, read)
+        way = way.of_bias() if way.has_bias() and read is note.operands[2] else way
+        way.in_type(leaf.dtype)
+        way.way_back = LoggedOperation(way.place, way.way_back.operands)
+        way.operand = Operand(way.operand.number if way.operand else 0, path, stored_format(leaf))
+        return way
+
     def finished(self, leaf: torch.Tensor, gradient: torch.Tensor | None, accumulates: bool) -> torch.Tensor | None:
         """A parameter's gradient, which is complete: rounded to `weight_gradients` if it was not.
 
@@ -60,20 +80,21 @@ class Gradients:
         """
         if gradient is None:
             return None
-        note, path = self.note(leaf), str(weight_path(leaf))
-        place, tag = note.place, tag_of(gradient)
+        path, tag = str(weight_path(leaf)), tag_of(gradient)
+        way = self._way(leaf, tag)
+        place, own = way.place, stored_format(leaf)
         chosen = place.recipe_of(path).weight_gradients
-        format = note.operands[0].format if chosen == WIDEST else chosen
+        format = own if chosen == WIDEST else chosen
         where = place.path if accumulates and leaf.grad is not None else path
         is_last = tag.format == format and tag.events is not None and tag.events.count == gradient.numel()
         if tag.events is not None:
             tag.events.pass_on(where if is_last else None)
         if tag.format != format or not is_last and wants(place.observer, where, "backward"):
-            arithmetic = observed_at(where, place, place.to_weight(path, 0, note.operands[0].format))
+            arithmetic = observed_at(where, place, place.to_weight(path, way.operand.number if way.operand else 0, own))
             if tag.format == format:  # only counted, so that an observer draws nothing
                 arithmetic = arithmetic.rounded_by(nearest_even)
             gradient = Narrowed.apply(gradient, arithmetic)
-        put_own_tag(gradient, Tag(format, True, path))
+        put_own_tag(gradient, Tag(format, True, path, node=tag.node))
         return gradient
 
 

@@ -51,7 +51,7 @@ class RunContext:
         self.notes = ForwardLog()
         self.paths = ModulePaths(simulation)
         self.parameters = StoredParameters(simulation)
-        self.gradients = Gradients(simulation)
+        self.gradients = Gradients(simulation, lambda number: self.notes.at(number))
         self.ways = BackwardNodes(self._note_of, self.gradients)
         self.optimizing = Optimizing(simulation)
         self.met = MetOperations()
