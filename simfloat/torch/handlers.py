@@ -90,6 +90,9 @@ class Ruled(Handler):
     #: Whether the result is that of one operation of the catalog, rounded once.
     is_primitive = False
 
+    #: Whether gradients come to the rule in the format of those of the result; if not, it brings them there itself.
+    is_entered = True
+
     def __init__(self, operation: str, rule: Callable[..., Any]) -> None:
         self.operation, self.rule = operation, rule
 
@@ -110,7 +113,7 @@ class Ruled(Handler):
         phase.in_type(dtype)
         if phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter):
             args, options = in_single((*args, *numbers_left_out(func, len(args)))), in_single(options)
-        if isinstance(phase, Backward) and phase.narrows:
+        if self.is_entered and isinstance(phase, Backward) and phase.narrows:
             args = tuple([phase.entered(x) if isinstance(x, torch.Tensor) else x for x in args])
         options.pop("memory_format", None)
         call = RuleCall(phase, operands, dtype, func, run.shown, is_primitive=self.is_primitive)

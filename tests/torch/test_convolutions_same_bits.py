@@ -8,9 +8,14 @@ import simfloat as sf
 
 OPTIONS = {"padding": 2, "stride": 2, "dilation": 2, "groups": 2}
 
+#: The bias's gradient adds what came to the addition, and the product's gradients read what it was rounded to.
+NARROW_ADDITIONS = sf.Policy(compute=sf.FP32, reduce=sf.BF16, name="narrow additions").override(
+    operation="add", activations=sf.FP16
+)
+
 
 @pytest.mark.parametrize("layer", ["Conv2d", "ConvTranspose2d"])
-@pytest.mark.parametrize("policy", sf.policies)
+@pytest.mark.parametrize("policy", [*sf.policies, NARROW_ADDITIONS], ids=lambda policy: getattr(policy, "name", policy))
 def test_a_convolution_and_its_gradients_have_the_bits_of_our_own_under_every_preset(policy, layer):
     dtype, rng = np.float64 if policy == "fp64" else np.float32, np.random.default_rng(1)
     torch.manual_seed(0)

@@ -1,5 +1,6 @@
 """Whose gradient a result of the backward pass is: autograd's edges tell, and the role of what they lead to decides."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -208,3 +209,19 @@ def test_a_rule_may_leave_empty_what_pytorch_keeps_for_its_own_way_back():
     (loss(h, p) * LOSS.reshape(H.shape)).sum().backward()
     torch.testing.assert_close(to_h, h.grad, rtol=0.05, atol=0.05)
     torch.testing.assert_close(to_p, p.grad, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("rounding", [sf.nearest_even, sf.stochastic(bits=6)], ids=["nearest", "stochastic"])
+def test_a_weights_gradient_is_made_and_added_to_in_the_role_of_what_reads_it_whatever_additions_are_rounded_to(
+    rounding,
+):
+    policy = sf.Policy(compute=sf.FP32, rounding=rounding).override(operation="add", activations=sf.FP16)
+    theirs, own, x = torch.nn.Linear(4, 3), sf.nn.Linear(4, 3), torch.linspace(-1, 2, 20).reshape(5, 4)
+    own.load_state_dict({key: value.numpy().copy() for key, value in theirs.state_dict().items()})
+    with sf.torch.simulate(theirs, policy), sf.simulate(policy):
+        for _ in range(2):
+            (theirs(x) ** 2).sum().backward()
+            (own(x.numpy()) ** 2).sum().backward()
+    np.testing.assert_array_equal(theirs.weight.grad, own.weight.grad)
+    np.testing.assert_array_equal(theirs.bias.grad, own.bias.grad)
+    assert not np.array_equal(own.weight.grad, sf.round(own.weight.grad, sf.FP16))

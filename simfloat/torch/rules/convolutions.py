@@ -93,10 +93,15 @@ def convolved_backward(
     call: RuleCall, g: torch.Tensor, x: torch.Tensor, w: torch.Tensor, bias_sizes: Any, stride: Sizes, padding: Sizes,
     dilation: Sizes, transposed: bool, output_padding: Sizes, groups: int, mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
-    """The gradients of images, kernels and bias, as far as they are asked for."""
+    """The gradients of images, kernels and bias, as far as they are asked for.
+
+    What the addition of the bias passes back to the product is rounded; the sum for the bias adds what came to it.
+    """
     if not isinstance(call.phase, Backward):
         raise ValueError("aten.convolution_backward is simulated in a backward pass alone.")
-    way, (gradient, images, kernels) = call.phase, (as_images(numbers_of(t)) for t in (g, x, w))
+    way, came = call.phase, g
+    g = way.entered(came) if way.narrows and (mask[0] or mask[1]) else came
+    gradient, images, kernels = (as_images(numbers_of(t)) for t in (g, x, w))
     steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
     geometry, size = geometry_for(images, kernels, steps)
     found: list[torch.Tensor | None] = [None, None, None]
@@ -115,10 +120,17 @@ def convolved_backward(
             reached = correlate(arithmetic, gradient, images, geometry, call.inputs(g, x))
         found[1] = call.tensor(reached.reshape(w.shape))
     if mask[2]:
-        call.phase = way.of_bias()
+        call.phase = bias = way.of_bias()
+        came = bias.entered(came) if bias.narrows else came
         call.begin()
-        found[2] = call.tensor(call.sum(gradient, (0, *range(2, gradient.ndim))))
+        found[2] = call.tensor(call.sum(numbers_of(came), (0, *range(2, came.ndim))))
     return tuple(found)
+
+
+class ConvolutionBackward(Ruled):
+    """Its way back, on which the gradient goes to the product and to the bias."""
+
+    is_entered = False
 
 
 class Convolution(Ruled):
@@ -133,5 +145,5 @@ class Convolution(Ruled):
 #: By PyTorch's name.
 TABLE: dict[str, Ruled] = {
     "convolution": Convolution("conv2d", convolved),
-    "convolution_backward": Ruled("conv2d", convolved_backward),
+    "convolution_backward": ConvolutionBackward("conv2d", convolved_backward),
 }
