@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -15,6 +16,22 @@ from simfloat.torch.tensor_arguments import tensors_in
 
 #: How many changes of the module that runs are remembered; older ones are forgotten first.
 REMEMBERED = 1 << 18
+
+
+class _Hook:
+    """A hook that goes with copies of its module, as functions do, and does nothing in what a pickle makes."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+
+    def __call__(self, *called: Any) -> None:
+        self._function(*called)
+
+    def __deepcopy__(self, _: Any) -> _Hook:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return getattr, (nullcontext(), "__exit__")  # which takes anything: the pickle can be read without simfloat
 
 
 class ModulePaths:
@@ -43,9 +60,10 @@ class ModulePaths:
                         check(path, module)
                     self._enter(path)
 
+            leave = _Hook(lambda *called: self._leave(called[-1]))
             self._hooks += [
-                module.register_forward_pre_hook(enter),
-                module.register_forward_hook(lambda *called: self._leave(called[-1]), always_call=True),
+                module.register_forward_pre_hook(_Hook(enter)),
+                module.register_forward_hook(leave, always_call=True),
             ]
 
     def end(self) -> None:
@@ -91,8 +109,13 @@ class ModulePaths:
             del self._numbers[: REMEMBERED // 2], self._paths[: REMEMBERED // 2]
 
     def _is_here(self) -> bool:
-        """Whether the module runs in a thread in which this run's block is open; ValueError where none is."""
+        """Whether the module runs in a thread in which this run's block is open; ValueError where none is.
+
+        A copy that was made inside of the block listens for ever, and is on its own once the block has ended.
+        """
         run = opened()
+        if run is None and not self._hooks:
+            return False
         if run is None:
             raise ValueError(
                 f"{self._name} is simulated in another thread's block, and nothing would be in this thread; call it in "

@@ -1,5 +1,8 @@
 """The block: what it refuses, what it restores, and how it goes on."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -88,6 +91,18 @@ def test_a_rule_is_written_in_operations_that_are_then_simulated(own_rules):
     assert "aten.special_erfcx.default" in run.table()
     with pytest.raises(ValueError, match="mylib::op"):
         sf.torch.rule("erfcx")
+
+
+def test_copies_and_pickles_that_are_made_in_a_block_are_models_of_their_own_after_it():
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), torch.rand(3, 4)
+    with sf.torch.simulate(model, "bf16-standard"):
+        copied, pickled = copy.deepcopy(model), pickle.dumps(model)
+        assert torch.equal(copied(x), model(x))
+    again = pickle.loads(pickled)
+    assert b"simfloat" not in pickled and torch.equal(again(x), model(x))
+    assert torch.equal(copied(x), torch.relu(torch.nn.functional.linear(x, copied[0].weight, copied[0].bias)))
+    with sf.torch.simulate(copied, "bf16-standard"):
+        assert torch.equal(copied(x), copied(x).bfloat16().float())
 
 
 def test_blocks_of_two_models_do_not_nest_and_a_block_of_one_does():
