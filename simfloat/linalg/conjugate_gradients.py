@@ -71,7 +71,7 @@ def cg(
     tolerance = float(u.format.eps) if tolerance is None else tolerance
     if not isinstance(tolerance, int | float) or not tolerance >= 0:
         raise ValueError(f"tolerance must be a number from 0, got {tolerance!r}.")
-    most = 10 * len(a) if max_iterations is None else max_iterations
+    most = max(10 * len(a), 1) if max_iterations is None else max_iterations
     check_count("max_iterations", most)
     return _iterated(u, a, b, tolerance, most)
 

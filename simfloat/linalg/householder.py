@@ -17,7 +17,16 @@ from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
 from simfloat.linalg.substitution import substituted
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, matrix_of, overflowed, result, right_hand_side
+from simfloat.linalg.systems import (
+    ArithmeticOptions,
+    arithmetic_of,
+    check_squares,
+    matrix_of,
+    overflowed,
+    result,
+    right_hand_side,
+    solution_overflowed,
+)
 
 
 class QR(NamedTuple):
@@ -46,14 +55,16 @@ def qr(
 
     Householder's reflections I - tau v v^T, one column after the other, every operation rounded to the format:
 
-    * s = sqrt(x . x) of the column x from the diagonal on, the sum through `accumulate`; a zero column is left alone;
+    * s = sqrt(x . x) of the column x from the diagonal on, the sum through `accumulate`. Where s is 0 there is no
+      reflection: what lies below the diagonal becomes 0, and may be no more than the unit roundoff of A's column;
     * alpha = -s where x_0 >= 0, else s; v_0 = x_0 - alpha; tau = v_0 / -alpha; v_i = x_i / v_0, and v_0 becomes 1;
     * columns a_j behind: w_j = v . a_j through `accumulate`, t_j = tau w_j, a_ij = a_ij - v_i t_j with one rounding.
 
     The last row has no reflection. q is the product of the reflections, the last one applied first, to the first k
     columns of the identity, each to rows and columns from its diagonal on. Stochastic modes draw in this order.
 
-    Raises ValueError where numbers leave the format's range (x . x does first), and for what is no real matrix.
+    Raises ValueError where numbers leave the format's range (x . x does first, to infinity or to 0), and for what is
+    no real matrix.
 
     Source: Golub and Van Loan, Matrix Computations, 4th ed., section 5.2; Higham, Accuracy and Stability of Numerical
     Algorithms, 2nd ed., chapter 19.
@@ -109,7 +120,8 @@ def lstsq(
         raise ValueError(f"Least squares need as many rows as columns or more, got shape {a.shape}.")
     b = right_hand_side(b, u, rows)
     r, reflections = reflected(u, a)
-    c = b.reshape(rows, -1).copy()
+    right = b if b.ndim > 1 else b[:, np.newaxis]
+    c = right.copy()
     for column, (v, tau) in enumerate(reflections):
         reflect(u, v, tau, c[column:])
     _check_range(u, a, r, c)
@@ -123,8 +135,9 @@ def lstsq(
             f"at most rcond = {least:.1e} of it. Leave it out, take a wider format, or pass rcond=0."
         )
     x = substituted(u, r[:columns], c[:columns], lower=False)
-    _check_range(u, a, x)
-    residual = InnerProducts.of(u, b).final(b.reshape(rows, -1), a, x)
+    if not np.isfinite(x).all():
+        raise solution_overflowed(u.format)
+    residual = InnerProducts.of(u, b).final(right, a, x)
     return LeastSquares(result(x.reshape(columns, *b.shape[1:]), u), result(residual.reshape(b.shape), u))
 
 
@@ -161,6 +174,8 @@ def reflected(u: ArrayArithmetic, a: NDArray) -> tuple[NDArray, list[tuple[NDArr
     for k in range(min(len(a) - 1, a.shape[1])):
         x = r[k:, k].copy()
         alpha, v, tau = reflection(u, x)
+        if not tau[0]:
+            check_squares(x[1:], a, a[:, k], u.format)
         reflections.append((v, tau))
         r[k, k], r[k + 1 :, k] = alpha[0], 0
         reflect(u, v, tau, r[k:, k + 1 :])

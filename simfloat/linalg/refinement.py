@@ -20,7 +20,15 @@ from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.lu_factorization import factored
 from simfloat.linalg.substitution import substituted
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, matrix_of, overflowed, result, right_hand_side
+from simfloat.linalg.systems import (
+    ArithmeticOptions,
+    arithmetic_of,
+    matrix_of,
+    result,
+    right_hand_side,
+    scaling_up,
+    solution_overflowed,
+)
 
 
 class Refinement(NamedTuple):
@@ -96,12 +104,12 @@ def solve(
       factors in that format, and scales the correction back, rounded to `work`;
     * adds the correction to x in `work`.
 
-    It ends when a correction is at most the unit roundoff of `work` relative to x, when it is more than half of the one
-    before (it is not added then), and after `max_iterations`. It has converged in the first case, and in the second
-    where the backward error is at most sqrt(n) units roundoff of `work`. `rounding`, `accumulate` and `stream` are
-    those of the factors and their triangular systems; the rest is rounded to nearest even. Corrections shrink while
-    the condition number times the unit roundoff of `factor` is well below 1; residuals of twice the digits of `work`
-    then bring x itself, and not only its residual, to the accuracy of `work`.
+    It ends when r is zero, when a correction is at most the unit roundoff of `work` relative to x, when it is more than
+    half of the one before (it is not added then), and after `max_iterations`. It has converged in the first two cases,
+    and in the third where the backward error is at most sqrt(n) units roundoff of `work`. `rounding`, `accumulate` and
+    `stream` are those of the factors and their triangular systems; the rest is rounded to nearest even. Corrections
+    shrink while the condition number times the unit roundoff of `factor` is well below 1; residuals of twice the digits
+    of `work` then bring x itself, and not only its residual, to the accuracy of `work`.
 
     Raises ValueError for a singular matrix, which has a pivot of exactly zero, where numbers leave a format's range
     (FP16: the message says by which power of two to scale), for `work` or `residual` without `factor`, and for a
@@ -127,7 +135,7 @@ def solve(
         b = right_hand_side(b, u, len(a))
         x = _by_factors(u, *factored(u, a), b)
         if not np.isfinite(x).all():
-            raise overflowed("The solution", a, u.format)
+            raise solution_overflowed(u.format)
         return result(x, u)
     if format is not None:
         raise ValueError("Refinement takes factor=, work= and residual= in place of format=.")
@@ -183,16 +191,17 @@ class _System:
                 break
             x = self.u.compute("add", x, d)
             if not np.isfinite(x).all():
-                raise overflowed("The solution", self.a, self.u.format)
+                raise solution_overflowed(self.u.format)
             r = self.residual(x)
             found.corrections.append(size)
             found.backward_errors.append(_largest(r) / (self.norm * _largest(x) + _largest(self.b) or 1.0))
             found.forward_errors.append(_largest(x - self.solution) / (_largest(self.solution) or 1.0))
-            if found.corrections[1:] and size <= self.u.format.unit_roundoff or not r.any():
-                converged, reason = (
-                    True,
-                    f"The last correction, {size:.1e} of x, is below {self.u.format}'s unit roundoff.",
-                )
+            if not r.any():
+                converged, reason = True, f"The residual is zero, summed by {self.order}."
+                break
+            if found.corrections[1:] and size <= self.u.format.unit_roundoff:
+                converged = True
+                reason = f"The last correction, {size:.1e} of x, is below {self.u.format}'s unit roundoff."
                 break
         return found._replace(x=result(x, self.u), converged=converged, reason=reason)
 
@@ -221,7 +230,11 @@ class _System:
         scaled = self.factors.round(np.ldexp(np.asarray(r, np.float64), 1 - exponent))
         d = _by_factors(self.factors, *self.lu, scaled)
         if not np.isfinite(d).all():
-            raise overflowed("A correction", self.a, self.factors.format)
+            format = self.factors.format
+            raise ValueError(
+                f"A correction left the range of {format}, whose largest is {format.max}, as the matrix is small or "
+                f"nearly singular: {scaling_up(self.a, format)}."
+            )
         return self.u.round(np.ldexp(np.asarray(d, np.float64), exponent - 1))
 
 

@@ -16,7 +16,7 @@ from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.householder import completed
 from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, matrix_of, overflowed, result
+from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, check_squares, matrix_of, overflowed, result
 
 
 class SVD(NamedTuple):
@@ -51,8 +51,8 @@ def svd(
     `full_matrices` adds, columns are those of the q of :func:`simfloat.linalg.qr` of the others. Stochastic modes draw
     in this order.
 
-    Raises ValueError where numbers leave the format's range (a . a does first), where 30 sweeps are not enough, and for
-    what is no real matrix.
+    Raises ValueError where numbers leave the format's range (a . a does first, to infinity, or to 0 for a column that
+    is more than the unit roundoff of A), where 30 sweeps are not enough, and for what is no real matrix.
 
     Source: Golub and Van Loan, Matrix Computations, 4th ed., section 8.6.3; Demmel and Veselic, SIAM J. Matrix Anal.
     Appl. 13(4), 1992.
@@ -86,6 +86,7 @@ def orthogonalized(u: ArrayArithmetic, given: NDArray) -> tuple[NDArray, NDArray
     s = np.array([norm(u, a[:, j]) for j in range(n)], u.dtype)
     if not np.isfinite(s).all():
         raise overflowed("The decomposition", np.square(np.asarray(given, np.float64)), u.format)
+    check_squares(a[:, s == 0], given, given, u.format)
     for j in np.flatnonzero(s):
         a[:, j] = u.compute("divide", a[:, j].copy(), s[j : j + 1])
     order = np.argsort(-s, kind="stable")

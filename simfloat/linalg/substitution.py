@@ -15,7 +15,14 @@ from simfloat.checks import check_flags
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, matrix_of, overflowed, result, right_hand_side
+from simfloat.linalg.systems import (
+    ArithmeticOptions,
+    arithmetic_of,
+    matrix_of,
+    result,
+    right_hand_side,
+    solution_overflowed,
+)
 
 
 def solve_triangular(
@@ -54,7 +61,7 @@ def solve_triangular(
         raise ValueError(f"T is singular: its diagonal is zero at {int(zeros[0])}.")
     x = substituted(u, t, b, lower, unit_diagonal)
     if not np.isfinite(x).all():
-        raise overflowed("The solution", b, u.format)
+        raise solution_overflowed(u.format)
     return result(x, u)
 
 

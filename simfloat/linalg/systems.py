@@ -87,12 +87,22 @@ def result(numbers: NDArray, u: ArrayArithmetic) -> Array:
     return array_of(np.ascontiguousarray(numbers, u.dtype), u)
 
 
-def scaling_advice(a: Any, format: Format) -> str:
-    """By which power of two to scale numbers so that sums of as many products as there are rows stay in range."""
+def _room(a: Any, format: Format, power: int = 1) -> int:
+    """The exponent of two by which numbers may be scaled, so that sums of their powers over all rows stay in range."""
     x = np.abs(np.asarray(a, np.float64))
     largest, rows = x.max(initial=0.0, where=np.isfinite(x)), max(x.shape[0] if x.ndim else 1, 1)
-    scale = math.floor(math.log2(format.max) - math.log2(largest or 1.0) - math.log2(rows))
-    return f"scale the system, as by 2**{min(scale, -1)}, or use a format of larger range"
+    return math.floor((math.log2(format.max) - math.log2(rows)) / power - math.log2(largest or 1.0))
+
+
+def scaling_advice(a: Any, format: Format) -> str:
+    """By which power of two to scale numbers so that sums of as many products as there are rows stay in range."""
+    return f"scale the system, as by 2**{min(_room(a, format), -1)}, or use a format of larger range"
+
+
+def scaling_up(a: Any, format: Format, power: int = 1) -> str:
+    """By which power of two numbers may grow, where what is made of them is too small."""
+    room = _room(a, format, power)
+    return f"{f'scale it up, as by 2**{room}, or ' if room > 0 else ''}use a format of larger range"
 
 
 def overflowed(what: str, a: NDArray, format: Format) -> ValueError:
@@ -100,3 +110,21 @@ def overflowed(what: str, a: NDArray, format: Format) -> ValueError:
     return ValueError(
         f"{what} left the range of {format}, whose largest number is {format.max}: {scaling_advice(a, format)}."
     )
+
+
+def solution_overflowed(format: Format) -> ValueError:
+    """The error where a solution is too large: to scale the matrix, too, would leave it as it is."""
+    return ValueError(
+        f"The solution left the range of {format}, whose largest number is {format.max}: scale b down by a power of "
+        "two, which scales the solution, or use a format of larger range."
+    )
+
+
+def check_squares(x: NDArray, a: NDArray, of: NDArray, format: Format) -> None:
+    """Refuse numbers whose sum of squares is zero, unless they are roundings of what they were computed `of`."""
+    lost, norm = (float(np.linalg.norm(np.asarray(one, np.float64))) for one in (x, of))
+    if lost > format.unit_roundoff * norm:
+        raise ValueError(
+            f"The sum of squares of a column is zero in {format}, where its norm is {lost:.1e}: the matrix is too "
+            f"small for that; {scaling_up(a, format, power=2)}."
+        )

@@ -8,6 +8,7 @@ import simfloat as sf
 SINGULAR = [[1.0, 2.0], [2.0, 4.0]]
 EYE = np.eye(2)
 THIRDS = np.array([[1, 1, 2 / 3], [1 / 3, 2 / 7, 13 / 63], [1 / 7, 1 / 9, 16 / 189]])  # the last is a third of both
+SMALL = np.array([[1.0, 0.5], [2.0, 1.5]]) * 2.0**-14  # squares of such numbers are zero in FP16
 LARGE = [[300.0, 1.0], [1.0, -300.0]]
 
 
@@ -35,6 +36,10 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         (lambda: sf.linalg.cholesky([[1, 2], [2, 1]], format=sf.BF16), "column 1 is -3.0, not positive"),
         (lambda: sf.linalg.cholesky(np.ones((2, 3)), format=sf.BF16), r"square matrix, got shape \(2, 3\)"),
         (lambda: sf.linalg.qr(LARGE, format=sf.FP16), r"The factorization left the range of FP16.*2\*\*-2"),
+        (lambda: sf.linalg.qr(SMALL, format=sf.FP16), r"squares of a column is zero in FP16.*1.2e-04.*as by 2\*\*20"),
+        (lambda: sf.linalg.lstsq(SMALL, [1, 2], format=sf.FP16), "squares of a column is zero in FP16"),
+        (lambda: sf.linalg.svd(SMALL, format=sf.FP16), r"squares of a column is zero in FP16.*as by 2\*\*20"),
+        (lambda: sf.linalg.svd([[2.0**-14]], format=sf.FP16), "squares of a column is zero in FP16"),
         (lambda: sf.linalg.eigh(np.ones((2, 3)), format=sf.BF16), r"square matrix, got shape \(2, 3\)"),
         (lambda: sf.linalg.eigh(6e4 * np.ones((2, 2)), format=sf.FP16), r"The eigenvalues left the range of FP16"),
         (lambda: sf.linalg.svd(LARGE, format=sf.FP16), r"The decomposition left the range of FP16.*2\*\*-2"),
@@ -51,7 +56,13 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
             lambda: sf.linalg.solve_triangular([[0.0]], [1.0], format=sf.BF16),
             "T is singular: its diagonal is zero at 0",
         ),
-        (lambda: sf.linalg.solve_triangular([[1e-4]], [6e4], format=sf.FP16), "The solution left the range of FP16"),
+        (lambda: sf.linalg.solve_triangular([[1e-4]], [6e4], format=sf.FP16), "The solution left.*scale b down"),
+        (lambda: sf.linalg.solve([[1e-4]], [6e4], format=sf.FP16), "The solution left the range of FP16.*scale b down"),
+        (lambda: sf.linalg.lstsq([[1e-4]], [6e4], format=sf.FP16), "The solution left the range of FP16.*scale b down"),
+        (
+            lambda: sf.linalg.solve(1e-7 * EYE, [1, 1], factor=sf.FP16, work=sf.FP32),
+            r"small.*scale it up, as by 2\*\*3",
+        ),
         (lambda: sf.linalg.solve(EYE, [1, 2, 3], format=sf.BF16), r"a vector of 2 numbers.*got shape \(3,\)"),
         (
             lambda: sf.linalg.solve(EYE, [1, 2], format=sf.BF16, work=sf.FP32),
@@ -120,3 +131,21 @@ def test_systems_of_no_unknowns_have_empty_solutions():
     assert sf.linalg.lu(nothing, format=sf.BF16).upper.shape == (0, 0)
     assert sf.linalg.cholesky(nothing, format=sf.BF16).shape == (0, 0)
     assert sf.linalg.solve(nothing, np.zeros(0), format=sf.BF16).shape == (0,)
+
+
+def test_roundings_whose_squares_are_zero_count_as_zeros_beside_what_left_them():
+    # A column of 1 and one of 2^-13, a quarter of FP16's unit roundoff: nothing is lost beside rounding.
+    a = np.array([[1.0, 1.0], [0.0, 2.0**-13], [0.0, 2.0**-13]])
+    assert sf.linalg.qr(a, format=sf.FP16).r[1, 1] == 2.0**-13
+    assert sf.linalg.svd(np.diag([1.0, 2.0**-13]), format=sf.FP16).s[1] == 0
+
+
+def test_systems_of_no_equations_have_solutions_of_no_numbers():
+    empty, none = np.zeros((0, 0)), np.zeros(0)
+    assert sf.linalg.lstsq(empty, none, format=sf.FP16).x.shape == (0,)
+    assert sf.linalg.cg(empty, none, format=sf.FP16).x.shape == (0,)
+
+
+def test_refinement_that_meets_the_solution_says_that_nothing_is_left():
+    found = sf.linalg.solve([[2.0]], [1.0], factor=sf.FP16, work=sf.FP32)
+    assert found.converged and found.reason.startswith("The residual is zero")
