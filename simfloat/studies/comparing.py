@@ -15,7 +15,7 @@ from simfloat.studies.margins import MATCH
 from simfloat.studies.plain_values import label_of
 from simfloat.studies.stored import read_stored
 from simfloat.studies.study_table import StudyTable
-from simfloat.studies.verdicts import comparison_of, log_ratios
+from simfloat.studies.verdicts import comparison_of, exponential, log_ratios
 from simfloat.table import Table
 from simfloat.table import table as aligned
 
@@ -104,8 +104,8 @@ def compare(
     the path of a sweep's Parquet file. It judges results that there are, of whatever was run; `simfloat.compare` runs
     a model itself, on one batch, and gives the errors of its loss and gradient under each policy.
 
-    Raises ValueError for columns that there are not, for a reference that is not in the column, and where a row has no
-    partner or several.
+    Raises ValueError for columns that there are not, for a reference that is not in the column, where a row has no
+    partner or several, and for ratios of negative numbers.
 
     Examples:
         >>> rows = [{"policy": policy, "seed": seed, "loss": loss + seed / 10}
@@ -174,12 +174,27 @@ def _compared(
         raise ValueError(f"{label!r}{where} and the reference have no pair {alone[0]!r}: both need the same.")
     kind, limit = how
     ours, theirs = np.array([own[pair] for pair in own]), np.array([reference[pair] for pair in own])
-    samples = log_ratios(ours, theirs) if kind == RATIO else _differences(ours, theirs, sign)
+    if kind == RATIO:
+        _check_positive(label, ours, theirs)
+        # A run that is NaN is infinitely bad, which is a ratio of 0 where more is better.
+        samples = log_ratios(ours if sign > 0 else np.nan_to_num(ours, nan=0.0, posinf=np.inf), theirs)
+    else:
+        samples = _differences(ours, theirs, sign)
     word, p = comparison_of(sign * samples, limit)
     interval = mean_interval(samples)
     mean = float(np.mean(samples))
-    mean, low, high = (map(_exp, (mean, *interval[:2]))) if kind == RATIO else (mean, *interval[:2])
+    mean, low, high = (map(exponential, (mean, *interval[:2]))) if kind == RATIO else (mean, *interval[:2])
     return Compared(label, among, mean, low, high, len(own), word, p)
+
+
+def _check_positive(label: Any, *numbers: NDArray) -> None:
+    """Refuse numbers below zero, whose ratios say nothing."""
+    below = [float(x) for x in np.concatenate(numbers) if x < 0]
+    if below:
+        raise ValueError(
+            f"{label!r} or the reference has {below[0]!r}, and a ratio compares numbers from 0: pass "
+            "kind='difference' and a margin."
+        )
 
 
 def _differences(values: NDArray, reference: NDArray, sign: int) -> NDArray[np.float64]:
@@ -226,7 +241,3 @@ def _as_number(name: str, value: Any) -> float:
 
 def _named(names: Sequence[str], values: Sequence[Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in zip(names, values, strict=True))
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700 else math.inf

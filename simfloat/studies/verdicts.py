@@ -179,7 +179,7 @@ def comparison_of(samples: NDArray, margin: float) -> tuple[str, float]:
 
 
 def _ratio_text(interval: Interval) -> str:
-    low, high = _exp(interval.low), _exp(interval.high)
+    low, high = exponential(interval.low), exponential(interval.high)
     return f"ratio in [{low:.4g}, {high:.4g}]: paired t of logarithms, 95 %, n = {interval.cases}"
 
 
@@ -196,5 +196,6 @@ def _log(x: float) -> float:
     return math.log(x) if x > 0 else -math.inf
 
 
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700 else math.inf
+def exponential(x: float) -> float:
+    """e^x, infinite beyond float64."""
+    return math.inf if x >= 700 else math.exp(x)

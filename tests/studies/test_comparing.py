@@ -54,6 +54,15 @@ def test_pairs_do_not_hang_on_the_order_of_rows():
 def test_where_more_is_better_the_words_turn():
     found = sf.studies.compare(TABLE, higher_is_better=True)
     assert found["good"].word == "worse" and found["far"].word == "better"
+    # A run that was lost is infinitely bad either way, and beside one that was lost nothing is known.
+    assert found["lost"].word == "worse" and found["lost"].mean == 0
+    unknown = sf.studies.compare(TABLE, reference="lost")["fp32"]
+    assert unknown.word == "inconclusive" and math.isnan(unknown.mean)
+
+
+def test_numbers_below_zero_have_no_ratios():
+    with pytest.raises(ValueError, match="'below' or the reference has -1.0.*pass kind='difference'"):
+        sf.studies.compare(rows(fp32=BASE, below=[1.0, -1.0, 1.0, 1.0, 1.0]))
 
 
 def test_other_axes_of_a_sweep_stay_apart():
