@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from simfloat.linalg.systems import (
     overflowed,
     result,
     right_hand_side,
+    rounding_share,
     solution_overflowed,
 )
 
@@ -56,7 +56,8 @@ def qr(
     Householder's reflections I - tau v v^T, one column after the other, every operation rounded to the format:
 
     * s = sqrt(x . x) of the column x from the diagonal on, the sum through `accumulate`. Where s is 0 there is no
-      reflection: what lies below the diagonal becomes 0, and may be no more than the unit roundoff of A's column;
+      reflection: what lies below the diagonal becomes 0, and may be no more than roundings of A's column, as much of
+      its norm as the default `rcond` of :func:`simfloat.linalg.lstsq`;
     * alpha = -s where x_0 >= 0, else s; v_0 = x_0 - alpha; tau = v_0 / -alpha; v_i = x_i / v_0, and v_0 becomes 1;
     * columns a_j behind: w_j = v . a_j through `accumulate`, t_j = tau w_j, a_ij = a_ij - v_i t_j with one rounding.
 
@@ -144,7 +145,7 @@ def lstsq(
 def _least_sine(rcond: Any, format: Format, rows: int) -> float:
     """What is left of a column's norm, at most, where it depends on others; a matrix has as many rows as columns."""
     if rcond is None:
-        return min(rows * format.unit_roundoff, math.sqrt(format.unit_roundoff))
+        return rounding_share(format, rows)
     if isinstance(rcond, bool) or not isinstance(rcond, int | float | np.number) or not 0 <= rcond < 1:
         raise ValueError(f"rcond, what must be left of a column's norm, is a number from 0 below 1, got {rcond!r}.")
     return float(rcond)

@@ -52,7 +52,7 @@ def svd(
     in this order.
 
     Raises ValueError where numbers leave the format's range (a . a does first, to infinity, or to 0 for a column that
-    is more than the unit roundoff of A), where 30 sweeps are not enough, and for what is no real matrix.
+    is more than roundings of A), where 30 sweeps are not enough, and for what is no real matrix.
 
     Source: Golub and Van Loan, Matrix Computations, 4th ed., section 8.6.3; Demmel and Veselic, SIAM J. Matrix Anal.
     Appl. 13(4), 1992.

@@ -120,10 +120,18 @@ def solution_overflowed(format: Format) -> ValueError:
     )
 
 
+def rounding_share(format: Format, size: int) -> float:
+    """How much of a column's norm its roundings may be, in a matrix of that size.
+
+    That is n units roundoff, and at most the root of one, where a long sum's bound says nothing more.
+    """
+    return min(size * format.unit_roundoff, math.sqrt(format.unit_roundoff))
+
+
 def check_squares(x: NDArray, a: NDArray, of: NDArray, format: Format) -> None:
     """Refuse numbers whose sum of squares is zero, unless they are roundings of what they were computed `of`."""
     lost, norm = (float(np.linalg.norm(np.asarray(one, np.float64))) for one in (x, of))
-    if lost > format.unit_roundoff * norm:
+    if lost > rounding_share(format, max(a.shape)) * norm:
         raise ValueError(
             f"The sum of squares of a column is zero in {format}, where its norm is {lost:.1e}: the matrix is too "
             f"small for that; {scaling_up(a, format, power=2)}."
