@@ -50,9 +50,9 @@ def cg(
     beta = rho' / rho; p = r + beta p. The three vector updates are fused: one rounding for each element.
 
     It converges when the computed residual's norm is at most `tolerance` (by default the format's eps) times that of
-    b; it stops without where p . q is not positive, where numbers leave the format's range, and after
-    `max_iterations` (10 n), and says which. The computed residual may go on falling where b - A x does not: that is
-    measured beside it.
+    b; it stops without where p . q is not positive, where numbers leave the format's range (r . r is 0 for a larger
+    r), and after `max_iterations` (10 n), and says which. The computed residual may go on falling where b - A x does
+    not: that is measured beside it.
 
     Raises ValueError for wrong shapes and for what is no real matrix.
 
@@ -103,6 +103,8 @@ def _iterated(u: ArrayArithmetic, a: NDArray, b: NDArray, tolerance: float, most
         before, rho = rho, u.matmul(r, r).reshape(1)
         residuals.append(math.sqrt(rho[0]) / first if rho[0] >= 0 else math.nan)
         true.append(float(np.linalg.norm(np.asarray(b, np.float64) - exact @ x.astype(np.float64))) / norm)
+        if not rho[0] and float(np.linalg.norm(np.asarray(r, np.float64))) > tolerance * norm:
+            return stopped(False, f"r . r is zero in {u.format}, and r is not: scale b by a power of two.")
         if residuals[-1] <= tolerance:
             return stopped(True, f"The residual fell to {residuals[-1]:.1e} of b's norm, at most {tolerance:.1e}.")
         p = u.compute("fma", u.compute("divide", rho, before), p, r)

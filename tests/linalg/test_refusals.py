@@ -149,3 +149,10 @@ def test_systems_of_no_equations_have_solutions_of_no_numbers():
 def test_refinement_that_meets_the_solution_says_that_nothing_is_left():
     found = sf.linalg.solve([[2.0]], [1.0], factor=sf.FP16, work=sf.FP32)
     assert found.converged and found.reason.startswith("The residual is zero")
+
+
+def test_conjugate_gradients_do_not_take_a_vanished_square_for_convergence():
+    b = np.array([1.0, 0.75, -1.0]) * 2.0**-12
+    found = sf.linalg.cg([[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 2.0]], b, format=sf.FP16)
+    assert not found.converged and "r . r is zero in FP16, and r is not: scale b" in found.reason
+    assert found.true_residuals[-1] > 0.1
