@@ -14,8 +14,8 @@ import numpy as np
 
 HEADER = Path(__file__).with_suffix(".h")
 
-#: Contraction and the like would change bits.
-FLAGS = ("-O1", "-w", "-std=gnu17", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-shared", "-fPIC")
+#: Contraction and the like would change bits. To optimise what runs once takes longer than to run it.
+FLAGS = ("-O0", "-w", "-std=gnu17", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-shared", "-fPIC")
 STRICT = "-Werror=implicit-function-declaration"
 
 #: C's types of registers.
