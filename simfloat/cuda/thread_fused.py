@@ -19,11 +19,12 @@ from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import exponent_field
 from simfloat.kernels.random import are_bytes, counter_of, element_at
 from simfloat.kernels.unit_steps import (
+    ALIGNMENTS,
     NOTHING,
+    ROUNDINGS,
     TotalRounding,
     cut,
     first_power,
-    loops_of,
     power_of,
     truncated,
     unit_of,
@@ -77,13 +78,13 @@ class FusedLoop:
     def __call__(self, a: Any, b: Any, a_powers: Any, b_powers: Any, out: Any, *numbers: Any) -> None:
         """Start as many threads as the result has tiles, or elements if these are few."""
         tile = self.tiles.tile_for(*out.shape, out.dtype.itemsize)
+        left, right = (np.empty_like(powers, dtype=np.int32) for powers in (a_powers, b_powers))
+        exponents_of(a_powers, left)
+        exponents_of(b_powers, right)
         if many := tile != self.tiles.element:
-            a, a_powers = a.T.copy(), a_powers.T.copy()
-        exponents = [np.empty_like(powers, dtype=np.int32) for powers in (a_powers, b_powers)]
-        for powers, found in zip((a_powers, b_powers), exponents, strict=True):
-            exponents_of(powers, found)
+            a, left = a.T.copy(), left.T.copy()
         count = tile.threads(*out.shape) if many else out.size
-        self.tiles.of(tile).start(count, a, b, *exponents, out, *numbers)
+        self.tiles.of(tile).start(count, a, b, left, right, out, *numbers)
 
 
 def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
@@ -194,4 +195,5 @@ def fused_groups(t, a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numb
     out[i, j] = so_far
 
 
-loops = loops_of(fused)
+#: Loops by how terms are aligned and totals are rounded.
+loops = {align: {how: fused(cut, rounding) for how, rounding in ROUNDINGS.items()} for align, cut in ALIGNMENTS.items()}

@@ -6,7 +6,6 @@ See `fused_loops.py` for what it is and where it is defined. The functions are t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,11 +144,6 @@ ROUNDINGS = {
     "random": by_word(stochastic),
     "general": by_word(general, None),
 }
-
-
-def loops_of(make: Callable[[Any, TotalRounding], Any]) -> dict[str, dict[str, Any]]:
-    """What `make` gives for every alignment and every rounding, by their names."""
-    return {align: {how: make(ALIGNMENTS[align], ROUNDINGS[how]) for how in ROUNDINGS} for align in ALIGNMENTS}
 
 
 def how_of(align: str, rounding: str) -> tuple[int, int]:
