@@ -20,7 +20,7 @@ from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import elements, kernel, scalar, spelled_out
 from simfloat.kernels.lane_images import NAN, any_lane, choose, image, number, quiet
 from simfloat.kernels.lane_rounding import restore_mode, set_mode
-from simfloat.kernels.lane_steps import LANE_OPERATIONS, LaneOperations, cut_of
+from simfloat.kernels.lane_steps import LANE_OPERATIONS, WATCHED, LaneOperations
 from simfloat.kernels.lanes import load, store, width
 from simfloat.kernels.order_steps import ORDERS, Order
 from simfloat.kernels.plain import one_nan
@@ -79,9 +79,9 @@ def _look(lanes, rule):
         rule.doubts[0] = True
 
 
-def loop_of(add_panel: Any, depth: int, rounds: int, others: int) -> Any:
-    """The loop of an order whose states have so many numbers beside the sum, where the processor `rounds` so."""
-    mode = np.int32(rounds)
+def loop_of(add_panel: Any, depth: int, operations: LaneOperations, others: int) -> Any:
+    """The loop of an order whose states have so many numbers beside the sum, made of these operations."""
+    mode, cut_of = np.int32(operations.mode), operations.cut_of
 
     @scalar
     def add_in_mode(a, first, count, panel, out, left, rule):
@@ -145,7 +145,7 @@ def stepwise_loop(order: Order, operations: LaneOperations, watches: bool) -> An
             _look(two[0], rule)
 
     rows = rows_of(TileSteps(step, begin, watch_nothing, still_nothing, finish))
-    return loop_of(rows, DEPTH, operations.mode, others)
+    return loop_of(rows, DEPTH, operations, others)
 
 
 def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
@@ -198,7 +198,7 @@ def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
         for i in range(out.shape[0]):
             row(a[i], panel, rule.rests[0], out, i, left, rule)
 
-    return loop_of(rows, ALL, operations.mode, 1)
+    return loop_of(rows, ALL, operations, 1)
 
 
 def _loops() -> dict[str, dict[str, Any]]:
@@ -209,7 +209,7 @@ def _loops() -> dict[str, dict[str, Any]]:
             makers[name] = partial(stepwise_loop, order)
     return {
         name: {mode: make(LANE_OPERATIONS[mode], False) for mode in UNWATCHED}
-        | {f"{mode}_watched": make(LANE_OPERATIONS[mode], True) for mode in MODES}
+        | {f"{mode}_watched": make(WATCHED[mode], True) for mode in MODES}
         for name, make in makers.items()
     }
 

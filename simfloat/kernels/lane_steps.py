@@ -19,6 +19,11 @@ Where float32's nearest number, rounded again, is known to be the exact result r
 Sums and the left factors are multiplied by a power of two that brings the format's smallest normal number to float32's:
 then underflow is float32's own, and gradual. Overflow is float32's own where the format has its exponents; otherwise a
 loop looks whether an image was larger than the largest number's.
+
+Some processors are a hundred times as slow with float32's subnormal numbers. In a short format sums often are that
+small, so what is plain there is not multiplied, and rounded by an anchor: one and a half times the power of two at
+which float32's last bit is the last that the sum keeps. It is added and subtracted, and takes a small sum for one as
+large as the smallest normal number. An anchor beyond float32 makes a NaN, which is too large.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.lane_images import choose, image, number, smaller
+from simfloat.kernels.lane_images import choose, image, larger, number, smaller
 from simfloat.kernels.lane_rounding import (
     DOWN,
     NEAREST,
@@ -50,7 +55,7 @@ from simfloat.kernels.machine import left, right
 from simfloat.kernels.unrounded import power_of_two
 
 U32 = np.uint32
-SIGN = U32(0x80000000)
+SIGN, EXPONENT = U32(0x80000000), U32(0x7F800000)
 
 
 class LaneCut(NamedTuple):
@@ -61,18 +66,30 @@ class LaneCut(NamedTuple):
     half: int  # a tie's
     unit: int  # the last bit that is kept
     largest: int  # the image of the largest number, shifted left by one
+    least: int  # that of the smallest normal number
+    anchor: float  # of numbers from 1 to 2
     sign: int  # the sign's bit, which is read when the loop runs
     scale: float  # of sums and left factors
     unscale: float
 
 
 @scalar
-def cut_of(grid, sign):
+def lifted_cut(grid, sign):
     """The cut of a grid; `sign` is -1 where the loop rounds upward and downward is meant."""
+    return _cut_of(grid, sign, power_of_two(np.int64(-126.0 - grid.emin)))
+
+
+@scalar
+def cut_in_place(grid, sign):
+    """The same for sums that are not multiplied."""
+    return _cut_of(grid, sign, 1.0)
+
+
+@scalar
+def _cut_of(grid, sign, scale):
     drop = U32(23.0 - grid.mantissa_bits)
     unit = left(U32(1), drop)
     dropped = U32(unit - U32(1))
-    scale = power_of_two(np.int64(-126.0 - grid.emin))
     largest = np.float32(grid.max * scale).view(np.uint32)
     return LaneCut(
         dropped,
@@ -80,6 +97,8 @@ def cut_of(grid, sign):
         right(unit, U32(1)),
         unit,
         left(largest, U32(1)),
+        np.float32(power_of_two(np.int64(grid.emin)) * scale).view(np.uint32),
+        np.float32(1.5 * power_of_two(np.int64(drop))),
         np.float32(grid.zero).view(np.uint32),  # of -0
         np.float32(sign * scale),
         np.float32(sign / scale),
@@ -122,6 +141,14 @@ def _nearest_again(near, cut):
 
 
 @scalar
+def _nearest_by_anchor(near, cut):
+    power = number(larger(image(near) & EXPONENT, cut.least))
+    anchored = fma_near(cut.anchor, power, near, cut.sign)
+    rounded = fma_near(-cut.anchor, power, anchored, cut.sign)
+    return number(image(rounded) | (image(near) & SIGN))  # a sum that becomes zero keeps its sign
+
+
+@scalar
 def _to_odd(lower, upper, cut):
     truncated = smaller(image(lower), image(upper))
     # As numbers: an exact zero is -0 rounded down and +0 rounded up.
@@ -136,6 +163,7 @@ class LaneOperations(NamedTuple):
     fma: Any  # (x, lanes, sums, cut), x being a number
     multiply: Any  # (x, lanes, cut)
     add: Any  # (a, b, cut)
+    cut_of: Any = lifted_cut
 
 
 def _by_one(round_lanes: Any, mode: int, fma: Any, multiply: Any, add: Any) -> LaneOperations:
@@ -175,6 +203,7 @@ def _by_two(round_lanes: Any) -> LaneOperations:
 
 
 _ZERO, _UP = (fma_to_zero, multiply_to_zero, add_to_zero), (fma_up, multiply_up, add_up)
+_NEAR = fma_near, multiply_near, add_near
 
 #: By the name of the mode; toward_negative is toward_positive with all signs turned, plain is nearest even.
 LANE_OPERATIONS = {
@@ -183,8 +212,11 @@ LANE_OPERATIONS = {
     "toward_positive": _by_one(_upward, DOWN, *_UP),
     "nearest_even": _by_two(_nearest),
     "to_odd": _by_two(_to_odd),
-    "plain": _by_one(_nearest_again, NEAREST, fma_near, multiply_near, add_near),
+    "plain": _by_one(_nearest_again, NEAREST, *_NEAR),
 }
+
+#: Those that take their place where a loop looks for what is too large.
+WATCHED = LANE_OPERATIONS | {"plain": _by_one(_nearest_by_anchor, NEAREST, *_NEAR)._replace(cut_of=cut_in_place)}
 
 #: The same for FP32, whose numbers are float32's.
 WHOLE_OPERATIONS = {

@@ -16,7 +16,7 @@ from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, outlined, scalar
 from simfloat.kernels.lane_images import NAN, any_lane, choose, image, larger, number, quiet
 from simfloat.kernels.lane_rounding import restore_mode, set_mode
-from simfloat.kernels.lane_steps import LANE_OPERATIONS, WHOLE_OPERATIONS, LaneOperations, cut_of
+from simfloat.kernels.lane_steps import LANE_OPERATIONS, WATCHED, WHOLE_OPERATIONS, LaneOperations
 from simfloat.kernels.lanes import load, store
 from simfloat.kernels.plain import one_nan
 from simfloat.kernels.register_tiles import TileSteps, rows_of, still_nothing, tiled, watch_nothing
@@ -127,6 +127,7 @@ def loop_of(operations: LaneOperations, step: Any, again: Any, watches: bool) ->
     """The loop of a step; `watches` if sums may leave the format otherwise than by float32's own overflow."""
     watching = (_no_image, _larger_image, _put_back_if_inside) if watches else (watch_nothing, still_nothing, _put_back)
     rows, mode = rows_of(TileSteps(step, _scaled, *watching)), np.int32(operations.mode)
+    cut_of = operations.cut_of
 
     @scalar
     def add_panel(a, first, count, panel, out, left, rule_and_numbers):
@@ -165,12 +166,12 @@ def _loops() -> dict[str, Any]:
     for mode, operations in LANE_OPERATIONS.items():
         kind: StepKind = KINDS[CAREFUL.get(mode, "directed")]
         exact, rounded = careful_row(native_product, kind.add), careful_row(kind.product, kind.add)
-        step = fused_step(operations)
-        loops[f"fused_{mode}_watched"] = loop_of(operations, step, exact, True)
+        watched = WATCHED[mode]
+        loops[f"fused_{mode}_watched"] = loop_of(watched, fused_step(watched), exact, True)
         if mode in UNWATCHED:
-            loops[f"fused_{mode}"] = loop_of(operations, step, exact, False)
+            loops[f"fused_{mode}"] = loop_of(operations, fused_step(operations), exact, False)
         if mode in UNFUSED:
-            loops[f"unfused_{mode}_watched"] = loop_of(operations, watched_unfused_step(operations), rounded, True)
+            loops[f"unfused_{mode}_watched"] = loop_of(watched, watched_unfused_step(watched), rounded, True)
         if mode in UNFUSED_UNWATCHED:
             loops[f"unfused_{mode}"] = loop_of(operations, unfused_step(operations), rounded, False)
     exact = careful_row(native_product, KINDS["directed"].add)
