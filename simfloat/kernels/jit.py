@@ -3,6 +3,7 @@
 Two kinds of function are compiled:
 
 * ``@scalar``: arithmetic on numbers. Inlined wherever it is called, so it costs nothing and vectorises.
+  ``@on_lanes`` is the same for loops over vectors of the processor's.
 * ``@kernel``: a loop over arrays. Compiled for the CPU on its first call, kept on disk for the next process.
 
 Either may be a closure: a loop that differs in the scalar functions it calls is written once, inside a function that
@@ -74,9 +75,17 @@ class _LinkedLibrary(JITCodeLibrary):
         self._finalized = True
 
 
+class _UnoptimisedLibrary(_LinkedLibrary):
+    """The same, optimised nowhere but in the kernels."""
+
+    def _optimize_final_module(self) -> None:
+        """Leave it as it is."""
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _InnerLowering(NativeLowering):
     _name = "inner_lowering"
+    _library: type[_LinkedLibrary] = _LinkedLibrary
 
     @property
     def lowering_class(self) -> type[Lower]:
@@ -84,7 +93,7 @@ class _InnerLowering(NativeLowering):
         return _LevelLower
 
     def run_pass(self, state: Any) -> bool:
-        state.library = _LinkedLibrary(CODEGEN, state.func_id.func_qualname)
+        state.library = self._library(CODEGEN, state.func_id.func_qualname)
         state.flags.no_compile = True
         super().run_pass(state)
         state.library.finalize()
@@ -92,6 +101,12 @@ class _InnerLowering(NativeLowering):
         state.targetctx.insert_user_function(function, state["cr"].fndesc, [state.library])
         state["cr"] = state["cr"]._replace(cfunc=function)
         return True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _LaneLowering(_InnerLowering):
+    _name = "lane_lowering"
+    _library = _UnoptimisedLibrary
 
 
 class _OwnCompiler(CompilerBase):
@@ -118,6 +133,12 @@ class InnerCompiler(_OwnCompiler):
     lowering = _InnerLowering
 
 
+class LaneCompiler(_OwnCompiler):
+    """Of loops whose numbers are lanes: there is nothing in them that LLVM would vectorise."""
+
+    lowering = _LaneLowering
+
+
 class Inner(CPUDispatcher):
     """What kernels call. What Python and C would call it by, and machine code of it alone, took a third of all
     compilation, so these are left out.
@@ -138,17 +159,22 @@ class Inner(CPUDispatcher):
         return numba.njit(error_model="numpy", pipeline_class=LevelCompiler)(self.py_func)
 
 
-def _inner(function: Callable, **options: Any) -> Any:
+def _inner(function: Callable, compiler: type[_OwnCompiler] = InnerCompiler, **options: Any) -> Any:
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
     uncalled = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     options = {"nopython": True, "error_model": "numpy", **uncalled, **options}
-    return Inner(_named(function), targetoptions=options, pipeline_class=InnerCompiler)
+    return Inner(_named(function), targetoptions=options, pipeline_class=compiler)
 
 
 def scalar(function: Callable) -> Any:
     """Compile arithmetic on numbers, always inlined: an outlined call would stop LLVM's vectoriser."""
     return _inner(function, forceinline=True)
+
+
+def on_lanes(function: Callable) -> Any:
+    """Compile a loop over lanes, inlined as arithmetic is: a quarter of what its kernel takes to compile is saved."""
+    return _inner(function, LaneCompiler, forceinline=True)
 
 
 def outlined(function: Callable) -> Any:

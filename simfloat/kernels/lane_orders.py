@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import elements, kernel, scalar, spelled_out
+from simfloat.kernels.jit import elements, kernel, on_lanes, spelled_out
 from simfloat.kernels.lane_images import NAN, any_lane, choose, image, number, quiet
 from simfloat.kernels.lane_rounding import restore_mode, set_mode
 from simfloat.kernels.lane_steps import LANE_OPERATIONS, WATCHED, LaneOperations
@@ -52,27 +52,27 @@ def operations_of(operations: LaneOperations, watches: bool) -> tuple[Any, Any, 
     """(multiply, add, subtract) as orders call them, with a draw that is not read, and the rule as options."""
     round_product, round_sum = operations.multiply, operations.add
 
-    @scalar
+    @on_lanes
     def seen(lanes, rule):
         result = image(lanes)
         return number(choose((result << U32(1)) > rule.cut.largest, NAN, result)) if watches else lanes
 
-    @scalar
+    @on_lanes
     def multiply(x, lanes, draw, rule):
         return seen(round_product(x, lanes, rule.cut), rule)
 
-    @scalar
+    @on_lanes
     def add(a, b, draw, rule):
         return seen(round_sum(a, b, rule.cut), rule)
 
-    @scalar
+    @on_lanes
     def subtract(a, b, draw, rule):
         return seen(round_sum(a, number(image(b) ^ U32(rule.cut.sign)), rule.cut), rule)
 
     return multiply, add, subtract
 
 
-@scalar
+@on_lanes
 def _look(lanes, rule):
     """See whether there is an image beyond the largest number's."""
     if any_lane((image(lanes) << U32(1)) > rule.cut.largest):
@@ -83,7 +83,7 @@ def loop_of(add_panel: Any, depth: int, operations: LaneOperations, others: int)
     """The loop of an order whose states have so many numbers beside the sum, made of these operations."""
     mode, cut_of = np.int32(operations.mode), operations.cut_of
 
-    @scalar
+    @on_lanes
     def add_in_mode(a, first, count, panel, out, left, rule):
         if first == 0:
             rule.rests[:] = np.float32(0.0) * rule.cut.scale  # with its sign
@@ -112,7 +112,7 @@ def loop_of(add_panel: Any, depth: int, operations: LaneOperations, others: int)
     return loop
 
 
-@scalar
+@on_lanes
 def _put(row, i, at, lanes):
     store(row, i, at, lanes)
 
@@ -126,15 +126,15 @@ def stepwise_loop(order: Order, operations: LaneOperations, watches: bool) -> An
     put_rests = elements("put(rests[{}], i, at, state[1 + {}])", others)
     keep = spelled_out("keep_rests", "rests, i, at, state", put_rests, put=_put)
 
-    @scalar
+    @on_lanes
     def step(x, lanes, state, rule):
         return order_step(state, x, lanes, no_draws(), rule)
 
-    @scalar
+    @on_lanes
     def begin(out, i, left, at, rule):
         return state_of(quiet(load(out, i, left)) * rule.cut.scale, rule.rests, i, at)
 
-    @scalar
+    @on_lanes
     def finish(out, i, left, right, one, two, watched, rule):
         keep(rule.rests, i, 0, one)
         keep(rule.rests, i, width(out), two)
@@ -152,7 +152,7 @@ def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
     """The loop of pairwise sums, a tree of neighbours that is walked as in `pairwise_loops`."""
     multiply, add, _ = operations_of(operations, watches)
 
-    @scalar
+    @on_lanes
     def four(factors, k, panel, at, rule):
         w, x = load(panel, k, at), load(panel, k + 1, at)
         y, z = load(panel, k + 2, at), load(panel, k + 3, at)
@@ -160,11 +160,11 @@ def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
         two = add(multiply(factors[k + 2], y, 0, rule), multiply(factors[k + 3], z, 0, rule), 0, rule)
         return add(one, two, 0, rule)
 
-    @scalar
+    @on_lanes
     def eight(factors, k, panel, at, rule):
         return add(four(factors, k, panel, at, rule), four(factors, k + 4, panel, at, rule), 0, rule)
 
-    @scalar
+    @on_lanes
     def row(factors, panel, waiting, out, i, left, rule):
         right, terms, depth, k = left + width(out), factors.size, 0, 0
         grouped = terms - terms % GROUP
@@ -193,7 +193,7 @@ def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
             _look(one, rule)
             _look(two, rule)
 
-    @scalar
+    @on_lanes
     def rows(a, first, count, panel, out, left, rule):
         for i in range(out.shape[0]):
             row(a[i], panel, rule.rests[0], out, i, left, rule)

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simfloat.kernels.jit import scalar
+from simfloat.kernels.jit import on_lanes, scalar
 from simfloat.kernels.lane_images import choose, image, larger, number, smaller
 from simfloat.kernels.lane_rounding import (
     DOWN,
@@ -105,42 +105,42 @@ def _cut_of(grid, sign, scale):
     )
 
 
-@scalar
+@on_lanes
 def _cut_off(truncated, cut):
     return number(image(truncated) & cut.kept)
 
 
-@scalar
+@on_lanes
 def _whole(rounded, cut):
     return rounded
 
 
-@scalar
+@on_lanes
 def _away(truncated, cut):
     return number((image(truncated) + cut.half) & cut.kept)
 
 
-@scalar
+@on_lanes
 def _upward(upper, cut):
     up = image(upper)
     return number(choose(up < SIGN, up + cut.dropped, up) & cut.kept)
 
 
-@scalar
+@on_lanes
 def _nearest(lower, upper, cut):
     truncated = smaller(image(lower), image(upper))
     less = (image(lower) == image(upper)) & ((truncated & cut.unit) == U32(0))
     return number((truncated + choose(less, cut.half - U32(1), cut.half)) & cut.kept)
 
 
-@scalar
+@on_lanes
 def _nearest_again(near, cut):
     near_image = image(near)
     is_even = (near_image & cut.unit) == U32(0)
     return number((near_image + choose(is_even, cut.half - U32(1), cut.half)) & cut.kept)
 
 
-@scalar
+@on_lanes
 def _nearest_by_anchor(near, cut):
     power = number(larger(image(near) & EXPONENT, cut.least))
     anchored = fma_near(cut.anchor, power, near, cut.sign)
@@ -148,7 +148,7 @@ def _nearest_by_anchor(near, cut):
     return number(image(rounded) | (image(near) & SIGN))  # a sum that becomes zero keeps its sign
 
 
-@scalar
+@on_lanes
 def _to_odd(lower, upper, cut):
     truncated = smaller(image(lower), image(upper))
     # As numbers: an exact zero is -0 rounded down and +0 rounded up.
@@ -169,15 +169,15 @@ class LaneOperations(NamedTuple):
 def _by_one(round_lanes: Any, mode: int, fma: Any, multiply: Any, add: Any) -> LaneOperations:
     """Operations that round what float32 rounds in one way."""
 
-    @scalar
+    @on_lanes
     def fused(x, lanes, sums, cut):
         return round_lanes(fma(x, lanes, sums, cut.sign), cut)
 
-    @scalar
+    @on_lanes
     def product(x, lanes, cut):
         return round_lanes(multiply(x, lanes, cut.sign), cut)
 
-    @scalar
+    @on_lanes
     def total(a, b, cut):
         return round_lanes(add(a, b, cut.sign), cut)
 
@@ -187,15 +187,15 @@ def _by_one(round_lanes: Any, mode: int, fma: Any, multiply: Any, add: Any) -> L
 def _by_two(round_lanes: Any) -> LaneOperations:
     """Operations that need to know both neighbours of the exact result."""
 
-    @scalar
+    @on_lanes
     def fused(x, lanes, sums, cut):
         return round_lanes(fma_down(x, lanes, sums, cut.sign), fma_up(x, lanes, sums, cut.sign), cut)
 
-    @scalar
+    @on_lanes
     def product(x, lanes, cut):
         return round_lanes(multiply_down(x, lanes, cut.sign), multiply_up(x, lanes, cut.sign), cut)
 
-    @scalar
+    @on_lanes
     def total(a, b, cut):
         return round_lanes(add_down(a, b, cut.sign), add_up(a, b, cut.sign), cut)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simfloat.kernels.jit import scalar
+from simfloat.kernels.jit import on_lanes, scalar
 from simfloat.kernels.lanes import fma_lanes, load, store, width
 
 TALL, DEPTH = 4, 256
@@ -27,7 +27,7 @@ def tiled(add_panel: Any, copied: Any, depth: int = DEPTH) -> Any:
     many rows of the panel, two vectors wide, to those columns of `out`; a panel holds what `copied` makes of lanes.
     """
 
-    @scalar
+    @on_lanes
     def add(a, b, out, rule):
         columns = 2 * width(out)
         rest = out.shape[1] % columns
@@ -78,7 +78,7 @@ def rows_of(tile: TileSteps) -> Any:
     """What adds to all rows of `out`, four at a time, the products of the factors with the panel."""
     step, begin, start_watch, watch, finish = tile
 
-    @scalar
+    @on_lanes
     def four(a, i, first, count, panel, out, left, rule):
         right = left + width(out)
         w, x = a[i, first : first + count], a[i + 1, first : first + count]
@@ -101,7 +101,7 @@ def rows_of(tile: TileSteps) -> Any:
         finish(out, i + 2, left, right, p2, q2, m2, rule)
         finish(out, i + 3, left, right, p3, q3, m3, rule)
 
-    @scalar
+    @on_lanes
     def one(a, i, first, count, panel, out, left, rule):
         right = left + width(out)
         x = a[i, first : first + count]
@@ -112,7 +112,7 @@ def rows_of(tile: TileSteps) -> Any:
             most = watch(watch(most, p0, rule), q0, rule)
         finish(out, i, left, right, p0, q0, most, rule)
 
-    @scalar
+    @on_lanes
     def rows(a, first, count, panel, out, left, rule):
         for i in range(0, out.shape[0] - TALL + 1, TALL):
             four(a, i, first, count, panel, out, left, rule)
@@ -122,34 +122,34 @@ def rows_of(tile: TileSteps) -> Any:
     return rows
 
 
-@scalar
+@on_lanes
 def _as_they_are(lanes):
     return lanes
 
 
-@scalar
+@on_lanes
 def _start(out, i, left, at, rule):
     return load(out, i, left)
 
 
-@scalar
+@on_lanes
 def watch_nothing(sums):
     """Nothing is followed."""
     return sums
 
 
-@scalar
+@on_lanes
 def still_nothing(watched, sums, rule):
     """Nothing is followed."""
     return watched
 
 
-@scalar
+@on_lanes
 def _fma(x, lanes, sums, rule):
     return fma_lanes(x, lanes, sums)
 
 
-@scalar
+@on_lanes
 def _put_back(out, i, left, right, one, two, watched, rule):
     store(out, i, left, one)
     store(out, i, right, two)
@@ -158,7 +158,7 @@ def _put_back(out, i, left, right, one, two, watched, rule):
 _add_products = tiled(rows_of(TileSteps(_fma, _start, watch_nothing, still_nothing, _put_back)), _as_they_are)
 
 
-@scalar
+@on_lanes
 def add_in_tiles(a, b, out):
     """Add a (m, k) times b (k, n) to out (m, n) by the hardware's fused multiply-add, unless it has too few rows for
     tiles or there are too few products: whether that was done.
@@ -169,7 +169,7 @@ def add_in_tiles(a, b, out):
     return worthwhile
 
 
-@scalar
+@on_lanes
 def no_tiles(a, b, out):
     """For steps that have none."""
     return False

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import kernel, outlined, scalar
+from simfloat.kernels.jit import kernel, on_lanes, outlined
 from simfloat.kernels.lane_images import NAN, any_lane, choose, image, larger, number, quiet
 from simfloat.kernels.lane_rounding import restore_mode, set_mode
 from simfloat.kernels.lane_steps import LANE_OPERATIONS, WATCHED, WHOLE_OPERATIONS, LaneOperations
@@ -47,7 +47,7 @@ def fused_step(operations: LaneOperations) -> Any:
     """A sum and an exact product, rounded once."""
     fma = operations.fma
 
-    @scalar
+    @on_lanes
     def step(x, lanes, sums, rule):
         return fma(x, lanes, sums, rule.cut)
 
@@ -58,7 +58,7 @@ def unfused_step(operations: LaneOperations) -> Any:
     """A product that is rounded, and a sum that is."""
     multiply, add = operations.multiply, operations.add
 
-    @scalar
+    @on_lanes
     def step(x, lanes, sums, rule):
         return add(sums, multiply(x, lanes, rule.products), rule.cut)
 
@@ -69,7 +69,7 @@ def watched_unfused_step(operations: LaneOperations) -> Any:
     """The same, where a product beyond its format makes the sum NaN, which is seen."""
     multiply, add = operations.multiply, operations.add
 
-    @scalar
+    @on_lanes
     def step(x, lanes, sums, rule):
         term = image(multiply(x, lanes, rule.products))
         seen = choose((term << U32(1)) > rule.products.largest, NAN, term)
@@ -78,29 +78,29 @@ def watched_unfused_step(operations: LaneOperations) -> Any:
     return step
 
 
-@scalar
+@on_lanes
 def _scaled(out, i, left, at, rule):
     return quiet(load(out, i, left)) * rule.cut.scale
 
 
-@scalar
+@on_lanes
 def _put_back(out, i, left, right, one, two, largest, rule):
     store(out, i, left, one * rule.cut.unscale)
     store(out, i, right, two * rule.cut.unscale)
 
 
-@scalar
+@on_lanes
 def _no_image(sums):
     return image(sums) & U32(0)
 
 
-@scalar
+@on_lanes
 def _larger_image(largest, sums, rule):
     """The largest image so far, without its sign."""
     return larger(largest, image(sums) << U32(1))
 
 
-@scalar
+@on_lanes
 def _put_back_if_inside(out, i, left, right, one, two, largest, rule):
     if any_lane(largest > rule.cut.largest):
         rule.doubts[i] = True
@@ -129,7 +129,7 @@ def loop_of(operations: LaneOperations, step: Any, again: Any, watches: bool) ->
     rows, mode = rows_of(TileSteps(step, _scaled, *watching)), np.int32(operations.mode)
     cut_of = operations.cut_of
 
-    @scalar
+    @on_lanes
     def add_panel(a, first, count, panel, out, left, rule_and_numbers):
         rule, grid_numbers, product_numbers, sign = rule_and_numbers
         before = set_mode(mode)
