@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -50,13 +51,15 @@ class Deferred:
             return not gives_gradients and any(x.is_floating_point() for x in operands)
         return bool(self._steps) and function._schema.is_mutable
 
-    def result(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """What PyTorch makes of an operation that waits; ValueError where the program would see a number of it."""
+    def result(
+        self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any], plain: Callable[..., Any]
+    ) -> Any:
+        """What `plain` makes of an operation that waits; ValueError where the program would see a number of it."""
         written = list(written_by(function, arguments, options))
         for x in written:
             if not self.has(x):
                 self._before[memory_of(x)] = _copy_of(x)
-        result = function(*arguments, **options)
+        result = plain(function, arguments, options)
         results = written or list(tensors_in(result))
         if not results:
             raise ValueError(

@@ -85,13 +85,19 @@ class ForwardLog:
         return not self.in_place and sequence_number() - 1 in self._notes
 
     def begin(self, place: Place, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
-        """Note the operation that was begun, unless the last node is that of an earlier one."""
+        """Note the operation that was begun, unless the last node is that of an earlier one.
+
+        Where no operand wants a gradient it made none, and the last one may be that of a program's own function.
+        """
         number = sequence_number() - 1
         # Before autograd writes over a number that it needs for the way back, it copies it: an operation of its own.
         in_place, self.in_place = self.in_place, False
         if in_place and number in self._notes:
             number -= 1
         if number in self._notes:
+            return None
+        if not any([stored(x).requires_grad for x in operands]):
+            self.skip()
             return None
         known = tuple([operand_of(i, x) for i, x in enumerate(operands)])
         if in_place:  # what is written keeps its type, to which PyTorch brings the other operands
@@ -116,7 +122,7 @@ class ForwardLog:
         return number
 
     def skip(self) -> None:
-        """Know that the last node was made by PyTorch alone."""
+        """Know that the last node is that of no operation unless it is known of which."""
         self._notes.setdefault(sequence_number() - 1, None)
 
     def at(self, number: int) -> LoggedOperation | None:

@@ -32,6 +32,10 @@ class Handler:
         """The operation's result, to be written to what `into` tells of."""
         raise ValueError(f"{type(self).__name__} carries nothing out.")
 
+    def plain(self, func: Any, args: Arguments, options: Options) -> Any:
+        """A result of PyTorch's, to go on with where an operation waits to be carried out."""
+        return func(*args, **options)
+
 
 class Movement(Handler):
     """Numbers are moved, chosen, made or compared, and none is rounded."""

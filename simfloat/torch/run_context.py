@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import get_ident
 from typing import Any
@@ -35,7 +35,6 @@ Shown = dict[tuple[str, Place], None]
 
 #: As what the multiplication of a loss by its scale is noted, which is exact enough in the loss's own type.
 SCALE = "scale"
-
 
 #: As what autograd keeps results of its own operations: it makes no node.
 DETACH = torch.ops.aten.detach.default
@@ -115,13 +114,15 @@ class RunContext:
         way = self.ways.of(node)
         return None if way is None else way.deferred
 
-    def wait(self, deferred: Deferred, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """What PyTorch makes of an operation that waits, which is noted where the backward pass is recorded."""
+    def wait(
+        self, deferred: Deferred, func: Any, args: tuple[Any, ...], options: dict[str, Any], plain: Callable[..., Any]
+    ) -> Any:
+        """What `plain` makes of an operation that waits, which is noted where the backward pass is recorded."""
         if not isinstance(deferred, DeferredRecorded):
-            return deferred.result(func, args, options)
+            return deferred.result(func, args, options, plain)
         operands = [x for x in tensors_in((args, options)) if x.is_floating_point()]
         note = self.note(func, operands)
-        result = deferred.result(func, args, options)
+        result = deferred.result(func, args, options, plain)
         deferred.noted(note, operands, result)
         return result
 
@@ -150,7 +151,11 @@ class RunContext:
             put_tag(x, tag_of(x)._replace(is_gradient=False))
         place = self._typed(self.simulation.place(operation, self.path, self._composites), operands)
         is_written = self.notes.in_place
-        note = self.notes.begin(place, operands)
+        note = None
+        if torch.is_grad_enabled():
+            note = self.notes.begin(place, operands)
+        else:
+            self.notes.skip()
         repeats = self.simulation.repeats
         if not repeats.has_begun and self.shown is None:
             numbers = [numbers_of(x) for x in operands]
@@ -175,6 +180,9 @@ class RunContext:
             )
         if note.place.operation == SCALE:
             return None
+        if self._is_of_program(node):  # each operation of its backward pass has a place of its own
+            place = self.simulation.place(operation, note.place.path, self._composites)
+            note = LoggedOperation(self._typed(place, operands), ())
         number, way = target_number(), self.ways.of(node)
         operand: Operand | None = None
         if number is not None:
@@ -211,13 +219,15 @@ class RunContext:
         return made
 
     def _note_of(self, node: Any) -> LoggedOperation | None:
-        """The note of a node; of a user's torch.autograd.Function without operations, its name at its module's path."""
-        note = self.notes.of(node)
-        is_a_users = note is None and isinstance(node, torch.autograd.function.BackwardCFunction)
-        path = self.paths.at(node._sequence_nr()) if is_a_users else None
+        """The note of a node; of a program's own function its name at its module's path."""
+        path = self.paths.at(node._sequence_nr()) if self._is_of_program(node) else None
         if path is None:
-            return note
+            return self.notes.of(node)
         return LoggedOperation(self.simulation.place(node.name().removesuffix("Backward"), path), ())
+
+    def _is_of_program(self, node: Any) -> bool:
+        """Whether a node is that of a program's own torch.autograd.Function, whose operations have no nodes."""
+        return isinstance(node, torch.autograd.function.BackwardCFunction) and self.notes.of(node) is None
 
     def _note_of_backward(self, place: Place, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note an operation of a backward pass that is recorded: its own way back has the same place."""

@@ -68,8 +68,12 @@ class TaggedParts(Generic[T]):
 
 
 def seen_as(x: torch.Tensor, plain: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """The view of `real` that x is of `plain`, which is laid out alike."""
+    """The view of `real` that x is of `plain`, which is laid out alike; x may show its bytes as another type."""
     if x is plain:
         return real
     with _disable_current_modes(), torch.no_grad():
-        return real.as_strided(x.shape, x.stride(), real.storage_offset() + x.storage_offset() - plain.storage_offset())
+        begins = [each.storage_offset() * each.element_size() for each in (real, x, plain)]
+        begin = (begins[0] + begins[1] - begins[2]) // x.element_size()
+        if x.dtype == real.dtype:
+            return real.as_strided(x.shape, x.stride(), begin)
+        return x.new_empty(0).set_(real.untyped_storage(), begin, x.shape, x.stride())

@@ -27,6 +27,22 @@ class Squared(torch.autograd.Function):
         return slope * p, slope * h
 
 
+class Truncated(torch.autograd.Function):
+    """A function whose backward pass cuts numbers off by their bits."""
+
+    @staticmethod
+    def forward(ctx, h, p):
+        ctx.save_for_backward(h, p)
+        return h * p
+
+    @staticmethod
+    def backward(ctx, g):
+        h, p = ctx.saved_tensors
+        slope = (g * 3).view(torch.int32)[1:].bitwise_and(-(2**16)).view(torch.float32)
+        slope = torch.cat([g[:1], slope])
+        return slope * p, slope * h
+
+
 OPERATIONS = {
     "multiply": lambda h, p: h * p,
     "divide": lambda h, p: h / p,
@@ -55,6 +71,7 @@ OPERATIONS = {
     "views": lambda h, p: h / p.reshape(5, 4).clone().reshape(4, 5),
     "used twice": lambda h, p: (h * p).tanh() * p,
     "own function": Squared.apply,
+    "own function, by bits": Truncated.apply,
 }  # fmt: skip
 
 
@@ -96,6 +113,55 @@ def test_gradients_have_the_role_of_what_they_belong_to_and_each_is_counted_once
         observed = gradients(function, to_activation, to_weight, recorder)
         assert all(map(torch.equal, found, observed)), "an observer changes no bits"
         assert recorder.counts("p", "backward")["total"] == P.numel()
+
+
+class Scaled(torch.autograd.Function):
+    """A function whose operations all have other names than its first one."""
+
+    @staticmethod
+    def forward(ctx, h, p):
+        ctx.save_for_backward(h, p)
+        return h.abs() * p
+
+    @staticmethod
+    def backward(ctx, g):
+        h, p = ctx.saved_tensors
+        return g * p, g * h.abs()
+
+
+def test_each_operation_in_the_backward_pass_of_a_programs_own_function_has_a_place_of_its_own():
+    policy, recorder = sf.Policy(compute=sf.FP32), sf.Recorder()
+    narrow = policy.override(operation="multiply", activation_gradients=sf.E5M2)
+    found = []
+    for each in (policy, narrow, policy.override(operation="abs", activation_gradients=sf.E5M2)):
+        model, h = Model(Scaled.apply), H.clone().requires_grad_()
+        with sf.torch.simulate(model, each, observer=recorder):
+            model(h).backward(LOSS.reshape(H.shape))
+        found.append(h.grad)
+    assert np.array_equal(sf.round(found[0].numpy(), sf.E5M2), found[1].numpy())
+    assert torch.equal(found[0], found[2])
+    backward = [row for row in recorder.table().rows if row[2] == "backward"]
+    assert {row[1] for row in backward} == {"abs", "multiply"}
+
+
+class Straight(torch.autograd.Function):
+    """A function without operations of its own."""
+
+    @staticmethod
+    def forward(ctx, h):
+        return h.view_as(h)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+def test_what_makes_no_node_after_a_programs_own_function_is_not_taken_for_it():
+    layer, recorder = torch.nn.Module(), sf.Recorder()
+    layer.forward = Straight.apply
+    with sf.torch.simulate(torch.nn.Sequential(layer), "fp32", observer=recorder):
+        layer(H.clone().requires_grad_()).backward(LOSS.reshape(H.shape))
+    assert recorder.counts("0", "backward")["total"] == H.numel()
 
 
 @pytest.mark.parametrize("name", ["multiply", "subtract", "add", "power", "used twice"])
