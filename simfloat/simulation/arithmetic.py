@@ -18,6 +18,7 @@ from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.im2col import kernel_shape, weight_gradient_factors
 from simfloat.accumulate.product import multiply_matrices
 from simfloat.accumulate.product_plan import Histories, Options, product_plan
+from simfloat.accumulate.scales import Scales, as_scales
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic._round import round_array
@@ -158,8 +159,13 @@ class Arithmetic(Elementwise, ArithmeticFields):
         """The result of a formula that is a composite of its own where steps have places of their own."""
         return formula(self, *operands, **options)
 
-    def matmul(self, a: NDArray, b: NDArray, a_input: Input, b_input: Input) -> NDArray:
-        """The products of matrices (..., m, k) and (..., k, n), each operand rounded as its input says."""
+    def matmul(self, a: NDArray, b: NDArray, a_input: Input, b_input: Input, scales: Scales | None = None) -> NDArray:
+        """The products of matrices (..., m, k) and (..., k, n), each operand rounded as its input says.
+
+        Operands that bring `scales` of their blocks are elements, which no rotation turns.
+        """
+        if scales is not None:
+            return self._summed(_multiply_scaled, (a, b, scales), self.accumulate, (a_input, b_input))
         if self.rotation is not None:
             a, b = self.rotation.of(a, b)
         return self._multiply(a, b, self.accumulate, (a_input, b_input))
@@ -224,6 +230,11 @@ class Arithmetic(Elementwise, ArithmeticFields):
     def to(self, target: Target) -> Arithmetic:
         """The same arithmetic with another target."""
         return self._replace(target=target, kept={})
+
+
+def _multiply_scaled(a: NDArray, b: NDArray, scales: Scales, options: Options) -> NDArray:
+    """The products of matrices whose blocks along k have scales."""
+    return multiply_matrices(a, b, options, as_scales(scales, a, b, options.accumulator))
 
 
 def _ones(x: NDArray, shape: tuple[int, ...]) -> NDArray:

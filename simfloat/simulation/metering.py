@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.geometry import Geometry
+from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.formats import Format
@@ -98,9 +99,9 @@ class MeteredArithmetic(Arithmetic):
         self.metering.meter.sums[self.metering.site] += x.size
         return self._made(super().sum(x, axes), (x,))
 
-    def matmul(self, a: NDArray, b: NDArray, a_input: Input, b_input: Input) -> NDArray:
+    def matmul(self, a: NDArray, b: NDArray, a_input: Input, b_input: Input, scales: Scales | None = None) -> NDArray:
         """The products of matrices."""
-        result = super().matmul(a, b, a_input, b_input)
+        result = super().matmul(a, b, a_input, b_input, scales)
         return self._contracted(result, result.size * a.shape[-1], (a, b), (a_input, b_input))
 
     def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry, x_input: Input, w_input: Input) -> NDArray:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from simfloat.formats import BF16, E4M3, E4M3FNUZ, E5M2, E5M2FNUZ, E8M0, FP16, FP32, FP64, Format
+from simfloat.formats import BF16, E2M1, E4M3, E4M3FNUZ, E5M2, E5M2FNUZ, E8M0, FP16, FP32, FP64, Format
 from simfloat.simulation.widest import widest
 from simfloat.torch.storage import TaggedParts, extent_of
 
@@ -24,6 +24,7 @@ FORMAT_OF: dict[torch.dtype, Format] = {
     torch.float8_e5m2: E5M2,
     torch.float8_e5m2fnuz: E5M2FNUZ,
     torch.float8_e8m0fnu: E8M0,
+    torch.float4_e2m1fn_x2: E2M1,
 }
 
 _NAME, _PARTS = "_simfloat_tag", "_simfloat_parts"

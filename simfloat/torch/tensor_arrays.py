@@ -11,12 +11,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.codes import decode
+from simfloat.formats import E2M1
+
 #: A tensor, an array, or a Python number, which is an exact float64 operand.
 Numbers = torch.Tensor | NDArray | float
 
 #: Narrow types, whose numbers travel as float32.
 NARROW = (torch.float16, torch.bfloat16)
 
+#: The type of two numbers of 4 bits to a byte, the first one in its lower half, along the axis that memory runs along.
+PAIRED = torch.float4_e2m1fn_x2
 
 #: Types whose numbers are read where they are.
 WIDE = (torch.float32, torch.float64)
@@ -28,11 +33,22 @@ def numbers_of(x: Numbers) -> NDArray:
         x = x.detach() if x.requires_grad else x
         if x.dtype in WIDE:
             return x.numpy()
+        if x.dtype == PAIRED:
+            return _unpaired(x)
         if x.itemsize < 4 and x.is_floating_point():
             return x.float().numpy()
         array = x.numpy()
         return array if x.is_floating_point() else integers(array)
     return x if isinstance(x, np.ndarray) else np.array(float(x))
+
+
+def _unpaired(x: torch.Tensor) -> NDArray[np.float32]:
+    """The numbers of pairs, of which there are twice as many along the axis whose elements are next to each other."""
+    if x.ndim > 1 and x.stride(-1) != 1:
+        return _unpaired(x.transpose(-1, -2)).swapaxes(-1, -2)
+    codes = x.view(torch.uint8).numpy()
+    pairs = np.stack([codes & 15, codes >> 4], -1)
+    return decode(pairs.reshape(*x.shape[:-1], 2 * x.shape[-1]), E2M1)
 
 
 def integers(array: NDArray) -> NDArray[np.float64]:

@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from simfloat.accumulate.scales import Scales
 from simfloat.torch.handlers import Ruled
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tags import weight_path
 from simfloat.torch.tensor_arrays import numbers_of
 
 
-def product(call: RuleCall, a: torch.Tensor, b: torch.Tensor, axes: int = 2) -> NDArray:
-    """a (m, k) times b (k, n), or (batch, m, k) times (batch, k, n) with three axes.
+def product(call: RuleCall, a: torch.Tensor, b: torch.Tensor, axes: int = 2, scales: Scales | None = None) -> NDArray:
+    """a (m, k) times b (k, n), or (batch, m, k) times (batch, k, n) with three axes; blocks may have scales.
 
     Raises ValueError for shapes that do not fit: a rule is asked before PyTorch has looked at them.
     """
@@ -23,7 +24,7 @@ def product(call: RuleCall, a: torch.Tensor, b: torch.Tensor, axes: int = 2) -> 
         needed = "(m, k) by (k, n)" if axes == 2 else "(batch, m, k) by (batch, k, n)"
         raise ValueError(f"{call.name} multiplies {needed}, got shapes {tuple(a.shape)} and {tuple(b.shape)}.")
     arithmetic = call.begin()
-    return arithmetic.matmul(numbers_of(a), numbers_of(b), *call.inputs(a, b))
+    return arithmetic.matmul(numbers_of(a), numbers_of(b), *call.inputs(a, b), scales)
 
 
 def multiplied(call: RuleCall, a: torch.Tensor, b: torch.Tensor, *, axes: int = 2) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Products of matrices of float8 numbers, each operand with a scale: torch._scaled_mm."""
+"""Products of matrices of float8 and float4 numbers with scales: torch._scaled_mm, torch.nn.functional.scaled_mm."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from simfloat.torch.floating_operands import Arguments, Options
 from simfloat.torch.handlers import Handler, Ruled
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.aten_contractions import product
+from simfloat.torch.rules.given_scales import scales_of
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import NOTHING, Tag
-from simfloat.torch.tensor_arrays import numbers_of
+from simfloat.torch.tensor_arrays import PAIRED, numbers_of
 
 Tensor = torch.Tensor
 
@@ -20,40 +21,50 @@ Tensor = torch.Tensor
 class ScaledProduct(Handler):
     """a @ b by the policy's `accumulate`, times both scales, plus a bias, times the scale of the result.
 
-    Each step is rounded to FP32, and what they come to is rounded once to the type that is asked for.
+    Each step is rounded to FP32, and what they come to is rounded once to the type that is asked for. Scales of blocks
+    multiply sums as those of a policy's casts do; the scales of whole operands beside them are multiplied with each
+    other first, as PyTorch hands them to cuBLAS.
     """
 
     how = "rule"
 
+    #: What a policy calls it, which may give it an accumulator of its own.
+    operation = "scaled_mm"
+
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The product."""
-        names = [argument.name for argument in func._schema.arguments]
-        given = {**dict(zip(names, args, strict=False)), **options}
+        given = _named(func, args, options)
         a, b = given["self"], given["mat2"]
-        factors = [_factor(given[name], a.shape[0], b.shape[1]) for name in ("scale_a", "scale_b")]
         bias, last = given.get("bias"), given.get("scale_result")
+        factors, blocks = scales_of(given, a, b)
 
         def rule(call: RuleCall, *_: Tensor, **__: Any) -> Tensor:
-            found = product(call, a, b)
-            for factor in factors:
+            found = product(call, a, b, scales=blocks)
+            for factor in [call.multiply(*factors)] if blocks and factors else factors:
                 found = call.multiply(found, factor)
             found = found if bias is None else call.add(found, numbers_of(bias))
             return call.tensor(found if last is None else call.multiply(found, numbers_of(last)))
 
         operands = [a, b] if bias is None else [a, b, bias]
-        return Ruled("matmul", rule)(run, func, tuple(operands), {"dtype": given.get("out_dtype") or a.dtype}, into)
+        return Ruled(self.operation, rule)(run, func, tuple(operands), {"dtype": _type_of(given)}, into)
+
+    def plain(self, func: Any, args: Arguments, options: Options) -> Any:
+        """Zeros of the result's shape and type: PyTorch has no float4 products on a CPU."""
+        given = _named(func, args, options)
+        return given["self"].new_zeros(given["self"].shape[0], given["mat2"].shape[1], dtype=_type_of(given))
 
 
-def _factor(scale: Tensor, rows: int, columns: int) -> Any:
-    """The numbers of a scale; ValueError unless it is that of a whole operand, or of rows and columns."""
-    if scale.numel() != 1 and tuple(scale.shape) not in ((rows, 1), (1, columns)):
-        raise ValueError(
-            f"_scaled_mm takes a scale of a whole operand, or scales of rows ({rows}, 1) and columns (1, {columns}); "
-            f"got shape {tuple(scale.shape)}. For blocks along k give a policy's operands a block scale."
-        )
-    numbers = numbers_of(scale)
-    return numbers.reshape(()) if scale.numel() == 1 else numbers
+def _named(func: Any, args: Arguments, options: Options) -> dict[str, Any]:
+    """An operation's arguments by their names."""
+    names = [argument.name for argument in func._schema.arguments]
+    return {**dict(zip(names, args, strict=False)), **options}
+
+
+def _type_of(given: dict[str, Any]) -> torch.dtype:
+    """The type of the result: that of the first operand unless another one is asked for, and BF16 of float4 numbers."""
+    own = given["self"].dtype
+    return given.get("out_dtype") or (torch.bfloat16 if own == PAIRED else own)
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Handler] = {"_scaled_mm": ScaledProduct()}
+TABLE: dict[str, Handler] = {"_scaled_mm": ScaledProduct(), "_scaled_mm_v2": ScaledProduct()}

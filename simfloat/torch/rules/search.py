@@ -153,6 +153,7 @@ for _handler in RULES.values():
     if isinstance(_handler, Composed | Ruled):
         is_composite = isinstance(_handler, Composed | Formula | Slopes)
         name_operation(_handler.operation, "composite" if is_composite else "pointwise")
+name_operation(scaled_products.ScaledProduct.operation, "contraction")
 
 
 @cache
