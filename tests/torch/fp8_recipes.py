@@ -1,4 +1,4 @@
-"""FP8 and NVFP4 recipes as programs of PyTorch, by torchao's and TransformerEngine's papers and documentation."""
+"""FP8 recipes as programs of PyTorch, by torchao's and TransformerEngine's papers and documentation."""
 
 import torch
 from torch import nn
@@ -67,22 +67,3 @@ class Float8Linear(nn.Linear):
 
     def forward(self, x):
         return Float8Product.apply(x, self.weight, self.scale_of)
-
-
-#: The magnitudes of E2M1.
-LEVELS = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-
-
-def nvfp4(x):
-    """Rows in blocks of 16: elements, scales in E4M3, and the scale of all (arXiv 2509.25149; TransformerEngine).
-
-    An element is the nearest magnitude of E2M1, of two equally near ones the one with an even code.
-    """
-    tensor_scale = torch.tensor(448.0 * 6.0) / x.abs().max()
-    blocks = x.unflatten(-1, (-1, 16))
-    scales = (blocks.abs().amax(-1, keepdim=True) * (tensor_scale / 6.0)).clamp(max=448.0).to(E4M3).float()
-    ratios = (blocks * (1.0 / (scales * (1.0 / tensor_scale)))).clamp(-6.0, 6.0)
-    middles = (LEVELS[1:] + LEVELS[:-1]) / 2
-    above, below = (torch.bucketize(ratios.abs(), middles, right=right) for right in (True, False))
-    codes = torch.where(below % 2 == 0, below, above)
-    return (torch.copysign(LEVELS[codes], ratios).flatten(-2), scales.squeeze(-1), tensor_scale)

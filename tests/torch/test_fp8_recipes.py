@@ -14,7 +14,7 @@ from torch import nn
 
 import simfloat as sf
 from tests.bits import assert_bits
-from tests.torch.fp8_recipes import E4M3, E5M2, Float8Linear, current_scale, nvfp4, to_float8
+from tests.torch.fp8_recipes import E4M3, E5M2, Float8Linear, current_scale, to_float8
 
 LIMITS = {E4M3: (sf.E4M3, 448.0), E5M2: (sf.E5M2, 57344.0)}
 
@@ -93,13 +93,3 @@ def test_with_any_scale_results_differ_by_the_roundings_of_reciprocals_alone():
     )
     assert np.mean(back != wide.numpy()) > 0.3  # in FP32, of which BF16's rounding leaves few to be seen, here none
     assert np.array_equal(program.detach().numpy(), preset.numpy())
-
-
-def test_nvfp4_written_as_a_program_has_the_elements_and_both_scales_of_block_quantize():
-    x = operands(powers=False)[1]
-    with sf.torch.simulate(nn.Identity(), "as-written"):
-        elements, scales, tensor_scale = nvfp4(x)
-    ours = sf.block_quantize(x.numpy(), sf.E2M1, block=16, scale=sf.E4M3)
-    assert np.array_equal(elements.numpy(), ours.elements)
-    assert np.array_equal(scales.numpy(), ours.scales)
-    assert float(tensor_scale) == ours.tensor_scale

@@ -1,0 +1,147 @@
+"""NVFP4's whole recipe as a program, run as written, beside the preset: where and why they agree.
+
+With the preset's signs and draws a program has its elements, scales, turned operands and sums, bit for bit. Then it
+multiplies a sum by two FP32 numbers, the reciprocals of the operands' scales, whose product it rounds first, where the
+preset divides once: FP32's last bit may differ, which BF16 shows in one of some hundred thousand results.
+"""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import simfloat as sf
+import simfloat.torch
+from simfloat.arithmetic.bit_stream import Draw, random_words
+from simfloat.simulation.streams import seed_of
+from tests.bits import assert_bits
+from tests.torch.nvfp4_recipe import LEVELS, Nvfp4Linear, model, product, quantized
+
+SEED = 7
+UNIT = sf.tensor_core("blackwell", scales=(16, sf.E4M3))
+AS_WRITTEN = sf.policies["as-written"].override(operation="scaled_mm", accumulate=UNIT)
+PRESET = replace(sf.policies["nvfp4"], weight_gradients=sf.BF16)
+
+#: The preset for the program's model: its last layer is in BF16, its loss in FP32.
+MODELS = PRESET.override(
+    "4", compute=sf.BF16, compute_gradients=sf.BF16, compute_weights=sf.BF16, accumulate=sf.FP32, rotation=None
+).deny("cross_entropy", "log_softmax")
+
+#: The signs of the simulation's Hadamard transform.
+SIGNS = torch.from_numpy(np.sign(sf.hadamard(16).matrix(seed_of(SEED, ("", "backward", "hadamard", None)))[:, 0]))
+
+RANDOM = torch.Generator().manual_seed(1)
+X, W, G = (2 * torch.rand(shape, generator=RANDOM) - 1 for shape in ((32, 48), (64, 48), (32, 64)))
+
+
+def uniform(shape, call, seed, stage=0):
+    """The draws of a stochastic rounding, as numbers that lie below the share of what is rounded away from zero."""
+    words = random_words(Draw(call, seed, stage), 0, math.prod(shape)).astype(np.float64)
+    return torch.from_numpy((2.0**32 - 1 - words) / 2.0**32).reshape(shape)
+
+
+class DrawsOfPreset:
+    """The draws of a layer's backward pass, product by product: of its input's gradient, then of its weights'."""
+
+    def __init__(self, path):
+        self.seeds, self.calls = [seed_of(SEED, (path, "backward", "linear", operand)) for operand in (0, 1)], 0
+
+    def __call__(self, shape):
+        call, operand = divmod(self.calls, 2)
+        self.calls += 1
+        return uniform(shape, call, self.seeds[operand], stage=255)
+
+
+def squares(x):
+    """Squares of 16 by 16 as rows."""
+    return x.unflatten(0, (-1, 16)).unflatten(-1, (-1, 16)).transpose(1, 2).flatten(-2).flatten(0, 1)
+
+
+@pytest.mark.parametrize("way", ["rows", "squares", "drawn"])
+def test_elements_and_both_scales_are_those_of_block_quantize(way):
+    x = W * torch.logspace(-4, 0, len(W)).unsqueeze(1)
+    x[:16, :16] = 0
+    numbers, options = x, dict(block=16)
+    if way == "squares":
+        numbers, options = squares(x), dict(block=256)
+    elif way == "drawn":
+        options |= dict(rounding=sf.stochastic(), stream=sf.BitStream(3))
+    with sf.torch.simulate(nn.Identity(), "as-written"):
+        draw = (lambda shape: uniform(shape, 0, 3)) if way == "drawn" else None
+        found = quantized(x, way == "squares", draw)
+        elements = torch.where(found.codes > 7, -1.0, 1.0) * LEVELS[(found.codes & 7).int()]
+    ours = sf.block_quantize(numbers.numpy(), sf.E2M1, scale=sf.E4M3, **options)
+    assert_bits((squares(elements) if way == "squares" else elements).numpy(), ours.elements)
+    assert_bits(found.scales.float().flatten().numpy(), ours.scales.flatten())
+    assert float(found.whole) == np.float32(1) / np.float32(ours.tensor_scale)
+
+
+@pytest.mark.parametrize("optimizer", [partial(torch.optim.SGD, momentum=0.9), torch.optim.AdamW], ids=["SGD", "AdamW"])
+def test_a_training_has_the_bits_of_the_presets(optimizer):
+    torch.manual_seed(1)
+    program = model(SIGNS)
+    program[0].draw, program[2].draw = DrawsOfPreset("0"), DrawsOfPreset("2")
+    layers = [nn.Linear(*sizes, bias=False) for sizes in ((32, 64), (64, 48), (48, 10))]
+    preset = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+    preset.load_state_dict({name: x for name, x in program.state_dict().items() if name in preset.state_dict()})
+    found = [trained(program, optimizer, AS_WRITTEN, torch.bfloat16), trained(preset, optimizer, MODELS, torch.float32)]
+    for theirs, ours in zip(*found, strict=True):
+        assert_bits(theirs.detach().float().numpy(), ours.detach().numpy())
+
+
+def trained(model, optimizer, policy, dtype):
+    """Losses, results, gradients, weights and moments of three steps; the loss is in FP32."""
+    random, found = torch.Generator().manual_seed(5), []
+    steps = optimizer(model.parameters(), lr=0.01)
+    with sf.torch.simulate(model, policy, seed=SEED) as run:
+        for _ in range(3):
+            x = torch.rand(32, 32, generator=random).sub(0.5).bfloat16().to(dtype).requires_grad_()
+            steps.zero_grad()
+            y = model(x)
+            loss = F.cross_entropy(y.float(), torch.arange(32) % 10)
+            loss.backward()
+            steps.step()
+            found += [loss, y, x.grad, *(p.grad for p in model.parameters()), *(p.clone() for p in model.parameters())]
+    assert not [row for row in run.table().rows if row[1] == "refused"]
+    return found + [x for state in steps.state.values() for x in state.values()]
+
+
+def test_before_bf16_a_programs_results_differ_by_the_roundings_of_the_operands_scales_alone():
+    x, w = X.bfloat16().float(), W
+    with sf.torch.simulate(nn.Identity(), AS_WRITTEN):
+        a, b = quantized(x), quantized(w, squares=True).rows()
+        program, narrow = product(a, b, torch.float32).numpy(), product(a, b).float().numpy()
+        one = torch.ones(())
+        sums = product(a._replace(whole=one), b._replace(whole=one), torch.float32).double().numpy()
+    rows, both = (sf.scaled(sf.E2M1, sf.block(size, sf.E4M3)) for size in (16, (16, 16)))
+    by_preset = dict(inputs=(rows, both), accumulate=UNIT)
+    wide = sf.matmul(x.numpy(), w.numpy().T, output=sf.FP32, **by_preset)
+    scales = (np.float32(2688) / np.abs(each.numpy()).max() for each in (x, w))
+    assert_bits(wide, sf.divide(sums, math.prod(map(float, scales)), sf.FP32))
+    assert_bits(program, sf.multiply(sums, np.float32(a.whole) * np.float32(b.whole), sf.FP32))
+    assert np.mean(program != wide) > 0.05
+    assert_bits(narrow, sf.matmul(x.numpy(), w.numpy().T, output=sf.BF16, **by_preset))
+
+
+def test_draws_and_signs_of_its_own_change_gradients_alone():
+    found = {}
+    for name, signs, draw in (
+        ("the preset's", SIGNS, DrawsOfPreset("")),
+        ("own signs", SIGNS.flip(0), DrawsOfPreset("")),
+        ("own draws", SIGNS, torch.rand),
+    ):
+        layer, x = Nvfp4Linear(48, 64, signs, draw), X.bfloat16().requires_grad_()
+        with torch.no_grad():
+            layer.weight.copy_(W)
+        with sf.torch.simulate(layer, AS_WRITTEN):
+            y = layer(x)
+            y.backward(G.bfloat16())
+        found[name] = y, x.grad, layer.weight.grad
+    preset = found.pop("the preset's")
+    equal = {name: [torch.equal(*pair) for pair in zip(preset, each, strict=True)] for name, each in found.items()}
+    assert equal == {"own signs": [True, True, False], "own draws": [True, False, False]}
