@@ -21,7 +21,7 @@ LAYOUTS = [F.SwizzleType.SWIZZLE_32_4_4, F.SwizzleType.NO_SWIZZLE]
 
 
 class Quantized(NamedTuple):
-    """Numbers as element * scale of the block * scale of all."""
+    """Numbers as element * scale of the block / scale of all."""
 
     codes: torch.Tensor  # of E2M1, one to a byte
     scales: torch.Tensor  # in E4M3, of runs of 16 in every row, or of squares
@@ -66,7 +66,7 @@ def quantized(x, squares=False, draw=None):
     factors = (1.0 / (by_row(scales.float(), len(x)) * (1.0 / tensor_scale))).clamp(max=torch.finfo(x.dtype).max)
     ratios = (blocks * factors.unsqueeze(-1)).clamp(-6.0, 6.0).flatten(-2)
     codes = nearest(ratios.abs()) if draw is None else drawn(ratios.abs(), draw(ratios.shape))
-    return Quantized(codes.to(torch.uint8) | torch.signbit(ratios).to(torch.uint8) << 3, scales, 1.0 / tensor_scale)
+    return Quantized(codes.to(torch.uint8) | torch.signbit(ratios).to(torch.uint8) << 3, scales, tensor_scale)
 
 
 def packed(codes):
@@ -85,7 +85,7 @@ def swizzled(scales):
 
 def product(a, b, dtype=torch.bfloat16):
     """a (m, k) times the transpose of b (n, k)."""
-    a_scales, b_scales = ([swizzled(each.scales), each.whole] for each in (a, b))
+    a_scales, b_scales = ([swizzled(each.scales), 1.0 / each.whole] for each in (a, b))
     return F.scaled_mm(
         packed(a.codes), packed(b.codes).t(), a_scales, KINDS, b_scales, KINDS, LAYOUTS, LAYOUTS, output_dtype=dtype
     )  # fmt: skip
