@@ -18,7 +18,8 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 #: figures. Each notebook has a process, forked from one that has imported what they share.
 RUN = """
 import json, multiprocessing, sys
-import matplotlib.pyplot, simfloat
+import matplotlib.pyplot, torch
+import simfloat.diagnosis, simfloat.nn, simfloat.optim, simfloat.plots, simfloat.studies, simfloat.torch, simfloat.train
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 

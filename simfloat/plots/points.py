@@ -56,5 +56,5 @@ def draw_points(
 def _extent(values: NDArray, log: bool) -> tuple[float, float, float]:
     """The mean of the values, their least and their greatest; NaN if one is not to be drawn."""
     usable = np.where(np.isfinite(values) & ((values > 0) | (not log)), values, np.nan)
-    mean = np.exp(np.mean(np.log(usable))) if log else np.mean(usable)
-    return float(mean), float(np.min(usable)), float(np.max(usable))
+    mean, least, greatest = np.exp(np.mean(np.log(usable))) if log else np.mean(usable), np.min(usable), np.max(usable)
+    return float(np.clip(mean, least, greatest)), float(least), float(greatest)  # which a rounded mean may pass

@@ -21,6 +21,14 @@ def test_a_marker_is_the_mean_of_the_seeds_and_a_geometric_one_over_logarithms(l
     assert axes.get_ylim()[0] > axes.get_ylim()[1], "the first row is above"
 
 
+def test_the_mean_of_one_value_is_that_value_however_its_logarithm_is_rounded():
+    values = np.linspace(0.1, 9.0, 50)
+    assert (np.exp(np.log(values)) < values).any()
+    _, axes = new_figure(1, 1, 3.0, 2.0)
+    draw_points(axes, ["row"] * values.size, {"one seed": values[:, None]})
+    assert axes.containers[0][0].get_xdata().tolist() == values.tolist()
+
+
 @pytest.mark.parametrize("rows, groups, message", [
     ([], {"a": []}, "takes rows and groups, got 0 and 1"),
     (["first"], {}, "takes rows and groups, got 1 and 0"),
