@@ -29,6 +29,10 @@ SINGLE = CARRIERS[0]
 #: Products up to which a loop has the panel of a pairwise sum at hand.
 DEEPEST = 1 << 15
 
+#: Sums have a loop for small ones where no product is as large as two to this power times the format's smallest normal
+#: number. The other loop is up to twice as quick, unless one sum in a hundred or more is a subnormal number.
+SMALL = 16
+
 #: Nanoseconds a product, by the loop; others take 0.1.
 COSTS = {
     **{
@@ -92,11 +96,12 @@ def lane_loop(problem: Problem, format: Format, rounding: Rounding, products: Fo
     if not all(fits(operand, lift) for operand in (problem.a, problem.b)):
         return None
     if rounding.mode == "nearest_even" and is_plain(format, rounding, products, a, b, problem.depth, problem.initial):
-        return _loop_of(problem.machine, format, rounding, products, "plain")
+        return _loop_of(problem.machine, format, rounding, products, "plain", False)
     if rounding == nearest_even and products is not None:
         return None  # the hardware's roundings, or float32's with another, are as quick
     mode = "toward_positive" if rounding.mode == "toward_negative" else rounding.mode
-    return _loop_of(problem.machine, format, rounding, products, mode)
+    are_small = a.high + b.high < format.emin + SMALL and format.precision <= SINGLE.precision - 2
+    return _loop_of(problem.machine, format, rounding, products, mode, are_small)
 
 
 def order_lanes(
@@ -174,9 +179,9 @@ def _lifted(bounds: Bounds, lift: int) -> Bounds:
 
 @lru_cache(maxsize=1024)
 def _loop_of(
-    machine: Machine, format: Format, rounding: Rounding, products: Format | None, mode: str
+    machine: Machine, format: Format, rounding: Rounding, products: Format | None, mode: str, are_small: bool
 ) -> LaneLoop | None:
-    """The loop of a mode on lanes for operands that fit."""
+    """The loop of a mode on lanes for operands that fit, one of its own for small sums."""
     formats = (format,) if products is None else (format, products)
     if rounding.is_stochastic or not all(can_be_cut(each, format, rounding) for each in formats):
         return None
@@ -185,7 +190,7 @@ def _loop_of(
     if format == FP32 and not rounding.saturates and f"fused_whole_{mode}" in steps and products is None:
         loop = f"fused_whole_{mode}"
     if loop not in steps or not all(_overflows_as_float32(each, rounding) for each in formats):
-        loop += "_watched"
+        loop += "_small" if are_small and f"{loop}_small" in steps else "_watched"
     if loop not in steps:
         return None
     grids = [kernels.grid.numbers(each, rounding) for each in formats]

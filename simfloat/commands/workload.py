@@ -66,7 +66,7 @@ def sums() -> None:
         for operand in (narrow, narrow.astype(np.float32), spread, a, 2.0**300 * a):
             with contextlib.suppress(ValueError):  # what cannot be emulated has no kernel
                 sf.matmul(operand, operand.T, accumulate=order(format, mode), stream=sf.BitStream(0))
-    modes = (sf.nearest_even, sf.nearest_away, sf.toward_positive, sf.toward_zero)
+    modes = (sf.nearest_even, sf.nearest_away, sf.toward_positive, sf.toward_zero, sf.to_odd)
     for format, mode in product((sf.BF16, sf.FP16, sf.E4M3), modes):
         lanes = [sf.sequential(format, rounding=mode, products=products) for products in (None, format)]
         for operand, accumulate in product((narrow, sf.round(narrow, sf.E4M3)), lanes):

@@ -20,10 +20,10 @@ Sums and the left factors are multiplied by a power of two that brings the forma
 then underflow is float32's own, and gradual. Overflow is float32's own where the format has its exponents; otherwise a
 loop looks whether an image was larger than the largest number's.
 
-Some processors are a hundred times as slow with float32's subnormal numbers. In a short format sums often are that
-small, so what is plain there is not multiplied, and rounded by an anchor: one and a half times the power of two at
-which float32's last bit is the last that the sum keeps. It is added and subtracted, and takes a small sum for one as
-large as the smallest normal number. An anchor beyond float32 makes a NaN, which is too large.
+Some processors are a hundred times as slow with float32's subnormal numbers. In a format of few exponents sums often
+are that small. There they are not multiplied, and rounded by an anchor: one and a half times the power of two at which
+float32's last bit is the last that the sum keeps. It is added, rounded as the mode says, and subtracted. A sum below
+the smallest normal number has the anchor of that. One beyond float32 makes a result that is too large, or NaN.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from simfloat.kernels.machine import left, right
 from simfloat.kernels.unrounded import power_of_two
 
 U32 = np.uint32
-SIGN, EXPONENT = U32(0x80000000), U32(0x7F800000)
+SIGN, EXPONENT, MAGNITUDE = U32(0x80000000), U32(0x7F800000), U32(0x7FFFFFFF)
 
 
 class LaneCut(NamedTuple):
@@ -68,6 +68,7 @@ class LaneCut(NamedTuple):
     largest: int  # the image of the largest number, shifted left by one
     least: int  # that of the smallest normal number
     anchor: float  # of numbers from 1 to 2
+    half_unit: float  # of these numbers' last bit that is kept
     sign: int  # the sign's bit, which is read when the loop runs
     scale: float  # of sums and left factors
     unscale: float
@@ -99,6 +100,7 @@ def _cut_of(grid, sign, scale):
         left(largest, U32(1)),
         np.float32(power_of_two(np.int64(grid.emin)) * scale).view(np.uint32),
         np.float32(1.5 * power_of_two(np.int64(drop))),
+        np.float32(power_of_two(np.int64(drop) - 24)),
         np.float32(grid.zero).view(np.uint32),  # of -0
         np.float32(sign * scale),
         np.float32(sign / scale),
@@ -141,19 +143,61 @@ def _nearest_again(near, cut):
 
 
 @on_lanes
-def _nearest_by_anchor(near, cut):
-    power = number(larger(image(near) & EXPONENT, cut.least))
-    anchored = fma_near(cut.anchor, power, near, cut.sign)
-    rounded = fma_near(-cut.anchor, power, anchored, cut.sign)
-    return number(image(rounded) | (image(near) & SIGN))  # a sum that becomes zero keeps its sign
-
-
-@on_lanes
 def _to_odd(lower, upper, cut):
     truncated = smaller(image(lower), image(upper))
     # As numbers: an exact zero is -0 rounded down and +0 rounded up.
     exact = (lower == upper) & ((truncated & cut.dropped) == U32(0))
     return number((truncated & cut.kept) | choose(exact, U32(0), cut.unit))
+
+
+@on_lanes
+def _power_of(lanes, cut):
+    """The powers of two at or below magnitudes, those of normal numbers at least."""
+    return number(larger(image(lanes) & EXPONENT, cut.least))
+
+
+@on_lanes
+def _signed(lanes, signs):
+    """Numbers with the signs of others: a number that is rounded to zero has its sign."""
+    return number((image(lanes) & MAGNITUDE) | (image(signs) & SIGN))
+
+
+@on_lanes
+def _nearest_by_anchor(near, cut):
+    power = _power_of(near, cut)
+    anchored = fma_near(cut.anchor, power, near, cut.sign)
+    return _signed(fma_near(-cut.anchor, power, anchored, cut.sign), near)
+
+
+@on_lanes
+def _upward_by_anchor(upper, cut):
+    power = _power_of(upper, cut)
+    anchored = fma_up(cut.anchor, power, upper, cut.sign)
+    return _signed(fma_up(-cut.anchor, power, anchored, cut.sign), upper)
+
+
+@on_lanes
+def _cut_off_by_anchor(truncated, cut):
+    power = _signed(_power_of(truncated, cut), truncated)
+    anchored = fma_to_zero(cut.anchor, power, truncated, cut.sign)
+    return _signed(fma_to_zero(-cut.anchor, power, anchored, cut.sign), truncated)
+
+
+@on_lanes
+def _away_by_anchor(truncated, cut):
+    power = _signed(_power_of(truncated, cut), truncated)
+    anchored = fma_to_zero(cut.anchor, power, fma_to_zero(cut.half_unit, power, truncated, cut.sign), cut.sign)
+    return _signed(fma_to_zero(-cut.anchor, power, anchored, cut.sign), truncated)
+
+
+@on_lanes
+def _to_odd_by_anchor(lower, upper, cut):
+    truncated = number(smaller(image(lower), image(upper)))
+    power = _power_of(truncated, cut)
+    anchored = fma_down(cut.anchor, power, lower, cut.sign)
+    exact = (fma_down(-cut.anchor, power, anchored, cut.sign) == upper) & (lower == upper)
+    odd = number(image(anchored) | choose(exact, U32(0), U32(1)))
+    return _signed(fma_down(-cut.anchor, power, odd, cut.sign), truncated)
 
 
 class LaneOperations(NamedTuple):
@@ -215,8 +259,20 @@ LANE_OPERATIONS = {
     "plain": _by_one(_nearest_again, NEAREST, *_NEAR),
 }
 
-#: Those that take their place where a loop looks for what is too large.
-WATCHED = LANE_OPERATIONS | {"plain": _by_one(_nearest_by_anchor, NEAREST, *_NEAR)._replace(cut_of=cut_in_place)}
+#: The same by anchors, which need two bits more than the format has: not nearest even, whose mode would have to change.
+ANCHORED = {
+    mode: operations._replace(cut_of=cut_in_place)
+    for mode, operations in {
+        "toward_zero": _by_one(_cut_off_by_anchor, TO_ZERO, *_ZERO),
+        "nearest_away": _by_one(_away_by_anchor, TO_ZERO, *_ZERO),
+        "toward_positive": _by_one(_upward_by_anchor, DOWN, *_UP),
+        "to_odd": _by_two(_to_odd_by_anchor),
+        "plain": _by_one(_nearest_by_anchor, NEAREST, *_NEAR),
+    }.items()
+}
+
+#: The operations of loops that look for what is too large; of plain ones those by anchors are as quick.
+WATCHED = LANE_OPERATIONS | {"plain": ANCHORED["plain"]}
 
 #: The same for FP32, whose numbers are float32's.
 WHOLE_OPERATIONS = {

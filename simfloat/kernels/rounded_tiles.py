@@ -16,7 +16,7 @@ from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, on_lanes, outlined
 from simfloat.kernels.lane_images import NAN, any_lane, choose, image, larger, number, quiet
 from simfloat.kernels.lane_rounding import restore_mode, set_mode
-from simfloat.kernels.lane_steps import LANE_OPERATIONS, WATCHED, WHOLE_OPERATIONS, LaneOperations
+from simfloat.kernels.lane_steps import ANCHORED, LANE_OPERATIONS, WATCHED, WHOLE_OPERATIONS, LaneOperations
 from simfloat.kernels.lanes import load, store
 from simfloat.kernels.plain import one_nan
 from simfloat.kernels.register_tiles import TileSteps, rows_of, still_nothing, tiled, watch_nothing
@@ -28,8 +28,9 @@ U32 = np.uint32
 #: The kind of float64's steps by the mode of the lanes'.
 CAREFUL = {"nearest_even": "odd", "plain": "odd", "to_odd": "to_odd"}
 
-#: The modes that have a loop without a look at the largest image; that have one for rounded products, which others are
-#: as quick for, or nearly; and that have both.
+#: The modes that have a loop for small sums, by anchors; a loop without a look at the largest image; one for rounded
+#: products, which others are as quick for, or nearly; and one for these without a look.
+SMALL = ("toward_zero", "nearest_away", "toward_positive", "to_odd")
 UNWATCHED = ("toward_zero", "nearest_away", "toward_positive", "nearest_even", "plain")
 UNFUSED = ("toward_zero", "nearest_away", "toward_positive", "to_odd", "plain")
 UNFUSED_UNWATCHED = ("plain",)
@@ -168,6 +169,8 @@ def _loops() -> dict[str, Any]:
         exact, rounded = careful_row(native_product, kind.add), careful_row(kind.product, kind.add)
         watched = WATCHED[mode]
         loops[f"fused_{mode}_watched"] = loop_of(watched, fused_step(watched), exact, True)
+        if mode in SMALL:
+            loops[f"fused_{mode}_small"] = loop_of(ANCHORED[mode], fused_step(ANCHORED[mode]), exact, True)
         if mode in UNWATCHED:
             loops[f"fused_{mode}"] = loop_of(operations, fused_step(operations), exact, False)
         if mode in UNFUSED:

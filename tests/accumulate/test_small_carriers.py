@@ -178,7 +178,9 @@ ONE = 0x3F800000
 
 
 @pytest.mark.parametrize("dropped", [1, 2, 3, 4])
-def test_the_numbers_below_and_above_a_result_tell_its_rounding_to_fewer_bits_in_every_mode(dropped):
+def test_the_numbers_below_and_above_a_result_tell_its_rounding_to_fewer_bits_in_every_mode(dropped, monkeypatch):
+    for name in ("_power_of", "_signed"):
+        monkeypatch.setattr(lane_steps, name, getattr(lane_steps, name).py_func)
     # Results are so many quarters of a last bit of float32: exact ones, ties of both precisions, and beside them.
     quarters = np.arange(1 << (dropped + 5))
     sign, exact = np.repeat([0, 1], quarters.size), np.tile(quarters, 2)
@@ -186,7 +188,7 @@ def test_the_numbers_below_and_above_a_result_tell_its_rounding_to_fewer_bits_in
     lower, upper = (np.where(sign, *pair) for pair in ((larger, smaller), (smaller, larger)))
     unit = 1 << dropped
     images = map(np.uint32, (unit - 1, 2**32 - unit, unit >> 1, unit, 0, 0))
-    cut = LaneCut(*images, np.float32(1.5 * unit), np.uint32(1 << 31), 1.0, 1.0)
+    cut = LaneCut(*images, np.float32(1.5 * unit), np.float32(unit / 2**24), np.uint32(1 << 31), 1.0, 1.0)
 
     def number(steps):
         return (ONE + (sign << 31) + steps).astype(np.uint32).view(np.float32)
@@ -198,6 +200,15 @@ def test_the_numbers_below_and_above_a_result_tell_its_rounding_to_fewer_bits_in
         "nearest_even": lane_steps._nearest.py_func(number(lower), number(upper), cut),
         "to_odd": lane_steps._to_odd.py_func(number(lower), number(upper), cut),
     }
+    if dropped > 1:  # else the anchor of a larger number has no place for the last bit
+        rules_by_anchor = {
+            "toward_zero": lane_steps._cut_off_by_anchor.py_func(number(smaller), cut),
+            "nearest_away": lane_steps._away_by_anchor.py_func(number(smaller), cut),
+            "toward_positive": lane_steps._upward_by_anchor.py_func(number(upper), cut),
+            "to_odd": lane_steps._to_odd_by_anchor.py_func(number(lower), number(upper), cut),
+        }
+        for mode, got in rules_by_anchor.items():
+            assert (got.view(np.uint32) == rules[mode].view(np.uint32)).all(), mode
     for mode, got in rules.items():
         kept, rest = exact >> (dropped + 2), exact & (4 * unit - 1)
         kind = sum((reached).astype(int) for reached in (rest > 0, rest >= 2 * unit, rest > 2 * unit))
@@ -208,6 +219,6 @@ def test_the_numbers_below_and_above_a_result_tell_its_rounding_to_fewer_bits_in
     again = lane_steps._nearest_again.py_func(number(near), cut)
     harmless = (exact & 3 == 0) | (rest % (2 * unit) != 0) & (np.abs(rest - 2 * unit) > 2)
     assert (again.view(np.uint32) == rules["nearest_even"].view(np.uint32))[harmless].all()
-    if dropped > 1:  # an anchor's last bit is one that it may be a tie of
+    if dropped > 1:
         by_anchor = lane_steps._nearest_by_anchor.py_func(number(near), cut)
         assert (by_anchor.view(np.uint32) == again.view(np.uint32)).all()

@@ -86,6 +86,8 @@ def loops(format, rounding, fused):
     careful = f"{fusion}_{rounded_tiles.CAREFUL.get(mode, 'directed')}"
     overflows = format.emax == 127 and format.mantissa_bits > 3 and not rounding.saturates
     names = [f"{fusion}_{mode}"] * overflows + [f"{fusion}_{mode}_watched"]
+    if format.precision <= 22:  # for anchors
+        names.append(f"{fusion}_{mode}_small")
     if format == sf.FP32 and overflows:
         names.append(f"{fusion}_whole_{mode}")
     steps = rounded_tiles.steps
@@ -183,6 +185,8 @@ def test_lanes_are_chosen_where_the_format_and_the_operands_have_float32s_range(
     assert step(sf.BF16, sf.toward_zero) == "fused_toward_zero"
     assert step(sf.FP32, sf.toward_negative) == "fused_whole_toward_positive", "with all signs turned, and none cut off"
     assert step(sf.FP16, sf.toward_zero) == "fused_toward_zero_watched"
+    assert step(sf.FP16, sf.toward_zero, x=x * np.float32(2.0**-6)) == "fused_toward_zero_small"
+    assert step(sf.Format(5, 22), sf.toward_zero, x=x * np.float32(2.0**-6)) == "fused_toward_zero_watched"
     assert step(sf.BF16, sf.toward_zero.saturating()) == "fused_toward_zero_watched"
     assert step(sf.TF32, sf.nearest_even) == "fused_nearest_even"
     if not processor.COMPUTES_FP16:
