@@ -162,7 +162,6 @@ def largest_magnitude(x: NDArray) -> np.float32:
 
 
 def quotients(most: float, amax: Any) -> Any:
-    """most / amax as float32 divisions, inside float32's positive numbers."""
-    with np.errstate(all="ignore"):
-        single = np.float32(amax) if isinstance(amax, float) else amax.astype(np.float32)
-        return np.clip(np.float32(most) / single, SMALLEST, LARGEST)
+    """most / amax of float32 numbers `amax`, rounded once to float32, inside its positive numbers."""
+    with np.errstate(all="ignore"):  # float64 has bits enough, and the exponents of a `most` with a margin
+        return np.clip((np.float64(most) / amax).astype(np.float32), SMALLEST, LARGEST)

@@ -157,3 +157,11 @@ def test_what_cannot_be_the_state_of_casts_is_refused_and_changes_nothing(casts,
     with pytest.raises(ValueError, match=message):
         sim.load_state({"seed": 1, "streams": [], "casts": casts})
     assert sim.state == before
+
+
+def test_the_largest_number_and_a_margin_may_lie_beyond_float32():
+    cast = sf.scaled(sf.BF16, sf.delayed(margin=-3))
+    with sf.simulate(sf.Policy(compute=cast, weights=sf.FP32, activations=sf.FP32, accumulate=sf.FP64)):
+        _, result = [(sf.Tensor([[x]]) @ sf.Tensor([[48.0]])).item() for x in (100.0, 1.1)]
+    scales = [float(np.float32(sf.BF16.max * 8 / amax)) for amax in (100.0, 48.0)]
+    assert result == np.float32(sf.round(1.1 * scales[0], sf.BF16) * sf.BF16.max / np.prod(scales))
