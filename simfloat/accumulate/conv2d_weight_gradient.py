@@ -15,6 +15,7 @@ from simfloat.accumulate.im2col import weight_gradient_by_im2col, weight_gradien
 from simfloat.accumulate.long_sums import in_sight
 from simfloat.accumulate.product_plan import Options, Work
 from simfloat.accumulate.tiles import NARROW, sums_of_matrices
+from simfloat.accumulate.volumes import Volumes
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
@@ -23,19 +24,24 @@ from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 GATHERED = 1 << 22
 
 
-def conv2d_weight_gradient(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:
+def conv2d_weight_gradient(
+    g: NDArray, x: NDArray, geometry: Geometry | Volumes, options: Options
+) -> NDArray[np.floating]:
     """(O, C / groups, h, w) from g (N, O, rows, columns) and images x (N, C, H, W) of a convolution of this geometry.
 
     Each result is one sum over (image, row, column) of g times what the kernel's place met there, zeros in the padding
-    included: the product of g (O, N * rows * columns) and the transposed im2col of x.
+    included: the product of g (O, N * rows * columns) and the transposed im2col of x. Of volumes x (N, C, D, H, W), g
+    is (N * planes, O, rows, columns), and slices are channels of the result.
     """
+    slices = geometry.slices
     if options.plan.has_blocks:
-        return weight_gradient_by_im2col(g, x, geometry, options)
-    channels = x.shape[1] // geometry.groups
-    shape = (g.shape[1], channels, *geometry.window)
-    depth, count = len(x) * geometry.pixels, math.prod(shape)
+        return weight_gradient_by_im2col(g, geometry.met(x), slices, options)
+    channels = x.shape[1] * geometry.layers // slices.groups
+    shape = (g.shape[1], channels, *slices.window)
+    depth, count = len(g) * slices.pixels, math.prod(shape)
     g, x, work = prepare(g, x, shape, depth, options)
-    sums = in_sight(lambda work: _sums(g, x, geometry, work), work, count, depth, options.accumulator)
+    images = geometry.met(x)
+    sums = in_sight(lambda work: _sums(g, images, slices, work), work, count, depth, options.accumulator)
     return finish(sums, shape, options, work, g, x)
 
 

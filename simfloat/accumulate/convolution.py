@@ -17,6 +17,7 @@ from simfloat.accumulate.long_sums import in_sight
 from simfloat.accumulate.product import Inputs, options_of
 from simfloat.accumulate.product_plan import Options, Work
 from simfloat.accumulate.tiles import NARROW, begin_from
+from simfloat.accumulate.volumes import Volumes
 from simfloat.arithmetic.bit_stream import Draw, Stream
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.observer import Observer
@@ -57,6 +58,8 @@ def conv2d(
 
     Options are those of matmul; a pair of `inputs` is for x and w. A scale of a whole operand is that of the images, or
     of the kernels, themselves; blocks run along k, so that a pixel is scaled anew by every patch that it is in.
+    Where either operand has blocks, operands are these patches: pixels that no kernel meets have no part in a scale of
+    all, and blocks across k lie within an image.
     Stochastic steps number the elements of the result in C order.
 
     Raises ValueError for shapes that do not fit together, for kernels larger than the padded image, and as matmul.
@@ -75,15 +78,17 @@ def conv2d(
 
 
 def convolve(
-    x: NDArray, w: NDArray, geometry: Geometry, options: Options, initial: NDArray | None = None
+    x: NDArray, w: NDArray, geometry: Geometry | Volumes, options: Options, initial: NDArray | None = None
 ) -> NDArray[np.floating]:
-    """The convolution; geometry and options are not checked."""
+    """The convolution; geometry and options are not checked. Of volumes x (N, C, D, H, W), slices are channels of w,
+    and the result is (N * planes, O, rows, columns)."""
+    slices = geometry.slices
     if options.plan.has_blocks:
-        return convolve_by_im2col(x, w, geometry, options, initial)
-    shape, depth = (len(x), len(w), *geometry.result), math.prod(w.shape[1:])
+        return convolve_by_im2col(geometry.met(x), w, slices, options, initial)
+    shape, depth = (len(x) * geometry.planes, len(w), *slices.result), math.prod(w.shape[1:])
     x, w, work = prepare(x, w, shape, depth, options, initial=initial)
-    count = math.prod(shape)
-    sums = in_sight(lambda work: _sums(x, w, geometry, work), work, count, depth, options.accumulator)
+    images, count = geometry.met(x), math.prod(shape)
+    sums = in_sight(lambda work: _sums(images, w, slices, work), work, count, depth, options.accumulator)
     return finish(sums, shape, options, work, x, w)
 
 

@@ -29,6 +29,25 @@ class Geometry(NamedTuple):
     spacing: Pair = (1, 1)  # steps from a pixel to the next
 
     @property
+    def slices(self) -> Geometry:
+        """The geometry on the images that kernels meet, as `Volumes` have one: this one."""
+        return self
+
+    @property
+    def planes(self) -> int:
+        """How many images a kernel meets in one of the operand: itself."""
+        return 1
+
+    @property
+    def layers(self) -> int:
+        """How many channels a kernel meets for one of the operand: itself."""
+        return 1
+
+    def met(self, x: NDArray) -> NDArray:
+        """The images that kernels meet: these."""
+        return x
+
+    @property
     def pixels(self) -> int:
         """How many pixels a channel of the result has."""
         return self.result[0] * self.result[1]

@@ -15,10 +15,11 @@ from simfloat.accumulate import Accumulator, exact, matmul
 from simfloat.accumulate.conv2d_weight_gradient import conv2d_weight_gradient
 from simfloat.accumulate.convolution import convolve
 from simfloat.accumulate.geometry import Geometry
-from simfloat.accumulate.im2col import kernel_shape, weight_gradient_factors
+from simfloat.accumulate.im2col import im2col, kernel_shape, weight_gradient_factors
 from simfloat.accumulate.product import multiply_matrices
 from simfloat.accumulate.product_plan import Histories, Options, product_plan
 from simfloat.accumulate.scales import Scales, as_scales
+from simfloat.accumulate.volumes import Volumes
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic._round import round_array
@@ -170,15 +171,22 @@ class Arithmetic(Elementwise, ArithmeticFields):
             a, b = self.rotation.of(a, b)
         return self._multiply(a, b, self.accumulate, (a_input, b_input))
 
-    def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry, x_input: Input, w_input: Input) -> NDArray:
+    def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry | Volumes, x_input: Input, w_input: Input) -> NDArray:
         """The convolution of images (N, C, H, W) with kernels (O, C / groups, h, w), each rounded as its input says."""
+        if self.rotation is not None:
+            patches, kernels = im2col(geometry.met(x), w, geometry.slices)
+            found = self.matmul(patches, kernels, x_input, w_input).swapaxes(-1, -2)
+            return found.reshape(len(patches), len(w), *geometry.slices.result)
         return self._summed(convolve, (x, w, geometry), self.accumulate, (x_input, w_input))
 
-    def correlate(self, g: NDArray, x: NDArray, geometry: Geometry, g_input: Input, x_input: Input) -> NDArray:
+    def correlate(
+        self, g: NDArray, x: NDArray, geometry: Geometry | Volumes, g_input: Input, x_input: Input
+    ) -> NDArray:
         """The gradient of a convolution's kernels from that of its results, each operand rounded as its input says."""
         if self.rotation is not None:
-            gradients, patches = weight_gradient_factors(g, x, geometry)
-            return self.matmul(gradients, patches, g_input, x_input).reshape(kernel_shape(g, x, geometry))
+            images, slices = geometry.met(x), geometry.slices
+            gradients, patches = weight_gradient_factors(g, images, slices)
+            return self.matmul(gradients, patches, g_input, x_input).reshape(kernel_shape(g, images, slices))
         return self._summed(conv2d_weight_gradient, (g, x, geometry), self.accumulate, (g_input, x_input))
 
     def _multiply(self, a: NDArray, b: NDArray, by: Accumulator, inputs: tuple[Input, Input] | None = None) -> NDArray:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.scales import Scales
+from simfloat.accumulate.volumes import Volumes
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.formats import Format
@@ -104,13 +105,17 @@ class MeteredArithmetic(Arithmetic):
         result = super().matmul(a, b, a_input, b_input, scales)
         return self._contracted(result, result.size * a.shape[-1], (a, b), (a_input, b_input))
 
-    def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry, x_input: Input, w_input: Input) -> NDArray:
+    def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry | Volumes, x_input: Input, w_input: Input) -> NDArray:
         """The convolution of images with kernels; zeros between the pixels of a spread image are no work."""
         result = super().conv2d(x, w, geometry, x_input, w_input)
+        if self.rotation is not None:
+            return result  # a product of matrices, which was counted
         by_result, by_image = result.size * w[0].size, x.size * w.size // max(x.shape[1], 1)
         return self._contracted(result, min(by_result, by_image), (x, w), (x_input, w_input))
 
-    def correlate(self, g: NDArray, x: NDArray, geometry: Geometry, g_input: Input, x_input: Input) -> NDArray:
+    def correlate(
+        self, g: NDArray, x: NDArray, geometry: Geometry | Volumes, g_input: Input, x_input: Input
+    ) -> NDArray:
         """The gradient of a convolution's kernels."""
         result = super().correlate(g, x, geometry, g_input, x_input)
         if self.rotation is not None:

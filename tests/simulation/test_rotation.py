@@ -99,6 +99,16 @@ def test_the_gradient_of_kernels_is_turned_along_images_and_pixels(groups, rng):
         assert_bits(w_grad[outputs], want.reshape(6 // groups, 4 // groups, 2, 2))
 
 
+def test_the_gradient_of_a_parameter_that_is_an_image_is_turned_along_outputs(rng):
+    image, g = sf.Parameter(rng.standard_normal((1, 3, 2, 2))), rng.standard_normal((1, 6, 2, 2))
+    kernels = rng.standard_normal((6, 3, 1, 1))
+    with sf.simulate(sf.Policy(compute=sf.E4M3, weights=sf.FP32, rotation=sf.hadamard(4), activations=sf.FP32), seed=3):
+        image.conv2d(kernels).backward(g)
+    a, b = turned(g.reshape(6, 4).T, 3, 4), turned(kernels.reshape(6, 3).T, 3, 4)
+    want = sf.matmul(a, b.T, inputs=sf.E4M3, accumulate=sf.FP32)
+    assert_bits(image.grad, want.T.reshape(image.shape))
+
+
 def test_signs_take_no_draw_and_follow_a_loaded_seed(rng):
     x, g = rng.standard_normal((16, 4)), rng.standard_normal((16, 3))
     policy = sf.Policy(compute=sf.E4M3, weights=sf.FP32, activations=sf.FP32, rotation=sf.hadamard(16))

@@ -35,3 +35,27 @@ def test_a_convolution_and_its_gradients_have_the_bits_of_our_own_under_every_pr
     np.testing.assert_array_equal(a.grad, b.grad)
     np.testing.assert_array_equal(theirs.weight.grad, own.weight.grad)
     np.testing.assert_array_equal(theirs.bias.grad, own.bias.grad)
+
+
+@pytest.mark.parametrize("scale", [None, sf.per_tensor()])
+def test_numbers_of_a_volume_are_rounded_once_and_scaled_as_a_whole(scale):
+    policy = sf.Policy(
+        compute=sf.cast(sf.E4M3, sf.stochastic(9), scale=scale),
+        weights=sf.FP32,
+        activations=sf.FP32,
+        accumulate=sf.FP32,
+    )
+    x, results, recorded = torch.randn(2, 1, 6, 5, generator=torch.Generator().manual_seed(1)), [], []
+    x[:, :, 5] = 100.0  # which no kernel meets
+    for kind, shape in (("Conv2d", x.shape), ("Conv3d", (*x.shape, 1))):
+        layer, recorder = getattr(torch.nn, kind)(1, 1, (3, *[1] * (len(shape) - 3)), bias=False), sf.Recorder()
+        layer.stride = (2, *[1] * (len(shape) - 3))
+        torch.nn.init.ones_(layer.weight)
+        image = x.reshape(shape).requires_grad_()
+        with sf.torch.simulate(layer, policy, 3, observer=recorder):
+            layer(image).square().sum().backward()
+        results.append((image.grad.ravel(), layer.weight.grad.ravel()))
+        recorded.append(recorder.table())
+    for two, three in zip(*results, strict=True):
+        np.testing.assert_array_equal(two, three)
+    assert str(recorded[0]) == str(recorded[1])

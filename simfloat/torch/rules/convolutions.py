@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 
-from simfloat.accumulate.geometry import Geometry, Pair, as_images, geometry_of
+from simfloat.accumulate.geometry import Geometry, Pair, as_images, geometry_of, turned
+from simfloat.accumulate.volumes import Volumes
+from simfloat.simulation.arithmetic import Arithmetic, Input
 from simfloat.torch.handlers import Ruled
 from simfloat.torch.phases import Backward
 from simfloat.torch.rule_call import RuleCall
-from simfloat.torch.rules.volumes import Volumes, backwards, convolve, correlate
 from simfloat.torch.tensor_arrays import numbers_of
 
 Sizes = Sequence[int]
@@ -68,6 +69,31 @@ def geometry_for(x: NDArray, w: NDArray, steps: Steps) -> tuple[Any, Any]:
         for n, step, width, gap, size, end in zip(places, stride, border, gaps, window, more, strict=True)
     )
     return Geometry(window, stride, border, border, gaps, steps.groups, places), (rows, columns)
+
+
+def convolve(
+    arithmetic: Arithmetic, x: NDArray, w: NDArray, geometry: Geometry | Volumes, inputs: tuple[Input, Input]
+) -> NDArray:
+    """The convolution of images or volumes; sums go through (channel, slice, row, column)."""
+    if isinstance(geometry, Geometry):
+        return arithmetic.conv2d(x, w, geometry, *inputs)
+    found = arithmetic.conv2d(x, w.reshape(len(w), -1, *w.shape[3:]), geometry, *inputs)
+    return found.reshape(len(x), -1, *found.shape[1:]).swapaxes(1, 2)
+
+
+def correlate(
+    arithmetic: Arithmetic, g: NDArray, x: NDArray, geometry: Geometry | Volumes, inputs: tuple[Input, Input]
+) -> NDArray:
+    """The gradient of kernels, slices among the channels; sums go through (example, depth, row, column)."""
+    images = g.swapaxes(1, 2).reshape(-1, g.shape[1], *g.shape[3:]) if g.ndim == 5 else g
+    return arithmetic.correlate(images, x, geometry, *inputs)
+
+
+def backwards(w: NDArray, groups: int) -> NDArray:
+    """Kernels as those of the transposed convolution, mirrored in all directions."""
+    images = w.reshape(*w.shape[:-2], w.shape[-2] * w.shape[-1]) if w.ndim == 5 else w
+    found = turned(images, groups)
+    return found.reshape(*found.shape[:2], *w.shape[2:])
 
 
 def convolved(
