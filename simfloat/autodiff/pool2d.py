@@ -21,6 +21,7 @@ from simfloat.autodiff.record import Operations, Result, begin, finish
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_flags, is_integer
 from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.windows import Side, spread
 
 
 class Pooling(Operations[Result]):
@@ -167,29 +168,6 @@ def _counts(geometry: Geometry, size: Pair, with_padding: bool) -> NDArray[np.fl
 def _spread(
     u: Arithmetic, shares: Iterable[NDArray], g: NDArray, geometry: Geometry, shape: tuple[int, ...]
 ) -> NDArray:
-    """The gradient of images, in an array like `g`: for every place of the windows, by rows, what each window gives to
-    the pixel there.
-    """
-    offsets = [
-        [gap * n - width for n in range(count)]
-        for gap, count, width in zip(geometry.dilation, geometry.window, geometry.before, strict=True)
-    ]
-    # Windows that share a pixel are whole strides apart; the later one has it at the earlier place.
-    later = [
-        sorted({o // step for o in along}, reverse=True) for along, step in zip(offsets, geometry.stride, strict=True)
-    ]
-    terms = np.zeros((len(later[0]), len(later[1]), *shape), g.dtype, like=g)
-    for place, share in zip(product(*offsets), shares, strict=True):
-        number = tuple(along.index(o // step) for along, o, step in zip(later, place, geometry.stride, strict=True))
-        windows, pixels = zip(
-            *map(_windows_and_pixels, place, geometry.stride, geometry.result, shape[2:]), strict=True
-        )
-        terms[number][:, :, *pixels] = share[:, :, *windows]
-    return u.round(terms[0, 0]) if terms.shape[:2] == (1, 1) else u.sum(terms, (0, 1))
-
-
-def _windows_and_pixels(offset: int, step: int, count: int, size: int) -> tuple[slice, slice]:
-    """Which of `count` windows, a step apart, have an offset's pixel on the image; and these pixels."""
-    first = max(-(offset // step), 0)
-    last = max(min((size - 1 - offset) // step + 1, count), first)
-    return slice(first, last), slice(first * step + offset, first * step + offset + (last - first) * step, step)
+    """The gradient of images, from what windows give to the pixels at each of their places."""
+    sides = map(Side, geometry.window, geometry.stride, geometry.before, geometry.dilation, geometry.result)
+    return spread(u, shares, g, list(sides), shape)

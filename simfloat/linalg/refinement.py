@@ -104,12 +104,13 @@ def solve(
       factors in that format, and scales the correction back, rounded to `work`;
     * adds the correction to x in `work`.
 
-    It ends when r is zero, when a correction is at most the unit roundoff of `work` relative to x, when it is more than
-    half of the one before (it is not added then), and after `max_iterations`. It has converged in the first two cases,
-    and in the third where the backward error is at most sqrt(n) units roundoff of `work`. `rounding`, `accumulate` and
-    `stream` are those of the factors and their triangular systems; the rest is rounded to nearest even. Corrections
-    shrink while the condition number times the unit roundoff of `factor` is well below 1; residuals of twice the digits
-    of `work` then bring x itself, and not only its residual, to the accuracy of `work`.
+    It ends when r is zero, when a correction is at most the unit roundoff of `work` relative to x, from the third on
+    when it is more than half of the one before, each relative to its x (it is not added then), and after
+    `max_iterations`. It has converged in the first two cases, and in the third where the backward error is at most
+    sqrt(n) units roundoff of `work`. `rounding`, `accumulate` and `stream` are those of the factors, of what is rounded
+    to their format, and of their triangular systems; the rest is rounded to nearest even. Corrections shrink while the
+    condition number times the unit roundoff of `factor` is well below 1; residuals of twice the digits of `work` then
+    bring x itself, and not only its residual, to the accuracy of `work`.
 
     Raises ValueError for a singular matrix, which has a pivot of exactly zero, where numbers leave a format's range
     (FP16: the message says by which power of two to scale), for `work` or `residual` without `factor`, and for a

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from simfloat.simulation.arithmetic import Arithmetic, Elementwise, Input
 from simfloat.simulation.inside import Inside
 from simfloat.simulation.place import Place
 from simfloat.simulation.rows import added_rows
+from simfloat.simulation.windows import Side, spread
 from simfloat.torch.phases import Backward, Forward, OfParameter
 from simfloat.torch.run_context import Shown
 from simfloat.torch.tags import FORMAT_OF, Tag, in_type, put_tag, tag_of
@@ -129,6 +130,11 @@ class RuleCall(Elementwise):
         """Rows, one for each of places, added into an array of this shape by the policy's `reduce`, in their order."""
         self.phase.place.has_summed = True
         return added_rows(self.arithmetic, rows, places, shape)
+
+    def spread(self, parts: Iterable[NDArray], g: NDArray, sides: Sequence[Side], shape: tuple[int, ...]) -> NDArray:
+        """What windows give to the pixels at each of their places; through the policy's `reduce` where they overlap."""
+        self.phase.place.has_summed = True
+        return spread(self.arithmetic, parts, g, sides, shape)
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """How both operands of a contraction are rounded."""

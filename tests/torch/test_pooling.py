@@ -68,3 +68,24 @@ def test_averages_have_the_bits_of_our_own(name):
     np.testing.assert_array_equal(theirs[0], y.data)
     if name != "adaptive":  # whose windows our own adds up one after the other
         np.testing.assert_array_equal(theirs[1], ours.grad)
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AvgPool"])
+@pytest.mark.parametrize("reduce", [sf.FP16, sf.pairwise(sf.BF16)], ids=str)
+def test_windows_that_give_a_pixel_nothing_are_zeros_in_its_sum_as_in_our_own_layers(kind, reduce):
+    policy = sf.Policy(compute=sf.FP32, reduce=reduce)
+    x = torch.randn(2, 1, 6, 5, generator=torch.Generator().manual_seed(1))
+    for window, step, border in ((3, 2, 1), (2, 1, 0), (4, 1, 2)):
+        own, image = getattr(sf.nn, kind + "2d")(window, step, border), sf.Tensor(x.numpy(), requires_grad=True)
+        with sf.simulate(policy):
+            y = own(image)
+            (y * y).sum().backward()
+        for axes, shape, options in (
+            (2, x.shape, (window, step, border)),
+            (3, (*x.shape, 1), ((window, window, 1), (step, step, 1), (border, border, 0))),
+        ):
+            theirs, pixels = getattr(torch.nn, f"{kind}{axes}d")(*options), x.reshape(shape).requires_grad_()
+            with sf.torch.simulate(theirs, policy):
+                y = theirs(pixels)
+                (y * y).sum().backward()
+            np.testing.assert_array_equal(pixels.grad.reshape(x.shape), image.grad)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.simulation.windows import Side
 from simfloat.torch.handlers import Ruled
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tensor_arrays import numbers_of
@@ -28,13 +29,21 @@ class Windows(NamedTuple):
     counts: NDArray[np.integer]
 
 
-def strided(size: int, count: int, window: int, step: int, border: int, *, with_padding: bool) -> Windows:
-    """`count` windows a step apart, the first of which begins in the border; what lies beyond it never counts."""
-    start = step * np.arange(count) - border
-    pixels = start[:, np.newaxis] + np.arange(window)
-    low, high = (-border, size + border) if with_padding else (0, size)
-    counts = np.minimum(start + window, high) - np.maximum(start, low)
+def strided(size: int, side: Side, *, with_padding: bool) -> Windows:
+    """Windows a step apart, the first of which begins in the border; what lies beyond it never counts."""
+    start = side.step * np.arange(side.number) - side.border
+    pixels = start[:, np.newaxis] + np.arange(side.places)
+    low, high = (-side.border, size + side.border) if with_padding else (0, size)
+    counts = np.minimum(start + side.places, high) - np.maximum(start, low)
     return Windows(np.where((pixels < 0) | (pixels >= size), size, pixels), counts)
+
+
+def sides_of(
+    axes: int, result: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes = (1,)
+) -> list[Side]:
+    """How windows lie along the last axes of images, of which `result` has a number each; one option may be for all."""
+    given = (list(s) * (axes // len(s)) for s in (kernel, stride or kernel, padding, dilation))
+    return [Side(*side) for side in zip(*given, result.shape[-axes:], strict=True)]
 
 
 def adaptive(size: int, count: int) -> Windows:
@@ -55,14 +64,12 @@ def averages(call: RuleCall, x: torch.Tensor, sides: Sequence[Windows], divisor:
     return call.tensor(call.divide(total, shares(sides, divisor)))
 
 
-def averages_backward(
-    call: RuleCall, g: torch.Tensor, x: torch.Tensor, sides: Sequence[Windows], divisor: float | None = None
-) -> torch.Tensor:
+def averages_backward(call: RuleCall, g: torch.Tensor, x: torch.Tensor, sides: Sequence[Windows]) -> torch.Tensor:
     """The gradient of images: each window's, divided, to all of its pixels; in the order of the windows."""
     axes = len(sides)
     sizes, places = x.shape[-axes:], g.shape[-axes:]
     call.begin()
-    share = np.moveaxis(call.divide(numbers_of(g), shares(sides, divisor)).reshape(-1, *places), 0, -1)
+    share = np.moveaxis(call.divide(numbers_of(g), shares(sides, None)).reshape(-1, *places), 0, -1)
     at = np.broadcast_arrays(*grids(sides))
     there = np.logical_and.reduce([place < size for place, size in zip(at, sizes, strict=True)])
     given = np.broadcast_to(share.reshape(*places, *[1] * axes, -1), (*there.shape, share.shape[-1]))[there]
@@ -95,23 +102,30 @@ class Average:
         self.axes = axes
         self.pool: Callable[..., torch.Tensor] = getattr(torch.ops.aten, f"avg_pool{axes}d")
 
-    def windows(
+    def sides(
         self, x: torch.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = (0,), ceil_mode: bool = False,
         with_padding: bool = True, divisor: int | None = None,
-    ) -> list[Windows]:  # fmt: skip
-        """The windows along each axis, of an average with these options."""
+    ) -> list[Side]:  # fmt: skip
+        """How windows lie along each axis, of an average with these options."""
         result = self.pool(x, kernel, stride, padding, ceil_mode, with_padding, divisor)
-        spans, steps, borders = (list(s) * (self.axes // len(s)) for s in (kernel, stride or kernel, padding))
-        sides = zip(x.shape[-self.axes :], result.shape[-self.axes :], spans, steps, borders, strict=True)
-        return [strided(*side, with_padding=with_padding) for side in sides]
+        return sides_of(self.axes, result, kernel, stride, padding)
+
+    def windows(self, x: torch.Tensor, *options: Any) -> list[Windows]:
+        """The windows along each axis, of an average with these options."""
+        with_padding = options[4] if len(options) > 4 else True
+        sides = zip(x.shape[-self.axes :], self.sides(x, *options), strict=True)
+        return [strided(size, side, with_padding=with_padding) for size, side in sides]
 
     def strided(self, call: RuleCall, x: torch.Tensor, *options: Any) -> torch.Tensor:
         """Averages of windows a stride apart."""
         return averages(call, x, self.windows(x, *options), options[5] if len(options) > 5 else None)
 
     def strided_backward(self, call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
-        """The gradient of images."""
-        return averages_backward(call, g, x, self.windows(x, *options), options[5])
+        """The gradient of images: each window's, divided, to all of its pixels."""
+        sides = self.sides(x, *options)
+        call.begin()
+        share = call.divide(numbers_of(g), shares(self.windows(x, *options), options[5]))
+        return call.tensor(call.spread([share] * math.prod(side.places for side in sides), share, sides, x.shape))
 
     def adaptive(self, call: RuleCall, x: torch.Tensor, sizes: Sizes) -> torch.Tensor:
         """As many averages as asked for."""

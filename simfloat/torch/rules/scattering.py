@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simfloat.torch.handlers import Handler, Movement, Ruled
 from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.rules.aten_pooling import Sizes, sides_of
 from simfloat.torch.tags import NOTHING, Tag
 from simfloat.torch.tensor_arrays import numbers_of
 
@@ -78,6 +79,29 @@ def index_add(
 
 def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
     """A rule for the gradient of images of so many axes, from the places that were the largest of windows."""
+
+    def rule(
+        call: RuleCall, g: torch.Tensor, x: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes,
+        dilation: Sizes, _: bool, places: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        sides, numbers = sides_of(axes, g, kernel, stride, padding, dilation), numbers_of(g)
+        within = []
+        for axis, (side, pixel) in enumerate(
+            zip(sides, np.unravel_index(places.numpy(), x.shape[-axes:]), strict=True)
+        ):
+            start = side.step * np.arange(side.number) - side.border
+            within.append((pixel - start.reshape(-1, *[1] * (axes - 1 - axis))) // side.gap)
+        windows = [side.places for side in sides]
+        first = np.ravel_multi_index(tuple(within), windows)
+        shares = (np.where(first == k, numbers, numbers.dtype.type(0)) for k in range(math.prod(windows)))
+        call.begin()
+        return call.tensor(call.spread(shares, numbers, sides, x.shape))
+
+    return rule
+
+
+def irregular_max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
+    """The same for windows that are not one step apart: those that give a pixel nothing take no part in its sum."""
 
     def rule(call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
         places, pixels = options[-1], math.prod(x.shape[-axes:])
@@ -170,12 +194,12 @@ TABLE: dict[str, Handler] = {
     "scatter_add": Ruled("index", scatter_add),
     "index_add": Ruled("index", index_add),
     **{
-        name: Ruled("max_pool2d", max_pool_backward(axes))
+        name: Ruled("max_pool2d", rule(axes))
         for axes in (2, 3)
-        for name in (
-            f"max_pool{axes}d_with_indices_backward",
-            f"adaptive_max_pool{axes}d_backward",
-            f"fractional_max_pool{axes}d_backward",
+        for name, rule in (
+            (f"max_pool{axes}d_with_indices_backward", max_pool_backward),
+            (f"adaptive_max_pool{axes}d_backward", irregular_max_pool_backward),
+            (f"fractional_max_pool{axes}d_backward", irregular_max_pool_backward),
         )
     },
 }
