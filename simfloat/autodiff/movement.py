@@ -1,6 +1,7 @@
 """Operations that give numbers another shape.
 
-Their results are not rounded, and keep their format; gradients are rounded, to the role of what they reach.
+Their results are not rounded, and keep their format; gradients are rounded, to the role of what they reach. A parameter
+in another shape, as in `x @ w.T`, is still a parameter to what reads it: its cast, its gradient's role, its rotation.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ class Made(NamedTuple):
     format: Format | None
     node: Node | None
     made_with: Streams | None = None
+    moved: Variable | None = None
 
 
 class Operations(Variable, Generic[Result]):
@@ -48,7 +49,7 @@ class Started(NamedTuple):
 
     place: Place
     operands: tuple[Variable, ...]  # as they are used: a parameter's numbers are those of its weights
-    paths: tuple[str | None, ...]  # of the operands that are parameters
+    paths: tuple[str | None, ...]  # of the operands that are parameters, moved or not
     is_recorded: bool  # for backward
 
     @property
@@ -82,8 +83,11 @@ def begin(operation: str, *operands: Variable) -> Started:
         if x.is_weight:
             path = simulation.path_of(x)
             x = x.used_at(simulation.place("update", path))
-        elif x.made_with is not None:
-            simulation.repeats.go_on(x.made_with)
+        else:
+            if x.moved is not None:
+                path = simulation.path_of(x.moved)
+            if x.made_with is not None:
+                simulation.repeats.go_on(x.made_with)
         used.append(x)
         paths.append(path)
         requires_grad = requires_grad or x.requires_grad
@@ -125,9 +129,10 @@ def finish(
     The numbers that derivatives read are guarded until then. A view may share the array of the first operand. `inside`
     are the places of a composite's steps.
     """
-    if not started.is_recorded:
-        return Made(numbers, format, None, started.place.streams)
     place, operands, paths, _ = started
+    moved = _parameter_of(operands[0]) if is_view and place.kind == "movement" else None
+    if not started.is_recorded:
+        return Made(numbers, format, None, place.streams, moved)
     formats = tuple([x.stored_format for x in operands]) if place.takes_formats else ()
     read = tuple([x.numbers for x in operands]) if place.is_contraction else ()
     origin = operands[0].origin if is_view and _shares(numbers, operands[0].numbers) else Loan()
@@ -136,7 +141,12 @@ def finish(
         guards.append(origin)
     parents = tuple([x.trace for x in operands])
     node = Node(parents, derivatives, place, paths, formats, origin, guards, read, inside)
-    return Made(numbers, format, node, place.streams)
+    return Made(numbers, format, node, place.streams, moved)
+
+
+def _parameter_of(operand: Variable) -> Variable | None:
+    """The parameter that an operand is, or whose numbers were moved to make it."""
+    return operand.trace if operand.is_weight else operand.moved
 
 
 def _shares(a: NDArray, b: NDArray) -> bool:

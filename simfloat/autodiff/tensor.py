@@ -173,6 +173,8 @@ def tensor_of(made: Made) -> Tensor:
     Variable.__init__(tensor, made.numbers, made.node is not None, made.format, made.node)
     if made.made_with is not None:
         tensor.made_with = made.made_with
+    if made.moved is not None:
+        tensor.moved = made.moved
     return tensor
 
 

@@ -36,7 +36,7 @@ class Node(NamedTuple):
     parents: tuple[Variable, ...]
     derivatives: tuple[Derivative, ...]
     place: Place
-    paths: tuple[str | None, ...]  # of the parents that are parameters
+    paths: tuple[str | None, ...]  # of the parents that are parameters, moved or not
     formats: tuple[Format, ...]  # of the parents, where gradients take them
     origin: Guard  # of the result's numbers
     guards: Sequence[Guard] = ()  # of what derivatives read
@@ -70,6 +70,7 @@ class Variable:
     """
 
     is_weight = False  # whether its gradient takes the role of a weight's
+    moved: Variable | None = None  # the parameter whose numbers these are in another shape: they are used as weights
     _trace: Trace | None = None
     balance: Balance | None = None  # for what starts from it
     made_with: Streams | None = None  # the random streams of the simulation that computed it, if they were drawn from
@@ -173,7 +174,7 @@ class Variable:
                 "A tensor that an operation made is neither copied nor pickled with its history; "
                 "use tensor.detach(), or the leaf tensors it was made from."
             )
-        return {**vars(self), "made_with": None}
+        return {**vars(self), "made_with": None, "moved": None}
 
 
 class Trace(Variable):

@@ -332,3 +332,34 @@ def test_empty_parts_are_parts():
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call(sf.Tensor(np.zeros((3, 4))))
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda w: w.reshape(5, 4),
+        lambda w: w.T,
+        lambda w: w[1:3, None].squeeze(1).T,
+        lambda w: w.split(3)[0].T,
+        lambda w: w.T.broadcast_to((2, 5, 4)),
+    ],
+    ids=["reshape", "transpose", "slice", "split", "broadcast"],
+)
+def test_a_parameter_that_was_moved_is_still_a_weight(move):
+    policy = sf.Policy(
+        compute=sf.E5M2, compute_weights=sf.FP16, weights=sf.FP32, activations=sf.FP32, activation_gradients=sf.E5M2,
+        weight_gradients=sf.FP32, accumulate=sf.FP32, rotation=sf.hadamard(4),
+    )  # fmt: skip
+    w, x = sf.Parameter(A), np.asarray(RNG.standard_normal((4, 5)))
+    with sf.simulate(policy), sf.no_grad():
+        moved = move(w).data
+    with sf.simulate(policy, seed=1):
+        y = sf.Tensor(x) @ move(w)
+        (y * y).sum().backward()
+        plain = sf.Parameter(moved)
+        z = sf.Tensor(x) @ plain
+        (z * z).sum().backward()
+        back = sf.Parameter(A)
+        (move(back) * plain.grad).sum().backward()
+    assert_bits(y.data, z.data)
+    assert_bits(w.grad, back.grad)
