@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -88,6 +88,17 @@ class ModulePaths:
     def resume(self) -> None:
         """Know that the nodes from here on are those of the module that runs."""
         self._log(self.running[-1] if self.running else "")
+
+    @contextmanager
+    def at_path(self, path: str) -> Iterator[None]:
+        """A block that runs where the module at this path does, wherever it is entered."""
+        before, self.running = self.running, [path]
+        self.resume()
+        try:
+            yield
+        finally:
+            self.running = before
+            self.resume()
 
     def forget(self) -> None:
         """Know nothing of nodes that were made so far."""

@@ -27,6 +27,10 @@ class OpenRun(Protocol):
         """The path of the module that runs, or whose backward pass does."""
         ...
 
+    def at_path(self, path: str) -> AbstractContextManager[None]:
+        """A block that runs where the module at this path does."""
+        ...
+
     def backward(self, roots: Iterable[Any], *, accumulates: bool, is_recorded: bool) -> AbstractContextManager[None]:
         """A block in which a backward pass runs from these tensors.
 

@@ -8,19 +8,19 @@ from typing import Any
 
 from torch.utils import checkpoint
 
-from simfloat.simulation import Simulation
-from simfloat.torch.open_run import running
+from simfloat.torch.open_run import OpenRun, running
 
 
 class Again:
-    """A part of a forward pass that begins now, for being run again."""
+    """A part of a forward pass that begins now, for being run again, at the same path."""
 
-    def __init__(self, function: Callable[..., Any], simulation: Simulation) -> None:
-        self._function, self._simulation, self._moment = function, simulation, simulation.moment()
+    def __init__(self, function: Callable[..., Any], run: OpenRun) -> None:
+        self._function, self._run = function, run
+        self._moment, self._path = run.simulation.moment(), run.path
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Run it again as it ran first."""
-        with self._simulation.again_from(self._moment):
+        with self._run.simulation.again_from(self._moment), self._run.at_path(self._path):
             return self._function(*args, **options)
 
 
@@ -30,7 +30,7 @@ def reentrant(before: staticmethod) -> staticmethod:
     @wraps(before.__func__)
     def forward(context: Any, function: Callable[..., Any], *args: Any) -> Any:
         run = running()
-        again = function if run is None else Again(function, run.simulation)
+        again = function if run is None else Again(function, run)
         results = before.__func__(context, function, *args)
         context.run_function = again
         return results
@@ -44,7 +44,7 @@ def remembering(before: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(before)
     def begin(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         run = running()
-        return before(function if run is None else Again(function, run.simulation), *args, **options)
+        return before(function if run is None else Again(function, run), *args, **options)
 
     return begin
 

@@ -91,6 +91,10 @@ class RunContext:
         note = self.way_back
         return "" if note is None else note.place.path
 
+    def at_path(self, path: str) -> AbstractContextManager[None]:
+        """A block that runs where the module at this path does."""
+        return self.paths.at_path(path)
+
     @property
     def is_inside(self) -> bool:
         """Whether a composite runs."""

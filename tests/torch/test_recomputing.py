@@ -73,3 +73,27 @@ def test_checkpoints_outside_of_a_block_are_pytorchs_own():
     model, x = Model(True), torch.ones(2, 4, requires_grad=True)
     model(x).sum().backward()
     assert x.grad is not None
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("part", [lambda m, x: m.layer(x) @ m.weight, lambda m, x: m.layer(x @ m.weight)])
+def test_what_runs_again_beside_the_layers_of_a_part_is_where_it_was(part, reentrant):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer, self.weight = torch.nn.Linear(4, 4), torch.nn.Parameter(torch.randn(4, 4))
+
+        def forward(self, x, again):
+            return checkpoint(part, self, x, use_reentrant=reentrant) if again else part(self, x)
+
+    found = []
+    for again in (False, True):
+        model, x = Model(), torch.arange(12.0).reshape(3, 4).requires_grad_()
+        with sf.torch.simulate(model, "fp8-delayed") as run:
+            for scale in (1.0, 3.0):
+                model(x * scale, again).square().sum().backward()
+        found.append(([x.grad, *(p.grad for p in model.parameters())], run.state))
+    for plain, repeated in zip(found[0][0], found[1][0], strict=True):
+        assert torch.equal(plain, repeated)
+    assert sorted(map(str, found[0][1]["casts"])) == sorted(map(str, found[1][1]["casts"]))
