@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -101,13 +100,3 @@ class Gradients:
 def are_replicas() -> bool:
     """Whether this process is one of several that torch.distributed connects."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def is_recomputing() -> bool:
-    """Whether torch.utils.checkpoint runs a part of the forward pass again, inside of a backward pass."""
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False

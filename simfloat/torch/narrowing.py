@@ -13,6 +13,7 @@ import torch
 
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.torch.open_run import OpenRun, running
+from simfloat.torch.recomputing import is_recomputing
 from simfloat.torch.tags import Tag, put_tag, tag_of
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 
@@ -93,7 +94,8 @@ def narrowing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def narrowed(run: OpenRun, x: torch.Tensor) -> torch.Tensor:
     """A state as a recurrent layer takes it."""
-    products = run.simulation.place("linear", run.path).forward
+    place = run.simulation.place("linear", run.path)
+    products = (place.unobserved if is_recomputing() else place).forward
     return x if tag_of(x).format == products.format else Narrowed.apply(x, products.named("cast_input"))
 
 

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
+import torch
 from torch.utils import checkpoint
 
 from simfloat.torch.open_run import OpenRun, running
+
+#: The number of the node in whose backward pass a part of the forward pass runs again.
+_runs_again: ContextVar[int | None] = ContextVar("simfloat.torch again", default=None)
+
+
+@contextmanager
+def recomputing() -> Iterator[None]:
+    """A block in which a part of a forward pass runs again, inside of the backward pass of a node."""
+    node: Any = torch._C._current_autograd_node()
+    before = _runs_again.set(None if node is None else node._sequence_nr())
+    try:
+        yield
+    finally:
+        _runs_again.reset(before)
+
+
+def is_recomputing() -> bool:
+    """Whether a part of the forward pass runs again: in the backward pass of this node, not of another one inside."""
+    node: Any = torch._C._current_autograd_node()
+    return node is not None and node._sequence_nr() == _runs_again.get()
 
 
 class Again:
@@ -20,7 +43,7 @@ class Again:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Run it again as it ran first."""
-        with self._run.simulation.again_from(self._moment), self._run.at_path(self._path):
+        with self._run.simulation.again_from(self._moment), self._run.at_path(self._path), recomputing():
             return self._function(*args, **options)
 
 

@@ -10,8 +10,9 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from simfloat.formulas.recurrent_cells import CELLS
-from simfloat.torch.gradients import current_node, is_recomputing
+from simfloat.torch.gradients import current_node
 from simfloat.torch.open_run import running
+from simfloat.torch.recomputing import is_recomputing
 from simfloat.torch.recurrent_steps import Layer, RecurrentSteps, StepWeights
 from simfloat.torch.rules.search import USERS
 from simfloat.torch.run_context import RunContext

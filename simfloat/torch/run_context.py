@@ -19,12 +19,13 @@ from simfloat.torch.backward_nodes import BackwardNodes
 from simfloat.torch.deferring import Deferred
 from simfloat.torch.deferring_recorded import DeferredRecorded
 from simfloat.torch.forward_log import ACCUMULATING, ForwardLog, LoggedOperation, Operand
-from simfloat.torch.gradients import Gradients, are_replicas, current_node, is_recomputing
+from simfloat.torch.gradients import Gradients, are_replicas, current_node
 from simfloat.torch.met_operations import MetOperations
 from simfloat.torch.module_paths import ModulePaths
 from simfloat.torch.open_run import is_scaling
 from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.phases import Backward, Beside, Clipping, Forward, Sum, Update, target_number
+from simfloat.torch.recomputing import is_recomputing
 from simfloat.torch.stored_parameters import StoredParameters
 from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, has_parts, put_own_tag, put_tag, stored, stored_format, tag_of
 from simfloat.torch.tensor_arguments import tensors_in
@@ -113,7 +114,7 @@ class RunContext:
     def deferred(self) -> Deferred | None:
         """What of the backward formula that runs waits until it is known whose gradient it is, if anything may."""
         node = current_node()
-        if node is None or self._composites or torch.is_grad_enabled() and is_recomputing():
+        if node is None or self._composites or is_recomputing():
             return None
         way = self.ways.of(node)
         return None if way is None else way.deferred
@@ -137,7 +138,7 @@ class RunContext:
             if operands and node is None and torch.is_grad_enabled():
                 self.notes.begin(self.simulation.place(SCALE, ""), operands)
             return None
-        if node is not None and not (torch.is_grad_enabled() and is_recomputing()):
+        if node is not None and not is_recomputing():
             found = self._backward(node, operation, operands)
             if found is not None and torch.is_grad_enabled():
                 found.note = self._note_of_backward(found.place, operands)

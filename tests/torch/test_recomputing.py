@@ -97,3 +97,35 @@ def test_what_runs_again_beside_the_layers_of_a_part_is_where_it_was(part, reent
     for plain, repeated in zip(found[0][0], found[1][0], strict=True):
         assert torch.equal(plain, repeated)
     assert sorted(map(str, found[0][1]["casts"])) == sorted(map(str, found[1][1]["casts"]))
+
+
+class Nested(nn.Module):
+    """A part within a part, and a recurrent layer, whose states a list of operations rounds."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.cells = nn.Linear(4, 4), nn.LSTM(4, 4, batch_first=True)
+
+    def inner(self, x):
+        return torch.tanh(self.layer(x))
+
+    def forward(self, x, again):
+        def run(part, x):
+            return checkpoint(part, x, use_reentrant=again == "reentrant") if again else part(x)
+
+        return run(lambda x: self.cells(run(self.inner, x) * 1.5)[0], x)
+
+
+@pytest.mark.parametrize("policy", ["amp-bf16", "fp8-delayed"])
+@pytest.mark.parametrize("again", ["reentrant", "by hooks"])
+def test_a_part_within_a_part_runs_again_as_in_a_forward_pass(policy, again):
+    found = []
+    for times in (None, again):
+        model, recorder = Nested(), sf.Recorder()
+        x = torch.linspace(-2, 2, 24).reshape(2, 3, 4).requires_grad_()
+        with sf.torch.simulate(model, policy, observer=recorder):
+            model(x, times).square().sum().backward()
+        found.append(([x.grad, *(p.grad for p in model.parameters())], str(recorder.table())))
+    assert all(map(torch.equal, found[0][0], found[1][0]))
+    assert found[0][1] == found[1][1]
