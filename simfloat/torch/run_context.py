@@ -105,7 +105,7 @@ class RunContext:
     def way_back(self) -> LoggedOperation | None:
         """The operation whose backward pass runs."""
         node = current_node()
-        return None if node is None else self._note_of(node)
+        return None if node is None or is_recomputing() else self._note_of(node)
 
     def meet(self, func: Any, how: str) -> None:
         """Count an operation that is about to be carried out in this way."""
@@ -277,7 +277,7 @@ class RunContext:
     def moved(self, operands: Sequence[torch.Tensor]) -> Tag:
         """What is known of numbers that were moved from these operands, or made where there are none."""
         tags = [tag_of(x) for x in operands]
-        in_backward = current_node() is not None
+        in_backward = current_node() is not None and not is_recomputing()
         if not tags:
             return Tag(self.made, in_backward)
         first = tags[0]
