@@ -102,8 +102,8 @@ class LayerwiseLossScale(LossScale):
 
     def factor(self, node: Node, place: int, g: NDArray, scale: float) -> float:
         """By what the gradient g, whose scale is given, is multiplied before it goes on to the operand at `place`."""
-        operation, operand = node.place.operation, node.parents[place]
-        if operation not in FANS or operand.is_weight or len(node.read) != 2:
+        operation = node.place.operation
+        if operation not in FANS or node.paths[place] is not None or len(node.read) != 2:
             return 1.0
         fan = FANS[operation][place](*node.parents)
         other = node.read[1 - place]

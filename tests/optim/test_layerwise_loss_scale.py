@@ -204,3 +204,10 @@ def test_options_and_state():
     ]:
         with pytest.raises(ValueError, match=message):
             sf.optim.LayerwiseLossScale(**options)
+
+
+def test_a_weight_in_another_shape_has_no_factor_of_its_own():
+    w, scaler = sf.Parameter(data(1, 3)), sf.optim.LayerwiseLossScale(8.0)
+    with sf.simulate(FP16):
+        scaler.scale(((data() @ w.T) * 2.0**-24).sum()).backward()
+    assert scaler.scale_of(w) == 8.0
