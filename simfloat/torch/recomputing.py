@@ -39,10 +39,15 @@ class Again:
 
     def __init__(self, function: Callable[..., Any], run: OpenRun) -> None:
         self._function, self._run = function, run
-        self._moment, self._path = run.simulation.moment(), run.path
+        self._moment, self._path, self._policy = run.simulation.moment(), run.path, run.simulation.policy
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Run it again as it ran first."""
+        """Run it again as it ran first. Raises ValueError under another policy, by which numbers would be others."""
+        if self._run.simulation.policy != self._policy:
+            raise ValueError(
+                f"torch.utils.checkpoint runs a part of the module {self._path!r} again under another policy than that "
+                "of its first pass; go the way back before the policy is switched."
+            )
         with self._run.simulation.again_from(self._moment), self._run.at_path(self._path), recomputing():
             return self._function(*args, **options)
 

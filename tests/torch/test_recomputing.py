@@ -137,3 +137,14 @@ def test_a_part_within_a_part_runs_again_as_in_a_forward_pass(policy, again):
         found.append(([x.grad, *(p.grad for p in model.parameters())], str(recorder.table())))
     assert all(map(torch.equal, found[0][0], found[1][0]))
     assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_runs_again_under_another_policy_is_refused(reentrant):
+    model, x = Model(reentrant), torch.ones(2, 4, requires_grad=True)
+    with sf.torch.simulate(model, "bf16-standard") as run:
+        loss = model(x).sum()
+        run.policy = "fp32"
+        with pytest.raises(ValueError, match="again under another policy than that of its first pass"):
+            loss.backward()
+        model(x).sum().backward()
