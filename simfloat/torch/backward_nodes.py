@@ -94,6 +94,11 @@ class BackwardNodes:
         self._uses: Counter[int] | None = None  # how many edges lead to each leaf, once that was asked for
         self.are_recorded = False  # whether gradients of what the backward pass computes may be asked for
 
+    @property
+    def are_running(self) -> bool:
+        """Whether a backward pass runs, or what it leaves to its end."""
+        return bool(self._nodes)
+
     def of(self, node: Any) -> BackwardNode | None:
         """The way through a node; None where no operation of the run made it."""
         return self._ways.get(node._sequence_nr())

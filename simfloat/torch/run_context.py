@@ -24,7 +24,7 @@ from simfloat.torch.met_operations import MetOperations
 from simfloat.torch.module_paths import ModulePaths
 from simfloat.torch.open_run import is_scaling
 from simfloat.torch.optimizing import Optimizing
-from simfloat.torch.phases import Backward, Beside, Clipping, Forward, Sum, Update, target_number
+from simfloat.torch.phases import Backward, Beside, Clipping, Forward, Share, Sum, Update, target_number
 from simfloat.torch.recomputing import is_recomputing
 from simfloat.torch.stored_parameters import StoredParameters
 from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, has_parts, put_own_tag, put_tag, stored, stored_format, tag_of
@@ -151,7 +151,10 @@ class RunContext:
             return None if owner is None else self._update(owner, into)
         gradients = [x for x in operands if tag_of(x).is_gradient]
         if gradients and not self.paths.running and not any(stored(x).requires_grad for x in operands):
-            return Clipping(self.simulation.place("update", tag_of(gradients[0]).owner or ""), self.simulation)
+            # A static graph's gradients become shares of replicas after its first backward pass, still inside of it.
+            is_share = operation in ("multiply", "divide") and self.ways.are_running and are_replicas()
+            place = self.simulation.place("update", tag_of(gradients[0]).owner or "")
+            return (Share if is_share else Clipping)(place, self.simulation)
         for x in gradients:  # data of a forward pass, such as a step towards a larger loss
             put_tag(x, tag_of(x)._replace(is_gradient=False))
         place = self._typed(self.simulation.place(operation, self.path, self._composites), operands)

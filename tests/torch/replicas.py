@@ -49,7 +49,11 @@ def train(rank, folder):
             distributed.all_reduce(by_hand, distributed.ReduceOp.MAX)
         except ValueError as error:
             refused = str(error)
+    static = DistributedDataParallel(model_of(), static_graph=True)
+    with sf.torch.simulate(static, POLICY):
+        loss_of(static, rank).backward()
     found = {
+        "static": [p.grad.tolist() for p in static.parameters()],
         "first": first, "counted": counted, "by_hand": by_hand.tolist(), "refused": refused,
         "last": [p.tolist() for p in model.parameters()],
         "by PyTorch": [row[0] for row in run.table().rows if row[1] in ("PyTorch", "refused")],

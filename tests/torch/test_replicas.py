@@ -49,6 +49,11 @@ def test_gradients_of_a_bucket_are_added_around_a_ring_each_in_its_own_role(foun
     assert len(set(formats)) == 2
 
 
+def test_gradients_of_a_static_graph_are_shared_after_its_first_backward_pass(found):
+    for replica in found:
+        assert replica["static"] == replica["first"]
+
+
 def test_a_tensor_of_ones_own_is_added_as_by_an_addition(found):
     parts = [np.full(7, 1.0 + rank / 8, np.float32) for rank in range(REPLICAS)]
     expected = sf.all_reduce([sf.divide(x, 3.0, sf.FP32) for x in parts], accumulate=sf.FP32)
