@@ -34,6 +34,11 @@ def is_recomputing() -> bool:
     return node is not None and node._sequence_nr() == _runs_again.get()
 
 
+def is_within_rerun() -> bool:
+    """Whether a part of the forward pass runs again, or a backward pass inside of it."""
+    return _runs_again.get() is not None
+
+
 class Again:
     """A part of a forward pass that begins now, for being run again, at the same path."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from threading import get_ident
 from typing import Any
 
@@ -25,7 +26,7 @@ from simfloat.torch.module_paths import ModulePaths
 from simfloat.torch.open_run import is_scaling
 from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.phases import Backward, Beside, Clipping, Forward, Share, Sum, Update, target_number
-from simfloat.torch.recomputing import is_recomputing
+from simfloat.torch.recomputing import is_recomputing, is_within_rerun
 from simfloat.torch.stored_parameters import StoredParameters
 from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, has_parts, put_own_tag, put_tag, stored, stored_format, tag_of
 from simfloat.torch.tensor_arguments import tensors_in
@@ -191,6 +192,9 @@ class RunContext:
         if self._is_of_program(node):  # each operation of its backward pass has a place of its own
             place = self.simulation.place(operation, note.place.path, self._composites)
             note = LoggedOperation(self._typed(place, operands), ())
+        if is_within_rerun():  # a backward pass inside of a part, whose events the observer received the first time
+            note = copy(note)
+            note.place = note.place.unobserved
         number, way = target_number(), self.ways.of(node)
         operand: Operand | None = None
         if number is not None:

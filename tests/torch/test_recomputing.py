@@ -148,3 +148,19 @@ def test_what_runs_again_under_another_policy_is_refused(reentrant):
         with pytest.raises(ValueError, match="again under another policy than that of its first pass"):
             loss.backward()
         model(x).sum().backward()
+
+
+def test_a_backward_pass_inside_of_what_runs_again_is_counted_once():
+    def part(x):
+        with torch.enable_grad():
+            inner = x.detach().requires_grad_()
+            (slope,) = torch.autograd.grad((layer(inner) ** 2).sum(), inner)
+        return x * slope
+
+    layer, tables = nn.Linear(4, 4), []
+    for again in (False, True):
+        recorder, x = sf.Recorder(), torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+        with sf.torch.simulate(layer, POLICIES["two roles"], observer=recorder):
+            (checkpoint(part, x, use_reentrant=False) if again else part(x)).sum().backward()
+        tables.append(str(recorder.table()))
+    assert tables[0] == tables[1]
