@@ -55,7 +55,7 @@ from simfloat.kernels.machine import left, right
 from simfloat.kernels.unrounded import power_of_two
 
 U32 = np.uint32
-SIGN, EXPONENT, MAGNITUDE = U32(0x80000000), U32(0x7F800000), U32(0x7FFFFFFF)
+SIGN, EXPONENT = U32(0x80000000), U32(0x7F800000)
 
 
 class LaneCut(NamedTuple):
@@ -158,8 +158,8 @@ def _power_of(lanes, cut):
 
 @on_lanes
 def _signed(lanes, signs):
-    """Numbers with the signs of others: a number that is rounded to zero has its sign."""
-    return number((image(lanes) & MAGNITUDE) | (image(signs) & SIGN))
+    """Numbers that are positive, or have these signs already, with the signs: what is rounded to zero keeps its own."""
+    return number(image(lanes) | (image(signs) & SIGN))
 
 
 @on_lanes
@@ -196,8 +196,8 @@ def _to_odd_by_anchor(lower, upper, cut):
     power = _power_of(truncated, cut)
     anchored = fma_down(cut.anchor, power, lower, cut.sign)
     exact = (fma_down(-cut.anchor, power, anchored, cut.sign) == upper) & (lower == upper)
-    odd = number(image(anchored) | choose(exact, U32(0), U32(1)))
-    return _signed(fma_down(-cut.anchor, power, odd, cut.sign), truncated)
+    odd = fma_down(-cut.anchor, power, number(image(anchored) | U32(1)), cut.sign)
+    return number(choose(exact, image(truncated), image(odd)))
 
 
 class LaneOperations(NamedTuple):
