@@ -15,7 +15,7 @@ from simfloat.studies.margins import MATCH
 from simfloat.studies.plain_values import label_of
 from simfloat.studies.stored import read_stored
 from simfloat.studies.study_table import StudyTable
-from simfloat.studies.verdicts import comparison_of, exponential, log_ratios
+from simfloat.studies.verdicts import comparison_of, differences, exponential, log_ratios
 from simfloat.table import Table
 from simfloat.table import table as aligned
 
@@ -179,10 +179,11 @@ def _compared(
         # A run that is NaN is infinitely bad, which is a ratio of 0 where more is better.
         samples = log_ratios(ours if sign > 0 else np.nan_to_num(ours, nan=0.0, posinf=np.inf), theirs)
     else:
-        samples = _differences(ours, theirs, sign)
+        samples = differences(np.where(np.isnan(ours), sign * np.inf, ours), theirs)
     word, p = comparison_of(sign * samples, limit)
     interval = mean_interval(samples)
-    mean = float(np.mean(samples))
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = float(np.mean(samples))
     mean, low, high = (map(exponential, (mean, *interval[:2]))) if kind == RATIO else (mean, *interval[:2])
     return Compared(label, among, mean, low, high, len(own), word, p)
 
@@ -195,11 +196,6 @@ def _check_positive(label: Any, *numbers: NDArray) -> None:
             f"{label!r} or the reference has {below[0]!r}, and a ratio compares numbers from 0: pass "
             "kind='difference' and a margin."
         )
-
-
-def _differences(values: NDArray, reference: NDArray, sign: int) -> NDArray[np.float64]:
-    """Differences in which a run that is NaN is infinitely bad, and a reference that is not finite says nothing."""
-    return np.where(np.isnan(values), sign * np.inf, values) - np.where(np.isfinite(reference), reference, np.nan)
 
 
 def _checked_margin(kind: str, margin: float | None) -> float:

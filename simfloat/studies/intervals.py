@@ -27,19 +27,25 @@ class Interval(NamedTuple):
 
 
 def spread(values: NDArray, digits: int = 2) -> str:
-    """Mean and standard deviation over seeds, as text."""
-    deviation = np.std(values, ddof=1) if len(values) > 1 and np.isfinite(values).all() else 0.0
-    return f"{np.mean(values):.{digits}f} ± {deviation:.{digits}f}"
+    """Mean and standard deviation over seeds, as text: the mean alone of one seed, and of what is not finite."""
+    samples = np.asarray(values, np.float64)
+    mean, error = _mean(samples)
+    if len(samples) < 2 or not math.isfinite(mean):
+        return f"{mean:.{digits}f}"
+    return f"{mean:.{digits}f} ± {error * math.sqrt(len(samples)):.{digits}f}"
 
 
 def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
     """Student's t interval of the mean of independent samples.
 
     One sample says nothing: the interval is everything. An infinite sample, which is what a run that diverged becomes,
-    makes the mean infinite; NaN, where the reference diverged, leaves it unknown.
+    makes the mean infinite; NaN, where the reference diverged, leaves it unknown, as do infinite samples of both signs.
+
+    Raises ValueError for a confidence that does not lie between 0 and 1.
     """
+    _check_confidence(confidence)
     samples = np.asarray(samples, np.float64)
-    n, mean = len(samples), float(np.mean(samples))
+    n, (mean, error) = len(samples), _mean(samples)
     if n < 2 or math.isnan(mean):
         return Interval(-math.inf, math.inf, n)
     if math.isinf(mean):
@@ -47,33 +53,54 @@ def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
     # Only the submodule: all of scipy.stats takes a second to import.
     from scipy.special import stdtrit
 
-    reach = float(stdtrit(n - 1, (1 + confidence) / 2)) * _deviation(samples)
+    reach = float(stdtrit(n - 1, (1 + confidence) / 2)) * error
     return Interval(mean - reach, mean + reach, n)
 
 
 def mean_level(samples: NDArray, limit: float) -> float:
     """The p value of Student's t test that the mean is `limit`: 1 where the samples say nothing."""
     samples = np.asarray(samples, np.float64)
-    n, distance = len(samples), abs(float(np.mean(samples)) - limit)
+    n, (mean, error) = len(samples), _mean(samples)
+    distance = abs(mean - limit)
     if n < 2 or math.isnan(distance):
         return 1.0
     if math.isinf(distance):
         return 0.0
     from scipy.special import stdtr
 
-    deviation = _deviation(samples)
-    if deviation == 0:
+    if error == 0:
         return float(distance == 0)
-    return 2 * float(stdtr(n - 1, -distance / deviation))
+    return 2 * float(stdtr(n - 1, -distance / error))
 
 
-def _deviation(samples: NDArray[np.float64]) -> float:
-    """The standard deviation of the mean."""
-    return float(np.std(samples, ddof=1)) / math.sqrt(len(samples))
+def _mean(samples: NDArray[np.float64]) -> tuple[float, float]:
+    """The mean and its standard deviation: NaN for none, and where infinite samples have two signs.
+
+    Samples are scaled by a power of two, so that no square overflows or vanishes; equal ones have no deviation, however
+    their mean is rounded.
+    """
+    if samples.ndim != 1:
+        raise ValueError(f"Samples come as an array of one axis, a number for each case; got shape {samples.shape}.")
+    if not len(samples):
+        return math.nan, math.nan
+    if not np.isfinite(samples).all():
+        with np.errstate(invalid="ignore"):
+            return float(np.mean(samples)), math.nan
+    exponent = int(np.frexp(np.abs(samples).max())[1])
+    scaled = np.ldexp(samples, -exponent)
+    least, most = scaled.min(), scaled.max()
+    mean = np.clip(np.mean(scaled), least, most)
+    deviation = np.std(scaled, ddof=1) if least < most else 0.0
+    return math.ldexp(mean, exponent), math.ldexp(deviation / math.sqrt(len(samples)), exponent)
 
 
 def share_interval(found: int, cases: int, confidence: float = CONFIDENCE) -> Interval:
-    """The interval of Clopper and Pearson (1934) of a probability, of which `found` of independent cases are known."""
+    """The interval of Clopper and Pearson (1934) of a probability: something was found in so many independent cases.
+
+    Raises ValueError for numbers of cases that are none, and for a confidence that does not lie between 0 and 1.
+    """
+    _check_confidence(confidence)
+    check_cases(found, cases)
     from scipy.special import betaincinv
 
     tail = (1 - confidence) / 2
@@ -87,6 +114,17 @@ def share_level(found: int, cases: int, limit: float) -> float:
     from scipy.special import bdtr
 
     return min(1.0, 2 * float(bdtr(found, cases, limit)))
+
+
+def check_cases(found: int, cases: int) -> None:
+    """Raise ValueError unless the first is a number of some of the cases."""
+    if not 0 <= found <= cases or found % 1 or cases % 1:
+        raise ValueError(f"Something is found in a number of cases, from 0 to all; got {found!r} of {cases!r}.")
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"A confidence lies between 0 and 1, such as {CONFIDENCE}; got {confidence!r}.")
 
 
 class Discoveries(NamedTuple):

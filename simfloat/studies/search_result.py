@@ -103,8 +103,3 @@ class Search:
 
     def _repr_html_(self) -> str:
         return f"{self.table()._repr_html_()}<p>{escape(self.answer)}</p>"
-
-
-def as_ratio(logarithm: float) -> float:
-    """The ratio of which this is the logarithm."""
-    return math.exp(logarithm) if logarithm < 700 else math.inf

@@ -31,9 +31,10 @@ from simfloat.studies.search_parts import (
     options_of,
     parts_seen,
 )
-from simfloat.studies.search_result import REFERENCE, Confirmation, Search, SearchPoint, as_ratio
+from simfloat.studies.search_result import REFERENCE, Confirmation, Search, SearchPoint
 from simfloat.studies.trainings import Train, Trainings
 from simfloat.studies.trials import Jury, Trial
+from simfloat.studies.verdicts import exponential
 
 #: The power that errors are first taken to add up by: little more than the largest of them.
 MOST_POWER = 8.0
@@ -147,9 +148,10 @@ class Searching:
     def run(self) -> Search:
         """Search; every step follows from the losses alone."""
         if self.start != self.jury.reference and not self.judged([self.nothing])[0].is_inside:
+            ratio = exponential(self.trials[self.nothing].mean)
             raise ValueError(
-                f"The loss under start is {as_ratio(self.trials[self.nothing].mean):.4g} of the reference's, which is "
-                "not within the share; start from a wider policy."
+                f"The loss under start is {ratio:.4g} of the reference's, which is not within the share; start from a "
+                "wider policy."
             )
         while self.jury.trainings.made < self.budget and any(choice := self.polished(self.accepted())):
             found = self.jury.confirm(self.trials[choice].policy)
@@ -187,7 +189,7 @@ class Searching:
             return
         chosen = [(part, option) for part, option in enumerate(choice) if option]
         errors = [self.error(part, option) for part, option in chosen]
-        met = max(as_ratio(self.trials[choice].mean) - 1, self.jury.within) / self.jury.within
+        met = max(exponential(self.trials[choice].mean) - 1, self.jury.within) / self.jury.within
         if self.power > 1 and max(errors) > 0:
             self.power = min(self.power, power_of(errors, met))
         elif (known := sum(errors) + sum(self.distrust.get(each, 0.0) for each in chosen)) <= 1:
@@ -238,7 +240,7 @@ class Searching:
         trial = self.trials.get(self.single(part, option)) if option else None
         if trial is None:
             return 0.0
-        return max(0.0, as_ratio(trial.mean) - 1) / self.jury.within if trial.is_inside else math.inf
+        return max(0.0, exponential(trial.mean) - 1) / self.jury.within if trial.is_inside else math.inf
 
     def is_left(self, choice: Choice) -> bool:
         """Whether it, or one that is wider in every part, is not the answer."""

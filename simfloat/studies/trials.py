@@ -19,9 +19,9 @@ from simfloat.studies.search_result import (
     REFUSED,
     Confirmation,
     SearchPoint,
-    as_ratio,
 )
 from simfloat.studies.trainings import Trainings
+from simfloat.studies.verdicts import exponential
 
 #: A loss so many times further from the reference's than it may be is far: one seed is enough.
 FAR_TIMES = 5
@@ -59,7 +59,7 @@ class Trial:
     def point(self, cost: float) -> SearchPoint:
         """Its numbers."""
         interval = mean_interval(np.array(self.samples))
-        ratios = as_ratio(self.mean), as_ratio(interval.low), as_ratio(interval.high)
+        ratios = exponential(self.mean), exponential(interval.low), exponential(interval.high)
         return SearchPoint(self.label, self.policy, cost, *ratios, len(self.samples), str(self.outcome))
 
 
@@ -113,7 +113,8 @@ class Jury:
         if math.inf in reference:
             raise ValueError("The reference diverged with one of the seeds: nothing can be compared with it.")
         return [
-            math.log(loss / other) if loss < math.inf else math.inf for loss, other in zip(own, reference, strict=True)
+            math.log(loss) - math.log(other) if loss < math.inf else math.inf
+            for loss, other in zip(own, reference, strict=True)
         ]
 
     def confirm(self, policy: Policy) -> Confirmation | None:
@@ -133,7 +134,7 @@ class Jury:
         self._used += len(looked)
         if interval.high > self.limit:
             return None
-        ratios = as_ratio(float(np.mean(samples))), as_ratio(interval.low), as_ratio(interval.high)
+        ratios = exponential(float(np.mean(samples))), exponential(interval.low), exponential(interval.high)
         return Confirmation(*ratios, tuple(looked))
 
     def of_reference(self) -> Confirmation:

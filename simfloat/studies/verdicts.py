@@ -14,13 +14,22 @@ With one seed everything is inconclusive. What was fitted to the numbers it show
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.studies.intervals import CONFIDENCE, Interval, mean_interval, mean_level, share_interval, share_level
+from simfloat.studies.intervals import (
+    CONFIDENCE,
+    Interval,
+    check_cases,
+    mean_interval,
+    mean_level,
+    share_interval,
+    share_level,
+)
 from simfloat.studies.margins import MATCH, POINT, RARE
 
 REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
@@ -29,6 +38,9 @@ FITTED = "fitted"
 
 #: From the worst on: of several parts, the first of these that one has is the verdict on the whole.
 RANKS = (NOT_REPRODUCED, WORSE, INCONCLUSIVE, FITTED, WITHIN, EQUAL, BETTER, REPRODUCED)
+
+#: The largest x whose e^x is a float64.
+LARGEST = math.log(sys.float_info.max)
 
 #: Verdicts for which one part is enough.
 REFUTED = (NOT_REPRODUCED, WORSE)
@@ -62,11 +74,32 @@ def compared(interval: Interval, margin: float) -> str:
 
 
 def log_ratios(values: NDArray, reference: NDArray) -> NDArray[np.float64]:
-    """log(value / reference) for each seed: infinite where the value is NaN, NaN where the reference is not finite."""
+    """log(value / reference) for each seed: infinite where the value is NaN, NaN where the reference is not finite.
+
+    Raises ValueError if there is not one of the reference, or one for each value.
+    """
+    values, reference = _pairs(values, reference)
     values = np.where(np.isnan(values), np.inf, values)
     reference = np.where(np.isfinite(reference), reference, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(values) - np.log(reference)
+
+
+def differences(values: NDArray | float, reference: NDArray | float) -> NDArray[np.float64]:
+    """value - reference for each seed: NaN where the value is, and where the reference is not finite.
+
+    Raises ValueError where `log_ratios` does.
+    """
+    values, reference = _pairs(values, reference)
+    with np.errstate(over="ignore"):
+        return values - np.where(np.isfinite(reference), reference, np.nan)
+
+
+def _pairs(values: NDArray | float, reference: NDArray | float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    values, reference = np.asarray(values, np.float64), np.asarray(reference, np.float64)
+    if values.shape != reference.shape and values.ndim and reference.ndim:
+        raise ValueError(f"Values of shape {values.shape} and a reference of shape {reference.shape} are no pairs.")
+    return values, reference
 
 
 def ratio_test(values: NDArray, reference: NDArray, *, above: float = 0, below: float = math.inf) -> Outcome:
@@ -79,23 +112,31 @@ def difference_test(
     values: NDArray, reference: NDArray | float, *, above: float = -math.inf, below: float = math.inf
 ) -> Outcome:
     """Whether the mean of value - reference lies between `above` and `below`."""
-    samples = np.asarray(values, np.float64) - reference
+    samples = differences(values, reference)
     return _range_test(samples, above, below, _difference_text(mean_interval(samples)))
 
 
 def compare(values: NDArray, reference: NDArray, *, margin: float = MATCH) -> Outcome:
     """How values of which less is better, as losses and errors, stand beside their reference: by their ratio."""
+    if not 1 < margin < math.inf:
+        raise ValueError(f"margin is a factor of more than 1, such as {MATCH}; got {margin!r}.")
     samples = log_ratios(values, reference)
     return _comparison(samples, math.log(margin), _ratio_text(mean_interval(samples)))
 
 
 def compare_shares(values: NDArray, reference: NDArray, *, margin: float = POINT) -> Outcome:
-    """How values of which more is better, as accuracies in percent, stand beside their reference: by the shortfall."""
-    return compare_shortfall(np.asarray(reference, np.float64) - values, margin)
+    """How values of which more is better, as accuracies in percent, stand beside their reference: by the shortfall.
+
+    A value that is NaN is infinitely bad.
+    """
+    known = np.where(np.isnan(values), -np.inf, values)
+    return compare_shortfall(0 - differences(known, reference), margin)
 
 
 def compare_shortfall(samples: NDArray, margin: float) -> Outcome:
     """What differences say of which more is worse."""
+    if not 0 < margin < math.inf:
+        raise ValueError(f"margin is a number above 0, the largest difference that does not matter; got {margin!r}.")
     return _comparison(samples, margin, f"shortfall: {_difference_text(mean_interval(samples))}")
 
 
@@ -104,6 +145,8 @@ def joint_test(values: NDArray, *, below: float) -> Outcome:
 
     Each of the t intervals errs with a probability of 5 % / t (Bonferroni).
     """
+    if values.ndim != 2 or not values.shape[1]:
+        raise ValueError(f"A joint test takes an array (seeds, times), got shape {values.shape}.")
     times = values.shape[1]
     intervals = [mean_interval(column, 1 - (1 - CONFIDENCE) / times) for column in values.T]
     verdicts = [judge(interval, -math.inf, below) for interval in intervals]
@@ -132,8 +175,9 @@ def every_test(exceptions: int, cases: int) -> Outcome:
 
 
 def count_test(exceptions: int, cases: int) -> Outcome:
-    """Whether a claim without exceptions has none among all cases that there are."""
-    verdict = NOT_REPRODUCED if exceptions else REPRODUCED
+    """Whether a claim without exceptions has none among all cases that there are; without a case that is open."""
+    check_cases(exceptions, cases)
+    verdict = NOT_REPRODUCED if exceptions else REPRODUCED if cases else INCONCLUSIVE
     return Outcome(verdict, f"{exceptions} exceptions among {cases} cases, which are all")
 
 
@@ -147,6 +191,8 @@ def all_of(tests: Sequence[Outcome]) -> Outcome:
 
     Where every part is needed its level is the greatest of theirs; where one is enough, the least, times their number.
     """
+    if not tests:
+        raise ValueError("A claim of several parts needs tests of them, got none.")
     verdict = worst([test.verdict for test in tests])
     levels = [test.p for test in tests if test.p is not None and (verdict not in REFUTED or test.verdict == verdict)]
     p = None if not levels else min(1.0, len(tests) * min(levels)) if verdict in REFUTED else max(levels)
@@ -198,4 +244,4 @@ def _log(x: float) -> float:
 
 def exponential(x: float) -> float:
     """e^x, infinite beyond float64."""
-    return math.inf if x >= 700 else math.exp(x)
+    return math.inf if x > LARGEST else math.exp(x)

@@ -1,10 +1,12 @@
 """Intervals and their levels, against SciPy's own tests."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from simfloat.studies.intervals import mean_interval, mean_level, share_interval, share_level
+from simfloat.studies.intervals import mean_interval, mean_level, share_interval, share_level, spread
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 30])
@@ -40,3 +42,40 @@ def test_the_interval_of_a_probability_is_clopper_and_pearsons(found, cases):
 
 def test_without_exceptions_its_end_is_known_in_closed_form():
     assert share_interval(0, 5).high == pytest.approx(1 - 0.025 ** (1 / 5), rel=1e-12)
+
+
+@pytest.mark.parametrize("power", [-1000, 1018])
+def test_an_interval_scales_with_its_samples_wherever_their_squares_lie(rng, power):
+    samples, scale = rng.normal(3, 2, 7), 2.0**power
+    low, high, _ = mean_interval(samples)
+    assert mean_interval(samples * scale)[:2] == (low * scale, high * scale)
+    assert mean_level(samples * scale, scale) == mean_level(samples, 1.0)
+
+
+@pytest.mark.parametrize("n", range(2, 12))
+def test_equal_samples_have_their_own_value_as_the_interval_however_their_mean_is_rounded(n):
+    assert mean_interval(np.full(n, 0.1))[:2] == (0.1, 0.1) and mean_level(np.full(n, 0.1), 0.1) == 1
+
+
+@pytest.mark.parametrize("samples", [[], [np.inf, -np.inf, 1.0]])
+def test_samples_without_a_mean_say_nothing(samples):
+    assert mean_interval(np.array(samples))[:2] == (-math.inf, math.inf) and mean_level(np.array(samples), 0) == 1
+
+
+def test_a_deviation_stands_beside_a_mean_only_where_there_is_one():
+    assert spread(np.array([1.0, 2.0, 3.0])) == "2.00 ± 1.00" and spread(np.ones(2), 1) == "1.0 ± 0.0"
+    texts = [spread(np.array(samples)) for samples in ([3.0], [1.0, np.inf], [1.0, np.nan])]
+    assert texts == ["3.00", "inf", "nan"]
+
+
+@pytest.mark.parametrize("found, cases", [(3, 2), (-1, 2), (1, -1), (0.5, 2)])
+def test_numbers_of_cases_that_are_none_are_refused(found, cases):
+    with pytest.raises(ValueError, match="in a number of cases, from 0 to all; got"):
+        share_interval(found, cases)
+
+
+@pytest.mark.parametrize("confidence", [0, 1, 95, np.nan])
+def test_a_confidence_that_is_none_is_refused(confidence):
+    for interval in (lambda: mean_interval(np.ones(2), confidence), lambda: share_interval(1, 2, confidence)):
+        with pytest.raises(ValueError, match=r"A confidence lies between 0 and 1, such as 0\.95; got"):
+            interval()

@@ -130,6 +130,22 @@ def test_losses_are_compared_by_ratio_and_shares_by_points():
 def test_a_comparison_in_which_a_run_diverged_is_worse_and_one_without_a_reference_is_open():
     assert compare(np.array([1.0, np.nan, 1.0]), np.ones(3)).verdict == WORSE
     assert compare(np.ones(3), np.array([1.0, np.nan, 1.0])).verdict == INCONCLUSIVE
+    for test in (compare_shares, lambda *both: difference_test(*both, below=1)):
+        assert test(np.ones(3), np.array([1.0, np.inf, 1.0])).verdict == INCONCLUSIVE
+    assert compare_shares(np.array([1.0, np.nan, 1.0]), np.ones(3)).verdict == WORSE
+
+
+@pytest.mark.parametrize("test", [ratio_test, difference_test, compare, compare_shares])
+def test_what_are_no_pairs_is_refused(test):
+    with pytest.raises(ValueError, match=r"Values of shape \(3,\) and a reference of shape \(1,\) are no pairs"):
+        test(np.ones(3), np.ones(1))
+
+
+def test_margins_that_are_none_are_refused():
+    with pytest.raises(ValueError, match=r"a factor of more than 1, such as 1\.05; got 0\.05"):
+        compare(np.ones(3), np.ones(3), margin=0.05)
+    with pytest.raises(ValueError, match="a number above 0, the largest difference that does not matter; got 0"):
+        compare_shares(np.ones(3), np.ones(3), margin=0)
 
 
 def test_levels_are_those_of_students_test(rng):
@@ -163,6 +179,7 @@ def test_in_every_run_takes_so_many_that_an_exception_must_be_rare():
 def test_where_all_cases_are_tried_one_exception_decides():
     assert count_test(0, 100).verdict == REPRODUCED and count_test(1, 100).verdict == NOT_REPRODUCED
     assert count_test(0, 100).p is None
+    assert count_test(0, 0).verdict == INCONCLUSIVE, "of nothing nothing is known"
 
 
 def test_what_was_fitted_has_a_status_and_no_level():
