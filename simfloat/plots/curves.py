@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.plots.figure import SMALL, label_axes
+from simfloat.plots.figure import SMALL, check_drawable, label_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,6 +35,10 @@ STYLES = (
     Style("#0072b2", (0, (1, 1)), "x"),
     Style("#882255", "-", "*"),
 )
+
+
+#: Numbers whose ratio is smaller are one on a logarithmic axis, which has none below the second.
+ALIKE, TINIEST = 1 + 1e-9, 5e-324
 
 
 class Curve(NamedTuple):
@@ -73,7 +77,7 @@ def draw_curves(
 
 
 def check_curves(curves: Any) -> None:
-    """Raise ValueError for what is no list of curves, and for a curve whose values, style or smoothing are none."""
+    """Raise ValueError for what is no list of curves, and for a curve whose numbers, style or smoothing are none."""
     if isinstance(curves, Curve) or not isinstance(curves, list | tuple):
         raise ValueError(f"Curves come as a list of simfloat.plots.Curve, got a {type(curves).__name__}.")
     for curve in curves:
@@ -86,6 +90,7 @@ def check_curves(curves: Any) -> None:
             raise ValueError(
                 f"{curve.label!r} has no values: a curve has one for each x, or a row of them for each seed."
             )
+        check_drawable(curve.label, curve.x, curve.values)
         for name, number, least in (("style", curve.style or 0, 0), ("smooth", curve.smooth, 1)):
             if not isinstance(number, int | np.integer) or number < least:
                 raise ValueError(f"{name} of {curve.label!r} must be a whole number from {least} on, got {number!r}.")
@@ -137,8 +142,10 @@ def smoothed(curve: Curve, log: bool) -> NDArray:
 def moving_mean(values: NDArray, points: int) -> NDArray:
     """The mean of each value and its neighbours, `points` in all, as many on either side; fewer near the ends.
 
-    A NaN makes those means NaN that contain it, and no others.
+    A NaN makes those means NaN that contain it, and no others. Raises ValueError for a number of points below 1.
     """
+    if points < 1:
+        raise ValueError(f"A mean takes one point or more, got {points!r}.")
     place = np.arange(len(values))
     reach = np.minimum(points // 2, np.minimum(place, len(values) - 1 - place))
     return np.array([np.mean(values[i - r : i + r + 1]) for i, r in zip(place, reach, strict=True)])
@@ -148,16 +155,27 @@ def logarithmic(axes: Axes, name: Literal["x", "y"] = "y") -> None:
     """A logarithmic axis that labels few numbers, and each as people write it: 0.2, 5, 2000."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axes.set(**{f"{name}scale": "log"})
-    axis, (low, high) = (axes.xaxis, axes.get_xlim()) if name == "x" else (axes.yaxis, axes.get_ylim())
-    if low <= 0:  # nothing positive is drawn
-        low, high = 0.1, 1.0
-        axes.set(**{f"{name}lim": (low, high)})
+    low, high = log_scale(axes, name)
+    axis = axes.xaxis if name == "x" else axes.yaxis
     decades = np.log10(high) - np.log10(low)
     # Over less than two decades powers of ten are too few.
     axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0), numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
     axis.set_minor_formatter(NullFormatter())
+
+
+def log_scale(axes: Axes, name: Literal["x", "y"], base: int = 10) -> tuple[float, float]:
+    """Make an axis logarithmic, also where nothing positive is drawn on it, or one number alone; its ends."""
+    get_limits, set_limits = getattr(axes, f"get_{name}lim"), getattr(axes, f"set_{name}lim")
+    is_free = getattr(axes, f"get_autoscale{name}_on")()
+    least, most = getattr(axes.dataLim, f"minpos{name}"), getattr(axes.dataLim, f"{name}1")
+    if is_free and least <= most <= least * ALIKE:  # where matplotlib finds no limits
+        set_limits(max(least / 2, TINIEST), most * 2)
+    getattr(axes, f"set_{name}scale")("log", base=base)
+    if get_limits()[0] <= 0:
+        set_limits(0.1, 1.0)
+    getattr(axes, f"set_autoscale{name}_on")(is_free)  # for what is drawn after this
+    return get_limits()
 
 
 def tick(value: float) -> str:
@@ -169,15 +187,14 @@ def tick(value: float) -> str:
 
 def power(value: float) -> str:
     """A power of ten, or a multiple of one, as matplotlib writes exponents."""
-    exponent = int(np.floor(np.log10(value) + 1e-9))
-    factor = value / 10.0**exponent
-    return f"$10^{{{exponent}}}$" if abs(factor - 1) < 1e-9 else f"${factor:g}\\cdot 10^{{{exponent}}}$"
+    digits, exponent = f"{value:.5e}".split("e")
+    factor = "" if float(digits) == 1 else f"{float(digits):g}\\cdot "
+    return f"${factor}10^{{{int(exponent)}}}$"
 
 
 def plain(label: str) -> str:
     """A label that is drawn as it is: no mathematics between dollars, and none that hides for its underscore."""
-    text = label.replace("\\", r"\\") if "$" in label else label
-    text = text.replace("$", r"\$")
+    text = label.replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
@@ -194,6 +211,7 @@ def draw_loss_scale(axes: Axes, scale: ArrayLike, skipped: ArrayLike | None = No
     if factors.ndim != 1 or not (np.isfinite(factors) & (factors > 0)).all():
         raise ValueError("Scales must be positive, finite and one for each step, such as history['scale'].")
     missed = np.zeros(len(factors), bool) if skipped is None else np.asarray(skipped, bool)
+    check_drawable("loss scale", factors)
     if missed.shape != factors.shape:
         raise ValueError(f"{len(factors)} scales need as many values of skipped, got an array of {missed.shape}.")
     steps = np.arange(len(factors))
@@ -203,6 +221,6 @@ def draw_loss_scale(axes: Axes, scale: ArrayLike, skipped: ArrayLike | None = No
             steps[missed], factors[missed], "x", color="#d55e00", markersize=4, markeredgewidth=1,
             label=f"skipped ({missed.sum()} of {len(missed)})",
         )  # fmt: skip
-    axes.set_yscale("log", base=2)
+    log_scale(axes, "y", base=2)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     label_axes(axes, xlabel="step", ylabel="loss scale", title=plain(title))

@@ -39,7 +39,7 @@ def draw_diagnosis(axes: Axes, diagnosis: Diagnosis, *, most: int = 3, title: st
     if not finite.size:
         raise ValueError("No training of this diagnosis has a finite loss: there is nothing to draw.")
     curves = [Curve(name, np.arange(each.size), each, STYLES[name]) for name, each in losses.items() if each.size]
-    draw_curves(axes, curves, xlabel="step", ylabel="loss", title=title, log=bool((finite > 0).all()))
+    draw_curves(axes, curves, xlabel="step", ylabel="loss", title=plain(title), log=bool((finite > 0).all()))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlim(-0.5, max(each.size for each in losses.values()) - 0.5)
     axes.legend(fontsize=SMALL, frameon=False, loc="upper right")

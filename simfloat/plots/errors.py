@@ -50,7 +50,7 @@ def draw_errors(
         raise ValueError("draw_errors takes a list of curves, got none.")
     for number, curve in enumerate(styled(curves)):
         x, values = np.asarray(curve.x, np.float64), np.atleast_2d(np.asarray(curve.values, np.float64))
-        if (x <= 0).any() or (values < 0).any():
+        if not (np.isfinite(x) & (x > 0)).all() or (values < 0).any():
             raise ValueError(f"Lengths are positive and errors not negative; those of {curve.label!r} are not.")
         mean, low, high = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
         middle, low, high = np.where(mean > 0, [mean, low, high], np.nan)
@@ -66,7 +66,7 @@ def draw_errors(
 
 def _draw_bounds(axes: Axes, curves: Sequence[Curve], unit_roundoff: float, factor: float) -> None:
     """Both bounds, over the lengths of all curves."""
-    ends = [end for curve in curves for end in (np.min(curve.x), np.max(curve.x))]
+    ends = [end for curve in curves for end in (float(np.min(curve.x)), float(np.max(curve.x)))]
     n = np.geomspace(min(ends), max(ends), POINTS)
     times = "" if factor == 1 else f"{factor:g}"
     for values, dashes, label in (

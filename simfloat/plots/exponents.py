@@ -146,7 +146,7 @@ def draw_exponents(
         logarithmic(axes)
     else:
         _cut_zeros(axes, bars, zero + zero_width / 2, zeros)
-    label_axes(axes, xlabel=f"$\\log_2$|{name}|", ylabel=f"{name}s (%)", title=plain(title))
+    label_axes(axes, xlabel=f"$\\log_2$|{plain(name)}|", ylabel=f"{plain(name)}s (%)", title=plain(title))
     _name_exponents(axes, zero, first, last)
     if known is not None:
         draw_ranges(axes, known, k, counts, (first, last))

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +25,9 @@ FULL_WIDTH, COLUMN_WIDTH = 7.0, 3.3
 
 #: What stays free at the edges of a figure, in inches.
 MARGIN = 0.04
+
+#: Larger numbers have no place on an axis: its margins and ticks would be beyond float64.
+LARGEST = 1e200
 
 #: Kinds of files that figures are written to, and what is left out of them: when they were made.
 METADATA: dict[str, dict[str, None]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
@@ -58,7 +67,8 @@ def add_legend(figure: Figure, axes: Any, columns: int, caption: str = "", heigh
 def fit_figure(figure: Figure) -> None:
     """Move the margins so that names, titles and colour bars at the sides stay within the figure."""
     for _ in range(2):  # axes that shrink give names more room
-        box, (width, height), now = figure.get_tightbbox(), figure.get_size_inches(), figure.subplotpars
+        with boxes_for_glyphs():
+            box, (width, height), now = figure.get_tightbbox(), figure.get_size_inches(), figure.subplotpars
         figure.subplots_adjust(
             left=now.left + max(0, MARGIN - box.x0) / width, right=now.right - max(0, box.x1 - width + MARGIN) / width,
             bottom=now.bottom + max(0, MARGIN - box.y0) / height,
@@ -89,9 +99,33 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     file = Path(path)
     if file.suffix not in METADATA:
         raise ValueError(f"Figures are written as {', '.join(METADATA)}; got {file.name!r}.")
-    with warnings.catch_warnings(), rc_context({"pdf.fonttype": 42, "svg.hashsalt": "simfloat"}):
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    with boxes_for_glyphs(), rc_context({"pdf.fonttype": 42, "svg.hashsalt": "simfloat"}):
         figure.savefig(file, format=file.suffix[1:], dpi=250, metadata=METADATA[file.suffix])
+
+
+def check_drawable(label: str, *numbers: ArrayLike) -> None:
+    """Raise ValueError for a finite number that is too large for an axis."""
+    for each in numbers:
+        values = np.abs(np.asarray(each, np.float64))
+        if (np.isfinite(values) & (values > LARGEST)).any():
+            raise ValueError(
+                f"An axis has numbers up to {LARGEST:g}; {label!r} has larger ones: draw their logarithms, or NaN in "
+                "their place, which leaves a gap."
+            )
+
+
+@contextmanager
+def boxes_for_glyphs() -> Iterator[None]:
+    """A block in which characters that the font lacks are drawn as boxes, without a message for each."""
+    log = logging.getLogger("matplotlib.mathtext")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
+            yield
+    finally:
+        log.setLevel(level)
 
 
 def require_matplotlib() -> None:

@@ -56,8 +56,9 @@ def draw_front(axes: Axes, search: Any, *, title: str = "") -> None:
     for point in best:
         _draw_point(axes, point, top, FRONT, hollow=False)
     place, lower, upper = (100 * (ratio - 1) for ratio in (found.ratio, found.low, found.high))
+    reach = [[max(0.0, place - lower)], [max(0.0, upper - place)]]  # a rounded mean may pass an end
     axes.errorbar(
-        [search.cost], [place], [[place - lower], [upper - place]], fmt="D", color=ANSWER, markersize=5, linewidth=1.2,
+        [search.cost], [place], reach, fmt="D", color=ANSWER, markersize=5, linewidth=1.2,
         zorder=5,
     )  # fmt: skip
     axes.set_ylim(low - 0.1 * top, 1.08 * top)

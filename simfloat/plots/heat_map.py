@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simfloat.plots.curves import plain, power
-from simfloat.plots.figure import NORMAL, SMALL
+from simfloat.plots.figure import LARGEST, NORMAL, SMALL, check_drawable
 from simfloat.telemetry import Recorder
 from simfloat.telemetry.entries import COUNTED, counted
 from simfloat.telemetry.query import PHASES
@@ -24,6 +24,9 @@ COLORS = "YlGnBu"
 
 #: Cells that are smaller than the largest by so much look alike.
 DECADES = 6
+
+#: So do all below this.
+LEAST = 1e-250
 
 
 def draw_heat_map(
@@ -42,7 +45,7 @@ def draw_heat_map(
     As for an attribution: ``draw_heat_map(axes, *sf.attribute(...).grid())``. Maps that are to be compared are given
     one value, `most`: the colours of all of them reach from there six powers of ten down.
 
-    Raises ValueError if the names do not fit the values, and for a `most` that is not positive.
+    Raises ValueError if the names do not fit the values, without any, and for a `most` that is not positive.
     """
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -52,13 +55,16 @@ def draw_heat_map(
         raise ValueError(
             f"{len(rows)} rows and {len(columns)} columns are named; the values have shape {numbers.shape}."
         )
-    if most is not None and not 0 < most < np.inf:
+    if not numbers.size:
+        raise ValueError(f"A heat map has one row and one column at least, got values of shape {numbers.shape}.")
+    check_drawable("values", numbers)
+    if most is not None and not LEAST <= most <= LARGEST:
         raise ValueError(f"most must be a positive number, the largest value of all maps, got {most!r}.")
     shown = np.where(np.isfinite(numbers) & (numbers > 0), numbers, np.nan)
     if most is not None:
         least = most * 10.0**-DECADES
     elif np.isfinite(shown).any():
-        most = np.nanmax(shown)
+        most = max(np.nanmax(shown), LEAST)
         least = max(np.nanmin(shown), most * 10.0**-DECADES)
     else:
         least, most = 0.1, 1.0
@@ -109,4 +115,6 @@ def draw_events(
         events[cell] += counts[kind]
         total[cell] += counts["total"]
     share = np.divide(events, total, out=np.zeros_like(events), where=total > 0)
-    draw_heat_map(axes, [path or "-" for path in paths], phases, share, title=title, label=f"{kind}, share of results")
+    draw_heat_map(
+        axes, [path or "-" for path in paths], phases, share, title=plain(title), label=f"{kind}, share of results"
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.plots.figure import SMALL
+from simfloat.plots.figure import SMALL, boxes_for_glyphs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +39,7 @@ Line = tuple[tuple[float, float], tuple[float, float]]
 OUTSIDE = 10
 
 
+@boxes_for_glyphs()
 def draw_labels(axes: Axes, x: NDArray, y: NDArray, labels: Sequence[str], lines: Sequence[Line] = ()) -> None:
     """Write each label beside its point, where it covers least of the points, of lines and of other labels.
 

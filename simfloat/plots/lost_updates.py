@@ -103,6 +103,6 @@ def unchanged_share(unchanged: ArrayLike, total: ArrayLike) -> NDArray[np.float6
     lost, counts = np.asarray(unchanged, np.float64), np.asarray(total, np.float64)
     if lost.shape != counts.shape:
         raise ValueError(f"unchanged has shape {lost.shape} and total {counts.shape}: a count for each count.")
-    if not ((lost >= 0) & (lost <= counts)).all():
+    if not ((lost >= 0) & (lost <= counts) & np.isfinite(counts)).all():
         raise ValueError("unchanged counts some of the updates in total: from 0 to as many.")
     return np.divide(lost, counts, out=np.full(counts.shape, np.nan), where=counts > 0)

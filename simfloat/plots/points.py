@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.plots.curves import STYLES, plain
-from simfloat.plots.figure import SMALL, label_axes
+from simfloat.plots.curves import STYLES, log_scale, plain
+from simfloat.plots.figure import SMALL, check_drawable, label_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +38,7 @@ def draw_points(
         if len(values) != len(rows) or not all(each.size for each in values):
             sizes = [each.size for each in values]
             raise ValueError(f"{label!r} needs values for each of {len(rows)} rows, got arrays of {sizes}.")
+        check_drawable(label, *values)
         style = STYLES[(number + 1) % len(STYLES)]
         places = np.arange(len(rows)) + 0.22 * (number - (len(groups) - 1) / 2)
         means, below, above = np.array([_extent(each, log) for each in values]).T
@@ -48,7 +49,7 @@ def draw_points(
     axes.set_yticks(range(len(rows)), map(plain, rows))
     axes.set_ylim(len(rows) - 0.5, -0.5)
     if log:
-        axes.set_xscale("log")
+        log_scale(axes, "x")
     label_axes(axes, xlabel=xlabel, ylabel="", title=title)
     axes.tick_params(axis="y", labelsize=SMALL)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.plots.curves import logarithmic, plain
-from simfloat.plots.figure import label_axes
+from simfloat.plots.figure import check_drawable, label_axes
 from simfloat.plots.labels import Line, draw_labels
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ def draw_trade_off(
     for point, cost, each in zip(points, costs, values, strict=True):
         if not np.isfinite(cost) or not each.size or not np.isfinite(each).all():
             raise ValueError(f"Costs and values must be finite numbers; those of {point.label!r} are not.")
+        check_drawable(point.label, cost, each)
         if log and cost <= 0:
             raise ValueError(f"Costs must be positive on a logarithmic axis; {point.label!r} costs {point.cost!r}.")
-    means = np.array([each.mean() for each in values])
+    means = np.array([np.clip(each.mean(), each.min(), each.max()) for each in values])  # however it is rounded
     best = unbeaten(costs, means if higher_is_better else -means)
     _draw_front(axes, costs[best], means[best])
     for cost, mean, each, filled in zip(costs, means, values, best, strict=True):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.studies.intervals import Discoveries, discoveries, mean_interval
+from simfloat.studies.intervals import Discoveries, discoveries, mean_and_error, mean_interval
 from simfloat.studies.margins import MATCH
 from simfloat.studies.plain_values import label_of
 from simfloat.studies.stored import read_stored
@@ -41,13 +41,17 @@ class Compared(NamedTuple):
 
 
 class PairedComparison(Sequence[Compared]):
-    """What `compare` found: a row for each value; it prints as a table, ``comparison["bf16-standard"]`` is a row."""
+    """What `compare` found: a row for each value; it prints as a table, ``comparison["bf16-standard"]`` is a row.
+
+    Where values are numbers, such as bits, ``comparison[8]`` is the row of that value; ``.rows[0]`` is the first one.
+    """
 
     def __init__(self, rows: Iterable[Compared], by: str, value: str, reference: Any, kind: str) -> None:
         self.rows, self.by, self.value, self.reference, self.kind = tuple(rows), by, value, reference, kind
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, int | slice) and all(not isinstance(row.label, int) for row in self.rows):
+        labels_are_numbers = any(isinstance(row.label, int | float) for row in self.rows)
+        if isinstance(key, slice) or (isinstance(key, int) and not labels_are_numbers):
             return self.rows[key]
         found = [row for row in self.rows if row.label == key or row.label == _label(key)]
         if not found:
@@ -57,6 +61,12 @@ class PairedComparison(Sequence[Compared]):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __iter__(self) -> Iterator[Compared]:
+        return iter(self.rows)
+
+    def __reversed__(self) -> Iterator[Compared]:
+        return reversed(self.rows)
 
     @property
     def discoveries(self) -> Discoveries:
@@ -153,6 +163,9 @@ def as_table(table: Any) -> StudyTable:
     if hasattr(table, "to_dict") and hasattr(table, "columns"):  # a data frame
         table = {name: list(table[name]) for name in table.columns}
     if isinstance(table, Mapping):
+        lengths = {name: len(values) for name, values in table.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"Columns have as many values as one another, got {lengths}.")
         return StudyTable(dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True))
     rows = list(table) if isinstance(table, Iterable) else [table]
     if all(isinstance(row, Mapping) for row in rows):
@@ -182,8 +195,7 @@ def _compared(
         samples = differences(np.where(np.isnan(ours), sign * np.inf, ours), theirs)
     word, p = comparison_of(sign * samples, limit)
     interval = mean_interval(samples)
-    with np.errstate(invalid="ignore", over="ignore"):
-        mean = float(np.mean(samples))
+    mean = mean_and_error(samples)[0]
     mean, low, high = (map(exponential, (mean, *interval[:2]))) if kind == RATIO else (mean, *interval[:2])
     return Compared(label, among, mean, low, high, len(own), word, p)
 
@@ -230,9 +242,12 @@ def _label(value: Any) -> Any:
 
 
 def _as_number(name: str, value: Any) -> float:
-    if isinstance(value, str) or value is None:
-        raise ValueError(f"The column {name} must hold numbers, got {value!r}.")
-    return float(value)
+    try:
+        if not isinstance(value, str):
+            return float(value)
+    except TypeError:
+        pass
+    raise ValueError(f"The column {name} must hold numbers, got {value!r}.")
 
 
 def _named(names: Sequence[str], values: Sequence[Any]) -> str:

@@ -29,7 +29,7 @@ class Interval(NamedTuple):
 def spread(values: NDArray, digits: int = 2) -> str:
     """Mean and standard deviation over seeds, as text: the mean alone of one seed, and of what is not finite."""
     samples = np.asarray(values, np.float64)
-    mean, error = _mean(samples)
+    mean, error = mean_and_error(samples)
     if len(samples) < 2 or not math.isfinite(mean):
         return f"{mean:.{digits}f}"
     return f"{mean:.{digits}f} ± {error * math.sqrt(len(samples)):.{digits}f}"
@@ -45,7 +45,7 @@ def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
     """
     _check_confidence(confidence)
     samples = np.asarray(samples, np.float64)
-    n, (mean, error) = len(samples), _mean(samples)
+    n, (mean, error) = len(samples), mean_and_error(samples)
     if n < 2 or math.isnan(mean):
         return Interval(-math.inf, math.inf, n)
     if math.isinf(mean):
@@ -60,7 +60,7 @@ def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
 def mean_level(samples: NDArray, limit: float) -> float:
     """The p value of Student's t test that the mean is `limit`: 1 where the samples say nothing."""
     samples = np.asarray(samples, np.float64)
-    n, (mean, error) = len(samples), _mean(samples)
+    n, (mean, error) = len(samples), mean_and_error(samples)
     distance = abs(mean - limit)
     if n < 2 or math.isnan(distance):
         return 1.0
@@ -73,11 +73,11 @@ def mean_level(samples: NDArray, limit: float) -> float:
     return 2 * float(stdtr(n - 1, -distance / error))
 
 
-def _mean(samples: NDArray[np.float64]) -> tuple[float, float]:
-    """The mean and its standard deviation: NaN for none, and where infinite samples have two signs.
+def mean_and_error(samples: NDArray[np.float64]) -> tuple[float, float]:
+    """The mean and its standard deviation: NaN for no samples, and where infinite ones have two signs.
 
-    Samples are scaled by a power of two, so that no square overflows or vanishes; equal ones have no deviation, however
-    their mean is rounded.
+    Samples are scaled by a power of two, so that no square overflows or vanishes. The mean lies between the least and
+    the greatest however it is rounded: equal samples have no deviation.
     """
     if samples.ndim != 1:
         raise ValueError(f"Samples come as an array of one axis, a number for each case; got shape {samples.shape}.")

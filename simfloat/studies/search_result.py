@@ -91,14 +91,12 @@ class Search:
     @property
     def answer(self) -> str:
         """What was found, in two sentences."""
-        found, share = self.confirmation, self.cost / self.reference_cost
-        cost = (
-            f"costs {share:.3g} of {self.reference}'s {self.reference_cost:.6g}" if self.reference_cost else "is free"
-        )
+        found, whole = self.confirmation, self.reference_cost
+        share = f"{self.cost / whole:.3g} of {self.reference}'s {whole:.6g}" if whole else f"{self.cost:.6g}"
         ratio = f"loss / {self.reference}'s on {len(found.seeds)} fresh seeds: {found.ratio:.4g}"
         return (
-            f"{self.label} {cost}; {ratio}, in [{found.low:.4g}, {found.high:.4g}]. It took {self.trainings} trainings "
-            f"for {self.combinations} combinations."
+            f"{self.label} costs {share}; {ratio}, in [{found.low:.4g}, {found.high:.4g}]. It took {self.trainings} "
+            f"trainings for {self.combinations} combinations."
         )
 
     def _repr_html_(self) -> str:

@@ -34,7 +34,7 @@ def write_stored(results: Sequence[Result], path: Path) -> None:
     fields, columns = [], []
     for name in column_names(rows):
         values = [row.get(name) for row in rows]
-        is_plain = all(value is None or _is_plain(value) for value in values)
+        is_plain = _has_a_type(values)
         kept = values if is_plain else [None if value is None else json.dumps(value) for value in values]
         columns.append(pyarrow.array(kept))
         fields.append(pyarrow.field(name, columns[-1].type, metadata=None if is_plain else AS_JSON))
@@ -78,9 +78,17 @@ def nested(row: dict[str, Any]) -> Result:
     return result
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a column has a type for such a value: a text, or a number, or a list of numbers."""
-    return isinstance(value, str) or _is_number(value) or _is_list(value)
+def _has_a_type(values: list[Any]) -> bool:
+    """Whether a column has one type for its values: texts, truth values, numbers, or lists of these numbers."""
+    kinds = {_kind(value) for value in values if value is not None}
+    return len(kinds) < 2 and None not in kinds
+
+
+def _kind(value: Any) -> Any:
+    """What tells values apart that no column has together; None for a value that none has."""
+    if _is_list(value):
+        return list, _kind(value[0])
+    return type(value) if isinstance(value, str | bool) else float if _is_number(value) else None
 
 
 def _is_list(value: Any) -> bool:
@@ -88,7 +96,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float))
+    return isinstance(value, (bool, float)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
 
 
 def column_names(rows: Sequence[Row]) -> list[str]:
@@ -105,11 +113,14 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 
 def write_parquet(rows: Sequence[Row], path: Path) -> None:
-    """Write the same columns, each of one type."""
+    """Write the same columns, each of one type: one with numbers and texts is of texts, as CSV has them."""
     from pyarrow import table
     from pyarrow.parquet import write_table
 
     columns = {name: [row.get(name) for row in rows] for name in column_names(rows)}
+    for name, values in columns.items():
+        if not _has_a_type(values):
+            columns[name] = [None if value is None else str(value) for value in values]
     with path.open("wb") as file:
         write_table(table(columns), file)
 

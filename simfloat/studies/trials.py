@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simfloat.policy import Policy
-from simfloat.studies.intervals import CONFIDENCE, mean_interval
+from simfloat.studies.intervals import CONFIDENCE, mean_and_error, mean_interval
 from simfloat.studies.search_result import (
     DIVERGED,
     FAR,
@@ -49,7 +49,7 @@ class Trial:
     @property
     def mean(self) -> float:
         """The mean logarithm of its ratios."""
-        return float(np.mean(self.samples))
+        return mean_and_error(np.array(self.samples))[0]
 
     @property
     def is_inside(self) -> bool:
@@ -134,7 +134,11 @@ class Jury:
         self._used += len(looked)
         if interval.high > self.limit:
             return None
-        ratios = exponential(float(np.mean(samples))), exponential(interval.low), exponential(interval.high)
+        ratios = (
+            exponential(mean_and_error(np.array(samples))[0]),
+            exponential(interval.low),
+            exponential(interval.high),
+        )
         return Confirmation(*ratios, tuple(looked))
 
     def of_reference(self) -> Confirmation:

@@ -38,6 +38,11 @@ def test_numbers_that_json_lacks_come_back(tmp_path):
     np.testing.assert_array_equal(found["curve"], [math.inf, math.nan])
 
 
+def test_values_of_several_types_come_back_though_a_column_has_one(tmp_path):
+    results = [{"found": found} for found in (True, 1, 0.1, "none", 2**70)]
+    assert kept(results, tmp_path) == results and [type(each["found"]) for each in kept(results, tmp_path)][0] is bool
+
+
 def test_runs_of_a_problem_come_back(tmp_path):
     jobs = training_jobs(["diabetes"], [FP32], Options(tiny=True, seeds=1))
     results = [run_training(PROBLEMS, job) for job in jobs]

@@ -1,17 +1,24 @@
 """Curves: the moving mean, that something is drawn, and that labels are drawn as they are."""
 
+import math
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from matplotlib.cbook import is_math_text
 
 from simfloat.plots import (
     COLUMN_WIDTH,
     FULL_WIDTH,
     Curve,
+    Point,
     add_legend,
     draw_curves,
+    draw_heat_map,
+    draw_loss_scale,
+    draw_points,
+    draw_trade_off,
     moving_mean,
     new_figure,
     save_figure,
@@ -24,6 +31,12 @@ def test_the_moving_mean_is_centred_and_shrinks_at_the_ends():
     assert moving_mean(values, 1).tolist() == values.tolist()
     assert moving_mean(values, 3).tolist() == [1.0, 3.0, 17 / 3, 14 / 3, 2.0]
     assert moving_mean(np.arange(9.0), 5).tolist() == list(range(9)), "a straight line stays where it is"
+
+
+@pytest.mark.parametrize("points", [0, -3])
+def test_a_mean_of_no_points_is_refused(points):
+    with pytest.raises(ValueError, match="A mean takes one point or more, got"):
+        moving_mean(np.ones(5), points)
 
 
 def test_a_value_that_is_none_leaves_a_gap_and_spoils_nothing_else():
@@ -78,6 +91,36 @@ def test_ticks_of_a_logarithmic_axis_are_short(low, high):
 
 def test_powers_of_ten_are_written_as_such():
     assert (power(1e-9), power(1e6), power(2e6)) == ("$10^{-9}$", "$10^{6}$", "$2\\cdot 10^{6}$")
+    assert (power(5e-324), power(9.999999e-5), power(1.7e308)) == (
+        "$4.94066\\cdot 10^{-324}$", "$10^{-4}$", "$1.7\\cdot 10^{308}$",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(
+    "ends", [(-1e200, 1e200), (1e200, 1e200), (5e-324, 1e200), (5e-324, 1e-323), (1e-5, math.nextafter(1e-5, 1))]
+)
+def test_numbers_far_out_or_side_by_side_are_drawn(ends, log, tmp_path):
+    figure, axes = new_figure(rows=1, columns=1, width=4, height=3)
+    draw_curves(axes, [Curve("a", ends, ends)], log=log)
+    save_figure(figure, tmp_path / "figure.png")
+
+
+@pytest.mark.parametrize("draw", [
+    lambda axes, x: draw_curves(axes, [Curve("loss", [0, 1], [1.0, x])]),
+    lambda axes, x: draw_curves(axes, [Curve("loss", [0, x], [1.0, 1.0])]),
+    lambda axes, x: draw_loss_scale(axes, [1.0, x]),
+    lambda axes, x: draw_points(axes, ["row"], {"loss": [[1.0, x]]}),
+    lambda axes, x: draw_trade_off(axes, [Point("loss", 1.0, x)]),
+    lambda axes, x: draw_trade_off(axes, [Point("loss", x, 1.0)]),
+    lambda axes, x: draw_heat_map(axes, ["row"], ["column"], [[x]]),
+])  # fmt: skip
+def test_numbers_that_no_axis_has_are_refused(draw):
+    _, axes = new_figure(rows=1, columns=1, width=4, height=3)
+    with pytest.raises(
+        ValueError, match=r"An axis has numbers up to 1e\+200; .* has larger ones: draw their logarithms"
+    ):
+        draw(axes, 1.7e308)
 
 
 @pytest.mark.parametrize("label", ["$x$", "_hidden", "a_b", "$", "\\frac", "[/red]x", "\U0001f600", "a\\$b$"])
@@ -88,7 +131,7 @@ def test_labels_are_drawn_as_they_are(label, tmp_path):
     save_figure(figure, tmp_path / "figure.png")
     (legend,) = figure.legends
     (text,) = legend.get_texts()
-    assert text.get_text().replace("\\$", "$").replace("\\\\", "\\").strip() == label
+    assert not is_math_text(text.get_text()) and text.get_text().replace("\\$", "$").strip() == label
 
 
 def test_without_matplotlib_the_extra_is_named():

@@ -1,6 +1,7 @@
 """The front of a search: what stands where."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -40,6 +41,13 @@ def test_points_stand_at_their_cost_and_percent_far_ones_at_the_edge():
 def test_the_answer_the_reference_and_the_share_are_named():
     texts = [text.get_text() for text in drawn().texts]
     assert texts == ["within 1 %", "a=E4M3\nb_\\$=BF16", "fp32"]
+
+
+def test_an_answer_is_drawn_though_its_rounded_mean_passes_an_end_and_costs_may_be_nothing():
+    ends = Confirmation(math.nextafter(1.001, 2), 1.001, 1.001, (5, 6))
+    found = replace(FOUND, confirmation=ends, cost=-3.0, reference_cost=0.0)
+    front(found)
+    assert found.answer.startswith("a=E4M3, b_$=BF16 costs -3; loss / fp32's")
 
 
 def test_a_figure_is_made_of_what_a_search_gives():

@@ -26,7 +26,9 @@ def test_rows_and_columns_are_named_and_the_bar_tells_the_values():
     assert any("10^{-2}" in text for text in labels) and any("5" in text for text in labels)
 
 
-@pytest.mark.parametrize("values", [np.zeros((2, 3)), np.full((2, 3), np.nan), np.full((2, 3), 0.25)])
+@pytest.mark.parametrize(
+    "values", [np.zeros((2, 3)), np.full((2, 3), np.nan), np.full((2, 3), 0.25), np.full((2, 3), 5e-324)]
+)
 def test_values_that_are_all_alike_are_drawn_too(values):
     drawn(values)
 
@@ -46,3 +48,5 @@ def test_maps_that_are_compared_have_one_scale():
 def test_names_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"2 rows and 3 columns are named; the values have shape \(3, 2\)"):
         drawn(np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"one row and one column at least, got values of shape \(0, 3\)"):
+        drawn(np.ones((0, 3)), rows=())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simfloat.plots import draw_points, new_figure
+from simfloat.plots import draw_points, new_figure, save_figure
 
 
 def drawn(log):
@@ -39,3 +39,10 @@ def test_what_has_nothing_to_draw_is_refused(rows, groups, message):
     _, axes = new_figure(1, 1, 3.0, 2.0)
     with pytest.raises(ValueError, match=message):
         draw_points(axes, rows, groups)
+
+
+def test_rows_without_a_positive_number_are_drawn_empty_on_a_logarithmic_axis(tmp_path):
+    figure, axes = new_figure(1, 1, 3.0, 2.0)
+    draw_points(axes, ["all seeds diverged", "zero"], {"group": [[np.inf, np.nan], [0.0]]})
+    save_figure(figure, tmp_path / "figure.png")
+    assert np.isnan(axes.containers[0][0].get_xdata()).all() and axes.get_xscale() == "log"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from simfloat.plots import COLUMN_WIDTH, Point, draw_trade_off, new_figure
-from simfloat.plots.trade_off import unbeaten
+from simfloat.plots import COLUMN_WIDTH, Point, draw_trade_off, fit_figure, new_figure, save_figure
+from simfloat.plots.trade_off import COLOR, unbeaten
 
 
 def drawn(points, **words):
@@ -46,6 +46,19 @@ def test_names_cover_neither_points_nor_one_another_and_stay_inside():
     assert not any(box.contains(*place) for box in boxes for place in places)
     inside = axes.get_window_extent().padded(1)
     assert all(inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1) for box in boxes)
+
+
+def test_equal_values_do_not_beat_one_another_however_their_mean_is_rounded():
+    axes = drawn([Point("three seeds", 1, [0.1] * 3), Point("one", 1, 0.1)])
+    assert {line.get_markerfacecolor() for line in axes.lines if line.get_marker() == "o"} == {COLOR}
+
+
+def test_characters_that_the_font_lacks_are_boxes_without_a_message(tmp_path, caplog):
+    figure, axes = new_figure(1, 1, COLUMN_WIDTH, 2.4)
+    draw_trade_off(axes, [Point("\u6f22", 1, 1)], title="\u6f22", xlabel="$x$ \u6f22")
+    fit_figure(figure)
+    save_figure(figure, tmp_path / "figure.png")
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("log", [False, True])

@@ -98,6 +98,24 @@ def test_what_cannot_be_compared_is_refused(options, message):
         sf.studies.compare(TABLE, **options)
 
 
+@pytest.mark.parametrize("table, message", [
+    ({"policy": ["fp32", "a"], "seed": [0], "loss": [1, 2]}, "Columns have as many values as one another, got"),
+    (rows(fp32=[1.0], a=[1j]), "The column loss must hold numbers, got 1j"),
+    (rows(fp32=[1.0], a=[[1.0]]), r"The column loss must hold numbers, got \[1\.0\]"),
+])  # fmt: skip
+def test_what_is_no_table_of_numbers_is_refused(table, message):
+    with pytest.raises(ValueError, match=message):
+        sf.studies.compare(table)
+
+
 def test_a_row_without_a_partner_is_named():
     with pytest.raises(ValueError, match=r"'lost' and the reference have no pair \(4,\): both need the same"):
         sf.studies.compare(TABLE[:-1])
+
+
+@pytest.mark.parametrize("bits", [(4, 8), (0.5, 8.0)])
+def test_rows_are_found_by_numbers_and_come_in_their_order(bits):
+    table = [{"bits": each, "seed": seed, "loss": 1 / each + seed} for each in (*bits, 32) for seed in range(3)]
+    found = sf.studies.compare(table, by="bits", reference=32)
+    assert found[8].label == bits[1] and tuple(row.label for row in found) == bits
+    assert [row.label for row in reversed(found)] == [*bits[::-1]] and found[:1] == found.rows[:1]

@@ -161,3 +161,13 @@ def test_a_page_has_the_table_the_question_and_the_limits_that_lie_beside(tmp_pa
     page = sf.studies.report(tmp_path).read_text()
     assert "How far does rounding reach?" in page and "<td>BF16</td>" in page
     assert "<h3>Limits</h3>\n<p>One seed.</p>" in page and "<p>A paper (https://a.b/c).</p>" in page
+
+
+def test_a_column_of_numbers_and_texts_is_written_too(tmp_path):
+    def function(block):
+        return {"loss": 1.5 if block == 32 else "diverged"}
+
+    table = sf.studies.sweep(function, {"block": [32, "none"]}, folder=tmp_path)
+    assert table["loss"] == [1.5, "diverged"] and table["block"] == [32, "none"]
+    stored = sf.studies.read_stored(tmp_path / "sweep.parquet")
+    assert stored == [{"block": "32", "loss": "1.5"}, {"block": "none", "loss": "diverged"}]
