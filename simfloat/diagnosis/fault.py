@@ -85,5 +85,7 @@ class Diagnosis:
         """How the trainings ended, in a sentence."""
         steps = len(self.losses["mended"])
         ends = ", ".join(f"{name} {losses[-1]:.4g}" for name, losses in self.losses.items() if losses)
+        if not ends:
+            return "No batch is left to train with."
         begin = "Nothing goes wrong" if not self.faults else "With all verified remedies"
         return f"{begin} in {steps} step{'' if steps == 1 else 's'}. Losses of the last step: {ends}."

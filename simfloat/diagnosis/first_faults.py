@@ -5,7 +5,7 @@ from __future__ import annotations
 from simfloat.diagnosis.fault import Fault
 from simfloat.diagnosis.mending import Mending, scaled_instead
 from simfloat.diagnosis.trial import Course
-from simfloat.diagnosis.watch import DIVIDED, OVERFLOWED, OVERFLOWED_SUM
+from simfloat.diagnosis.watch import DIVIDED, INHERITED, OVERFLOWED, OVERFLOWED_SUM
 from simfloat.kernels.events import CAUSES, ZERO_BY_ZERO
 from simfloat.policy import Policy
 from simfloat.telemetry.entries import are_wide, overflowed_sums
@@ -70,13 +70,13 @@ def _is_later(found: tuple[FirstNaN, Entries] | None, first: FirstNaN) -> bool:
 def _fault(first: FirstNaN, entries: Entries) -> Fault:
     found = _finding(first, entries)
     why = first.operands if found is None else found.why.partition(": ")[2].replace(ZERO, first.operands)
-    kind = INFINITY if first.operands in (OVERFLOWED, OVERFLOWED_SUM, DIVIDED) else NAN
+    kind = INFINITY if first.operands in (OVERFLOWED, OVERFLOWED_SUM, DIVIDED, INHERITED) else NAN
     return Fault(kind, first.step, first.phase, first.path, first.operation, why, first.operands)
 
 
 def _finding(first: FirstNaN, entries: Entries) -> NaNFinding | None:
-    """What the counts say of what was before; None of an overflow, which begins here."""
-    if first.operands in (OVERFLOWED, OVERFLOWED_SUM):
+    """What the counts say of what was before; None of an overflow, which begins here, and of what began outside."""
+    if first.operands in (OVERFLOWED, OVERFLOWED_SUM, INHERITED):
         return None
     return finding(first._replace(operands=ZERO) if first.operands == DIVIDED else first, entries)
 

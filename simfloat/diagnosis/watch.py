@@ -12,6 +12,7 @@ from simfloat.telemetry.first_nan import Entries, FirstNaN
 
 #: What made an infinite result, in words as those of the causes of NaN.
 OVERFLOWED, OVERFLOWED_SUM, DIVIDED = "an overflow", "an overflow inside a sum", "a division by 0"
+INHERITED = "an infinite operand, in data, masks or parameters"
 
 #: Operations that divide; a logarithm of zero may be meant, as of a probability.
 DIVISIONS = ("divide", "reciprocal", "rsqrt")
@@ -29,6 +30,7 @@ class Watch(Recorder):
         self.first: FirstNaN | None = None
         self.entries_then: Entries = []
         self.skipped: list[tuple[FirstNaN, Entries]] = []
+        self._was_infinite = False  # a result, of operands that no rounding made
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call."""
@@ -37,8 +39,9 @@ class Watch(Recorder):
             return
         if self.first_nan is not None:
             self.first = self.first_nan
-        elif cause := _cause_of_infinity(events, operation):
+        elif cause := _cause_of_infinity(events, operation, self._was_infinite):
             self.first = FirstNaN(self._series.steps, path, operation, phase, cause)
+        self._was_infinite |= bool(events[INFINITE])
         if self.first is not None:
             self.entries_then = self.entries()
 
@@ -71,10 +74,11 @@ class Watch(Recorder):
         return int(found[0]) if found.size else 0
 
 
-def _cause_of_infinity(events: NDArray[np.int64], operation: str) -> str:
+def _cause_of_infinity(events: NDArray[np.int64], operation: str, was_infinite: bool) -> str:
     """Why a result is infinite of operands that are not; empty where none is.
 
-    Nothing was infinite before the first one, but for numbers that no rounding made, such as masks.
+    Nothing was infinite before the first one, but for numbers that no rounding made, such as masks. Where results of
+    these were, a quotient may be of one of them.
     """
     if events[INFINITE] <= 0:
         return ""
@@ -82,4 +86,4 @@ def _cause_of_infinity(events: NDArray[np.int64], operation: str) -> str:
         return OVERFLOWED
     if overflowed_sums(events) or sums_beyond(events):
         return OVERFLOWED_SUM
-    return DIVIDED if operation in DIVISIONS else ""
+    return "" if operation not in DIVISIONS else INHERITED if was_infinite else DIVIDED

@@ -163,6 +163,12 @@ def test_data_that_are_nan_are_named_and_left_out():
 def test_data_that_are_nan_throughout_leave_nothing_to_train_on():
     found = sf.diagnose(mlp(), MSE, [(X, np.nan * Y)], "fp32")
     assert [fault.kind for fault in found.faults] == ["NaN in data"] and found.losses["policy"] == []
+    assert repr(found).endswith("\nNo batch is left to train with.")
+
+
+def test_a_quotient_of_infinite_data_is_no_division_by_zero():
+    found = sf.diagnose(mlp(), MSE, [(X, np.inf * np.ones_like(Y))], "bf16-standard", steps=1)
+    assert "a division by 0" not in repr(found) and found.first.why.startswith("an infinite operand, in data")
 
 
 def test_what_the_reference_does_too_is_not_laid_on_the_policy():
