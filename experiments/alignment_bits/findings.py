@@ -10,7 +10,7 @@ from experiments.measurement import against_fp32, final, select, table_over_seed
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.intervals import mean_interval
 from simfloat.studies.margins import ABOUT, MANY, MATCH
-from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, fitted, ratio_test
+from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, exponential, fitted, ratio_test
 
 #: The width to which the trend of trainings is extended: that of the largest models.
 LARGE = 16384
@@ -90,8 +90,7 @@ def cost_grows(results: list[Result]) -> Measured:
 
 def between(low: float, high: float) -> str:
     """The exponentials of an interval's ends, as text."""
-    low, high = (float(np.exp(min(end, 700.0))) for end in (low, high))
-    return f"between {low:.3g} and {high:.3g}"
+    return f"between {exponential(low):.3g} and {exponential(high):.3g}"
 
 
 def findings(results: list[Result]) -> list[Finding]:

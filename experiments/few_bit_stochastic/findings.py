@@ -54,11 +54,11 @@ def _bias(results: list[Result]) -> Measured:
 def _stagnation(results: list[Result]) -> Measured:
     rows = [row for result in results for row in measured_rows(result) if "small_bits" in row]
     wrong = sum(row["moves"] != row["can"] for row in rows)
-    least = {
-        variant: min((row["small_bits"] for row in rows if row["mode"] == variant and row["moves"]), default=0)
-        for variant in "ABC"
+    moving = {
+        variant: [row["small_bits"] for row in rows if row["mode"] == variant and row["moves"]] for variant in "ABC"
     }
-    return ", ".join(f"{variant} from {bits} on" for variant, bits in least.items()), every_test(wrong, len(rows))
+    texts = [f"{variant} from {min(bits)} on" if bits else f"{variant} never" for variant, bits in moving.items()]
+    return ", ".join(texts), every_test(wrong, len(rows))
 
 
 @claim(
