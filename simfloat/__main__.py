@@ -31,7 +31,8 @@ def parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"simfloat {sf.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        command.add_arguments(commands.add_parser(name, help=command.HELP, description=command.HELP.capitalize()))
+        description = command.HELP[0].upper() + command.HELP[1:]
+        command.add_arguments(commands.add_parser(name, help=command.HELP, description=description))
     return parser
 
 

@@ -30,7 +30,7 @@ def guarded(command: Callable[[], int]) -> int:
     """Run a command that prints; its exit code, or 130 if it was interrupted, or 1 if its output was not taken.
 
     Characters that the terminal's encoding lacks are printed as question marks. Where a reader closed the pipe, as
-    `head` does, nothing more is said; any other fault of the output is one line on standard error.
+    `head` does, nothing more is said; any other fault of the output, or of a file, is one line on standard error.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -50,7 +50,8 @@ def guarded(command: Callable[[], int]) -> int:
         return INTERRUPTED
     except OSError as error:
         if error.filename is not None:  # faults of files name them, those of standard output name nothing
-            raise
+            print(f"Cannot use {error.filename}: {error.strerror}.", file=sys.stderr)
+            return 1
         discard_output()
         if error.errno != errno.EPIPE:
             print(f"Cannot write to standard output: {error.strerror}.", file=sys.stderr)

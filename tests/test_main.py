@@ -88,6 +88,12 @@ def test_what_an_interrupt_left_half_built_is_not_taken_apart():
     assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
 
 
+def test_a_file_that_cannot_be_used_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["vectors", str(tmp_path / "file")]) == 1
+    assert capsys.readouterr() == ("", f"Cannot use {tmp_path}/file: File exists.\n")
+
+
 def test_the_version_and_the_help_exit_with_0(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"simfloat {sf.__version__}\n"

@@ -14,7 +14,6 @@ import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.formats.rounding import MODES, VARIANTS, Rounding
-from simfloat.kernels.random import words_at
 from simfloat.terminal import reading
 
 HELP = "write test vectors for RTL, another simulator or another language"
@@ -103,6 +102,8 @@ def _operands(operation: str, format: sf.Format, number: int) -> list[NDArray]:
 
 def _draws() -> Iterator[str]:
     """seed call stage element step, and the four words."""
+    from simfloat.kernels.random import words_at
+
     for seed, call, stage, element, step in product((0, 2**64 - 1), (0, 2**33 + 1), (0, 5), (0, 2**32 + 7), (0, 9)):
         words = words_at(*(np.uint64(x) for x in (element, step, call, stage, seed)))
         yield f"{seed:x} {call:x} {stage:x} {element:x} {step:x} " + " ".join(f"{int(word):08x}" for word in words)

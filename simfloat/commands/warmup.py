@@ -52,9 +52,18 @@ def environment_of(level: str) -> dict[str, str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compile what is not yet on disk, and say how much that was; 1 if a process ended before its time."""
-    from simfloat.commands.workload import TASKS
+    """Compile what is not yet on disk, and say how much that was.
 
+    1 if nothing can be kept there, which is known before anything is compiled, or if a process ended before its time.
+    """
+    from simfloat.commands.workload import TASKS
+    from simfloat.kernels import cache
+
+    places = [options.into.absolute() / "simfloat"] if options.into else cache.places()
+    if not any(map(is_writable, places)):
+        where = " or ".join(map(str, places))
+        print(f"Kernels cannot be kept in {where}; name a directory that can be written by --into.", file=sys.stderr)
+        return 1
     os.environ.update(options.level)
     if options.into:
         os.environ["NUMBA_CACHE_DIR"] = str(options.into.absolute())
@@ -70,6 +79,17 @@ def run(options: argparse.Namespace) -> int:
     outcome = f"Compiled {total} kernels" if total else "Nothing to be done, all kernels were compiled already"
     print(f"\n{outcome}: {time.perf_counter() - start:.0f} s.")
     return 0
+
+
+def is_writable(place: Path) -> bool:
+    """Whether a directory takes kernels; it is made if it is not there."""
+    from simfloat.kernels import cache
+
+    path = place / f"probe-{os.getpid()}"
+    is_written = cache.write(path, b"")
+    if is_written:
+        path.unlink()
+    return is_written
 
 
 def show_progress(done: int, total: int) -> None:

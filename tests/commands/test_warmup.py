@@ -93,3 +93,12 @@ def test_an_interrupt_ends_the_processes(monkeypatch):
     for process in workers[0].values():
         process.join(timeout=60)
         assert process.exitcode is not None
+
+
+def test_a_directory_that_takes_nothing_is_named_before_anything_is_compiled(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert warmup.run(argparse.Namespace(into=tmp_path / "file", level={})) == 1
+    assert capsys.readouterr() == (
+        "", f"Kernels cannot be kept in {tmp_path}/file/simfloat; name a directory that can be written by --into.\n"
+    )  # fmt: skip
+    assert warmup.is_writable(tmp_path / "new") and not [*(tmp_path / "new").iterdir()]
