@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from simfloat.studies.intervals import Discoveries, discoveries, mean_and_error, mean_interval
 from simfloat.studies.margins import MATCH
-from simfloat.studies.plain_values import label_of
-from simfloat.studies.stored import read_stored
+from simfloat.studies.plain_values import as_label
+from simfloat.studies.stored import read_parquet
 from simfloat.studies.study_table import StudyTable
 from simfloat.studies.verdicts import comparison_of, differences, exponential, log_ratios
 from simfloat.table import Table
@@ -53,7 +53,7 @@ class PairedComparison(Sequence[Compared]):
         labels_are_numbers = any(isinstance(row.label, int | float) for row in self.rows)
         if isinstance(key, slice) or (isinstance(key, int) and not labels_are_numbers):
             return self.rows[key]
-        found = [row for row in self.rows if row.label == key or row.label == _label(key)]
+        found = [row for row in self.rows if row.label == key or row.label == as_label(key)]
         if not found:
             labels = ", ".join(dict.fromkeys(str(row.label) for row in self.rows))
             raise ValueError(f"{self.by} {key!r} was not compared. There are: {labels}.")
@@ -159,7 +159,7 @@ def as_table(table: Any) -> StudyTable:
     if isinstance(table, StudyTable):
         return table
     if isinstance(table, str | Path):
-        return StudyTable(read_stored(Path(table)))
+        return StudyTable(read_parquet(Path(table)))
     if hasattr(table, "to_dict") and hasattr(table, "columns"):  # a data frame
         table = {name: list(table[name]) for name in table.columns}
     if isinstance(table, Mapping):
@@ -224,7 +224,7 @@ def _checked_margin(kind: str, margin: float | None) -> float:
 
 def _reference(labels: list[Any], by: str, reference: Any) -> Any:
     """The label of the reference, whatever its case."""
-    wanted = _label(reference)
+    wanted = as_label(reference)
     if wanted in labels:
         return wanted
     for label in labels:
@@ -232,13 +232,6 @@ def _reference(labels: list[Any], by: str, reference: Any) -> Any:
             return label
     known = ", ".join(dict.fromkeys(map(str, labels)))
     raise ValueError(f"The reference {reference!r} is not in the column {by}, which has: {known}.")
-
-
-def _label(value: Any) -> Any:
-    try:
-        return label_of(value)
-    except ValueError:
-        return value
 
 
 def _as_number(name: str, value: Any) -> float:

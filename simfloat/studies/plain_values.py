@@ -42,6 +42,14 @@ def label_of(value: Any) -> str | int | float | None:
     return value.name or repr(value) if isinstance(value, Policy) else plain[MADE]
 
 
+def as_label(value: Any) -> Any:
+    """The same, or the value itself where it has no label."""
+    try:
+        return label_of(value)
+    except ValueError:
+        return value
+
+
 def _text(value: Any) -> str:
     """The shortest text that is read back as the value."""
     for write in (str, repr):

@@ -125,6 +125,13 @@ def write_parquet(rows: Sequence[Row], path: Path) -> None:
         write_table(table(columns), file)
 
 
+def read_parquet(path: Path) -> list[Row]:
+    """The rows of a table that was written so."""
+    from pyarrow.parquet import read_table
+
+    return read_table(path).to_pylist()
+
+
 def as_json(value: Any, indent: int | None = None) -> str:
     """Strict JSON, in which a number that is NaN or infinite is null."""
     return json.dumps(finite(value), indent=indent, allow_nan=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from simfloat.checks import did_you_mean
+from simfloat.studies.plain_values import as_label
 from simfloat.studies.stored import Row, column_names, write_csv, write_parquet
 from simfloat.table import Table
 from simfloat.table import table as aligned
@@ -60,11 +61,15 @@ class StudyTable(Sequence[Row]):
     __hash__ = None  # type: ignore[assignment]
 
     def where(self, **values: Any) -> StudyTable:
-        """The rows that have these values. Raises ValueError for a column that there is not."""
+        """The rows that have these values: a format, an accumulator or a policy stands for its label, NaN for NaN.
+
+        Raises ValueError for a column that there is not.
+        """
         chosen = self.rows
         for name, value in values.items():
             self[name]
-            chosen = [row for row in chosen if row.get(name) == value]
+            wanted = as_label(value)
+            chosen = [row for row in chosen if _is_same(row.get(name), wanted)]
         return StudyTable(chosen, self.axes)
 
     def to_csv(self, path: str | Path) -> None:
@@ -86,6 +91,11 @@ class StudyTable(Sequence[Row]):
 
     def _repr_html_(self) -> str:
         return self._drawn()._repr_html_() if self.columns else repr(self)
+
+
+def _is_same(value: Any, wanted: Any) -> bool:
+    """Whether they are equal, or both NaN."""
+    return bool(value == wanted) or (value != value and wanted != wanted)
 
 
 def _cell(value: Any) -> str:

@@ -79,6 +79,9 @@ def test_columns_and_files_are_tables_too(tmp_path):
     columns = {name: [row[name] for row in TABLE] for name in ("policy", "seed", "loss")}
     sf.studies.StudyTable(TABLE).to_parquet(tmp_path / "t.parquet")
     want = sf.studies.compare(TABLE).rows
+    dotted = [{"policy": row["policy"], "seed": row["seed"], "loss.train": row["loss"]} for row in TABLE]
+    sf.studies.StudyTable(dotted).to_parquet(tmp_path / "dotted.parquet")
+    assert sf.studies.compare(tmp_path / "dotted.parquet", value="loss.train").rows == want
     assert sf.studies.compare(columns).rows == want == sf.studies.compare(tmp_path / "t.parquet").rows
 
 

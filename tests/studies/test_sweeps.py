@@ -1,6 +1,7 @@
 """Sweeps of one's own function: every combination, none twice, whatever ends the program."""
 
 import csv
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,14 @@ def test_values_are_plain_on_the_way():
     )
     with pytest.raises(ValueError, match=r"takes formats, accumulators, roundings, policies, .* of type object"):
         as_plain(object())
+
+
+def test_rows_are_selected_by_values_as_they_were_given_and_by_their_labels():
+    axes = {"format": [sf.BF16, sf.FP16], "accumulate": [sf.exact, sf.sequential(sf.FP16)], "x": [math.nan, 0.5]}
+    table = sf.studies.sweep(lambda format, accumulate, x: 1.0, axes)
+    for found in (table.where(format=sf.FP16), table.where(format="FP16"), table.where(accumulate=sf.exact),
+                  table.where(x=math.nan), table.where(x=0.5)):  # fmt: skip
+        assert len(found) == 4
 
 
 def test_values_may_have_labels_of_their_own():
