@@ -129,6 +129,8 @@ def draw_exponents(
     if known is None and k:
         raise ValueError(f"A scale of {scale!r} needs a format that it serves, such as format=simfloat.FP16.")
     total = sum(counts.values())
+    if strange := [key for key in counts if key != "zero" and not isinstance(key, int | np.integer)]:
+        raise ValueError(f"A histogram counts whole exponents and 'zero'; got the key {strange[0]!r}.")
     if any(number < 0 for number in counts.values()):
         raise ValueError(f"A histogram counts: none of its numbers is negative, got {dict(counts)!r}.")
     if not total:

@@ -119,8 +119,9 @@ def _band(
 def _ends(formats: Sequence[Format], log: bool) -> tuple[float, float]:
     """From the least number of all formats to the greatest."""
     if log:
-        least = min(format.smallest_subnormal for format in formats)
-        return float(np.log2(least)), float(np.log2(max(format.max for format in formats)))
+        least = float(np.log2(min(format.smallest_subnormal for format in formats)))
+        most = float(np.log2(max(format.max for format in formats)))
+        return (least, most) if least < most else (least - 1, most + 1)  # around a number alone
     return min(format.min for format in formats), max(format.max for format in formats)
 
 

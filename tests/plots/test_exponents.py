@@ -150,6 +150,7 @@ def test_unless_it_is_told_a_phase_it_draws_one_that_was_counted(phases, name):
         (lambda r: exponents(r, format="fp16", scale="8"), "scale must be a power of two"),
         (lambda r: exponents(r, scale=8), "A scale of 8 needs a format that it serves"),
         (lambda r: draw_exponents(None, {0: 2, 1: -1}), "A histogram counts: none of its numbers is negative"),
+        (lambda r: draw_exponents(None, {1.5: 2}), "A histogram counts whole exponents and 'zero'; got the key 1.5"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(recorder, ask, message):

@@ -41,6 +41,7 @@ def test_a_logarithmic_line_shows_positive_numbers_by_their_exponents():
     normal, subnormal = ticks(axes)
     assert np.exp2(normal).tolist() == pytest.approx([1, 1.5, 2, 3, 4, 6]) and subnormal == [-1] and not axes.lines
     assert axes.get_xlim()[0] < -1 and axes.get_xlim()[1] > np.log2(6)
+    assert ticks(drawn([sf.fixed(2)], log=True)) == [[0], []], "a number alone has room on both sides"
 
 
 @pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.FP32, sf.FP64], ids=str)
