@@ -192,9 +192,12 @@ def power(value: float) -> str:
     return f"${factor}10^{{{int(exponent)}}}$"
 
 
-def plain(label: str) -> str:
-    """A label that is drawn as it is: no mathematics between dollars, and none that hides for its underscore."""
-    text = label.replace("$", r"\$")
+def plain(label: Any) -> str:
+    """A label that is drawn as it is: no mathematics between dollars, and none that hides for its underscore.
+
+    It may be a number, a format or whatever else has a text; None is no label.
+    """
+    text = "" if label is None else str(label).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 

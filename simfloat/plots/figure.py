@@ -36,9 +36,11 @@ METADATA: dict[str, dict[str, None]] = {".png": {}, ".pdf": {"CreationDate": Non
 def new_figure(rows: int, columns: int, width: float, height: float, legend: float = 0.0) -> tuple[Figure, Any]:
     """A figure of width x height inches with a grid of axes; `legend` inches stay free at the bottom.
 
-    Raises ImportError naming the extra if matplotlib is not installed.
+    Raises ImportError naming the extra if matplotlib is not installed, and ValueError for a size that is not positive.
     """
     require_matplotlib()
+    if not (0 < width < np.inf and 0 < height < np.inf):
+        raise ValueError(f"A figure is so many inches wide and high, both positive; got {width!r} and {height!r}.")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

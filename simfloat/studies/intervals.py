@@ -45,7 +45,7 @@ def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
     """
     _check_confidence(confidence)
     samples = np.asarray(samples, np.float64)
-    n, (mean, error) = len(samples), mean_and_error(samples)
+    (mean, error), n = mean_and_error(samples), len(samples)
     if n < 2 or math.isnan(mean):
         return Interval(-math.inf, math.inf, n)
     if math.isinf(mean):
@@ -60,7 +60,7 @@ def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
 def mean_level(samples: NDArray, limit: float) -> float:
     """The p value of Student's t test that the mean is `limit`: 1 where the samples say nothing."""
     samples = np.asarray(samples, np.float64)
-    n, (mean, error) = len(samples), mean_and_error(samples)
+    (mean, error), n = mean_and_error(samples), len(samples)
     distance = abs(mean - limit)
     if n < 2 or math.isnan(distance):
         return 1.0

@@ -145,6 +145,7 @@ def joint_test(values: NDArray, *, below: float) -> Outcome:
 
     Each of the t intervals errs with a probability of 5 % / t (Bonferroni).
     """
+    values = np.asarray(values, np.float64)
     if values.ndim != 2 or not values.shape[1]:
         raise ValueError(f"A joint test takes an array (seeds, times), got shape {values.shape}.")
     times = values.shape[1]

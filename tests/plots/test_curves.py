@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.cbook import is_math_text
 
+from simfloat.formats import FP16
 from simfloat.plots import (
     COLUMN_WIDTH,
     FULL_WIDTH,
@@ -132,6 +133,18 @@ def test_labels_are_drawn_as_they_are(label, tmp_path):
     (legend,) = figure.legends
     (text,) = legend.get_texts()
     assert not is_math_text(text.get_text()) and text.get_text().replace("\\$", "$").strip() == label
+
+
+def test_labels_may_be_numbers_and_formats():
+    _, axes = new_figure(rows=1, columns=1, width=4, height=3)
+    draw_curves(axes, [Curve(label, [1, 2], [3, 4]) for label in (8, FP16)])
+    draw_trade_off(axes, [Point(8, 1, 1)])
+    assert [line.get_label() for line in axes.lines[:2]] == ["8", "FP16"] and axes.texts[0].get_text() == "8"
+
+
+def test_a_figure_without_a_size_is_refused():
+    with pytest.raises(ValueError, match="so many inches wide and high, both positive; got 0 and 2"):
+        new_figure(1, 1, 0, 2)
 
 
 def test_without_matplotlib_the_extra_is_named():
