@@ -117,7 +117,8 @@ def draw_exponents(
     A bar over [e, e + 1) holds the values from 2^e up to 2^(e + 1); over wide ranges it holds two such binades or more.
 
     * format: the format whose normal (darker) and subnormal (lighter) numbers are shaded. Above them stands its range,
-      and which share of the nonzero values it keeps; bars of values that it loses are light and hatched.
+      and which share of the nonzero values lies in its binades, which it keeps; bars of what it loses are light and
+      hatched. What a rounding takes up to the smallest number, or beyond the largest in its own binade, is not told.
     * scale: a power of two, by which all values are multiplied before they are rounded to the format. Bars stay where
       they are: a second range, that of the values that the scale brings into the format, stands above the first.
     * log: whether percentages have a logarithmic axis.

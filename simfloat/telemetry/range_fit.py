@@ -64,7 +64,7 @@ def kept(histogram: Histogram, binades: Binades) -> Kept:
     A histogram knows exponents alone: what a rounding takes up to the smallest number, or beyond the largest one in its
     own binade, is counted by the binade in which it lay.
     """
-    exponents = {exponent: number for exponent, number in histogram.items() if isinstance(exponent, int)}
+    exponents = {int(exponent): number for exponent, number in histogram.items() if exponent != "zero"}
     below = sum(number for exponent, number in exponents.items() if exponent < binades.lowest)
     beyond = sum(number for exponent, number in exponents.items() if exponent > binades.highest)
     return Kept(below, sum(exponents.values()) - below - beyond, beyond)

@@ -26,6 +26,8 @@ def test_zeros_are_neither_kept_nor_lost():
     histogram = {-25: 1, -24: 2, 0: 4, 15: 8, 16: 16, "zero": 1000}
     assert kept(histogram, span(sf.FP16)) == Kept(below=1, within=14, beyond=16)
     assert kept({"zero": 3}, span(sf.FP16)).share == 1
+    counted = {np.int64(key) if key != "zero" else key: number for key, number in histogram.items()}
+    assert kept(counted, span(sf.FP16)) == kept(histogram, span(sf.FP16)), "NumPy's integers are exponents too"
 
 
 @pytest.mark.parametrize("k", [-20, 0, 3, 15])
