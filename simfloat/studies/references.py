@@ -13,10 +13,13 @@ import importlib
 import pickle
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import partial
 from importlib.util import find_spec
 from types import CodeType, FunctionType
 from typing import Any
+
+import numpy as np
 
 from simfloat.formats import Format
 from simfloat.policy import Policy
@@ -67,7 +70,8 @@ def name_of(function: Any) -> str:
 def function_digest(function: Any) -> str:
     """A digest of the function's code and of all that it uses from outside and cannot change there.
 
-    These are numbers, texts, formats, policies, and functions that stand in no module.
+    These are numbers, texts, arrays, formats, accumulators, roundings, policies and other frozen dataclasses, and
+    functions that stand in no module. Lists, dictionaries and other objects may change from point to point.
     """
     digest = hashlib.sha256()
     for piece in _pieces(function, set()):
@@ -86,6 +90,14 @@ def _pieces(value: Any, seen: set[int]) -> Iterator[str]:
     elif isinstance(value, tuple | frozenset):
         pieces = ["".join(_pieces(item, seen)) for item in value]
         yield f"({','.join(pieces if isinstance(value, tuple) else sorted(pieces))})"
+    elif isinstance(value, np.generic | np.ndarray):
+        if not value.dtype.hasobject:
+            yield f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    elif is_dataclass(value) and not isinstance(value, type):
+        if value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            yield type(value).__qualname__
+            for field in fields(value):
+                yield from _pieces((field.name, getattr(value, field.name)), seen)
     elif isinstance(value, partial):
         for each in (value.func, *value.args, *value.keywords, *value.keywords.values()):
             yield from _pieces(each, seen)

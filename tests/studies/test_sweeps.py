@@ -1,9 +1,11 @@
 """Sweeps of one's own function: every combination, none twice, whatever ends the program."""
 
+import copy
 import csv
 import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +87,20 @@ def test_another_function_is_computed_anew(tmp_path):
     before = function_digest(lambda: met.append(1))
     met.append(1)
     assert function_digest(lambda: met.append(1)) == before, "a list may change between two points"
+
+
+@pytest.mark.parametrize("one, other", [
+    (sf.sequential(sf.FP16), sf.sequential(sf.BF16)), (sf.nearest_even, sf.toward_zero),
+    (sf.cast(sf.E4M3), sf.cast(sf.E5M2)), (sf.block(32, sf.E8M0), sf.block(16, sf.E8M0)),
+    (np.ones(3), np.array([1, 1, 2.0])), (np.float32(0.1), np.float32(0.2)),
+], ids=str)  # fmt: skip
+def test_a_function_that_uses_another_value_is_another_function(one, other):
+    def make(value):
+        return lambda seed: value
+
+    same = function_digest(make(copy.deepcopy(one)))
+    assert function_digest(make(one)) == same != function_digest(make(other))
+    assert function_digest(partial(max, one)) != function_digest(partial(max, other))
 
 
 def test_processes_give_the_table_that_this_one_gives(tmp_path):
