@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import partial
 from importlib.util import find_spec
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ def function_digest(function: Any) -> str:
     """A digest of the function's code and of all that it uses from outside and cannot change there.
 
     These are numbers, texts, arrays, formats, accumulators, roundings, policies and other frozen dataclasses, and
-    functions that stand in no module. Lists, dictionaries and other objects may change from point to point.
+    functions and classes that stand in no module. Lists, dictionaries and other objects may change from point to point.
     """
     digest = hashlib.sha256()
     for piece in _pieces(function, set()):
@@ -107,15 +107,42 @@ def _pieces(value: Any, seen: set[int]) -> Iterator[str]:
     elif isinstance(value, FunctionType) and id(value) not in seen:
         seen.add(id(value))
         yield value.__qualname__
-        if value.__module__ == "__main__" or value.__closure__ or "<" in value.__qualname__:
+        if _stands_in_no_module(value) or value.__closure__:
             yield from _pieces_of_function(value, seen)
+    elif isinstance(value, MethodType):
+        yield from _pieces((value.__func__, type(value.__self__)), seen)
+    elif isinstance(value, staticmethod | classmethod):
+        yield from _pieces(value.__func__, seen)
+    elif isinstance(value, property):
+        yield from _pieces((value.fget, value.fset), seen)
+    elif isinstance(value, type):
+        if _stands_in_no_module(value) and id(value) not in seen:
+            seen.add(id(value))
+            yield from _pieces_of_class(value, seen)
+    elif _stands_in_no_module(type(value)):
+        yield from _pieces(type(value), seen)
+
+
+def _stands_in_no_module(value: Any) -> bool:
+    """Whether a function or class is of a notebook, the program itself, or made inside of a function."""
+    return value.__module__ == "__main__" or "<" in value.__qualname__
+
+
+def _pieces_of_class(kind: type, seen: set[int]) -> Iterator[str]:
+    yield kind.__qualname__
+    yield from _pieces(kind.__bases__, seen)
+    for name, item in vars(kind).items():
+        if not name.startswith("__") or isinstance(item, FunctionType):
+            yield name
+            yield from _pieces(item, seen)
 
 
 def _pieces_of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
     code = function.__code__
     yield from _pieces(code, seen)
     yield from _pieces((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()), seen)
-    changed = {step.argval for step in dis.get_instructions(code) if step.opname in ("STORE_DEREF", "STORE_GLOBAL")}
+    steps = [step for each in _codes(code) for step in dis.get_instructions(each)]
+    changed = {step.argval for step in steps if step.opname in ("STORE_DEREF", "STORE_GLOBAL")}
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     for name in code.co_freevars:
         if name not in changed:
@@ -123,6 +150,14 @@ def _pieces_of_function(function: FunctionType, seen: set[int]) -> Iterator[str]
                 yield from _pieces(cells[name].cell_contents, seen)
             except ValueError:  # it has no value yet
                 continue
-    for name in code.co_names:
+    for name in dict.fromkeys(name for each in _codes(code) for name in each.co_names):
         if name in function.__globals__ and name not in changed:
             yield from _pieces(function.__globals__[name], seen)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function and of all functions inside of it."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _codes(each)

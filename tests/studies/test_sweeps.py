@@ -103,6 +103,20 @@ def test_a_function_that_uses_another_value_is_another_function(one, other):
     assert function_digest(partial(max, one)) != function_digest(partial(max, other))
 
 
+def test_a_function_of_another_class_or_with_another_number_deep_inside_is_another_function():
+    def make(factor):
+        class Model:
+            def run(self, seed):
+                return factor * seed
+
+        program = {"__name__": "__main__", "factor": factor}
+        exec("def function(seed):\n    def inner():\n        return factor * seed\n    return inner()", program)
+        return [lambda seed: Model().run(seed), Model().run, program["function"]]
+
+    for one, again, other in zip(make(2), make(2), make(3), strict=True):
+        assert function_digest(one) == function_digest(again) != function_digest(other)
+
+
 def test_processes_give_the_table_that_this_one_gives(tmp_path):
     axes = {"format": [sf.BF16, sf.E4M3], "seed": range(2)}
     here, there = sf.studies.sweep(error, axes), sf.studies.sweep(error, axes, workers=2, folder=tmp_path)
