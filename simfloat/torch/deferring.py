@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from simfloat.torch.module_paths import tensors_in
 from simfloat.torch.storage import memory_of, seen_as
 from simfloat.torch.tags import put_tag, tag_of
-from simfloat.torch.tensor_arguments import replaced, written_by
+from simfloat.torch.tensor_arguments import replaced, tensors_in, written_by
 
 Tensor = torch.Tensor
 
@@ -52,9 +51,17 @@ class Deferred:
         return bool(self._steps) and function._schema.is_mutable
 
     def result(
-        self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any], plain: Callable[..., Any]
+        self,
+        function: Any,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        plain: Callable[..., Any],
+        note: Callable[..., Any],
     ) -> Any:
-        """What `plain` makes of an operation that waits; ValueError where the program would see a number of it."""
+        """What `plain` makes of an operation that waits; ValueError where the program would see a number of it.
+
+        `note` is what notes an operation on operands; only a backward pass that is recorded needs it.
+        """
         written = list(written_by(function, arguments, options))
         for x in written:
             if not self.has(x):

@@ -5,6 +5,7 @@ What autograd has recorded are PyTorch's own tensors: they stay, and get the num
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from simfloat.torch.deferring import Deferred
 from simfloat.torch.forward_log import LoggedOperation
 from simfloat.torch.storage import memory_of, seen_as
 from simfloat.torch.tags import put_tag, stored_format, tag_of, weight_path
+from simfloat.torch.tensor_arguments import tensors_in
 
 Tensor = torch.Tensor
 
@@ -26,10 +28,21 @@ class DeferredRecorded(Deferred):
         self._notes: list[tuple[LoggedOperation, list[Tensor], Tensor]] = []  # with its operands and its result
         self._returned: set[int] = set()  # memory of gradients that have their numbers
 
-    def noted(self, note: LoggedOperation | None, operands: list[Tensor], result: Any) -> None:
-        """Keep the note of an operation that waits, of whose numbers nothing is known yet."""
-        if note is not None and isinstance(result, Tensor):
-            self._notes.append((note, operands, result))
+    def result(
+        self,
+        function: Any,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        plain: Callable[..., Any],
+        note: Callable[..., Any],
+    ) -> Any:
+        """The same; the operation is noted, and its note kept, as nothing is known of its numbers yet."""
+        operands = [x for x in tensors_in((arguments, options)) if x.is_floating_point()]
+        noted = note(function, operands)
+        result = super().result(function, arguments, options, plain, note)
+        if noted is not None and isinstance(result, Tensor):
+            self._notes.append((noted, operands, result))
+        return result
 
     def carried_out(self, result: Tensor) -> Tensor:
         """A tensor that the node returns, with its numbers by the operations that led to it."""

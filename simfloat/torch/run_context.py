@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from threading import get_ident
@@ -18,7 +18,6 @@ from simfloat.simulation.place import Place
 from simfloat.simulation.widest import widest
 from simfloat.torch.backward_nodes import BackwardNodes
 from simfloat.torch.deferring import Deferred
-from simfloat.torch.deferring_recorded import DeferredRecorded
 from simfloat.torch.forward_log import ACCUMULATING, ForwardLog, LoggedOperation, Operand
 from simfloat.torch.gradients import Gradients, are_replicas, current_node
 from simfloat.torch.met_operations import MetOperations
@@ -29,7 +28,6 @@ from simfloat.torch.phases import Backward, Beside, Clipping, Forward, Share, Su
 from simfloat.torch.recomputing import is_recomputing, is_within_rerun
 from simfloat.torch.stored_parameters import StoredParameters
 from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, has_parts, put_own_tag, put_tag, stored, stored_format, tag_of
-from simfloat.torch.tensor_arguments import tensors_in
 from simfloat.torch.tensor_arrays import numbers_of, result_type
 
 #: Operations with the places where they compute, in a dry run.
@@ -119,18 +117,6 @@ class RunContext:
             return None
         way = self.ways.of(node)
         return None if way is None else way.deferred
-
-    def wait(
-        self, deferred: Deferred, func: Any, args: tuple[Any, ...], options: dict[str, Any], plain: Callable[..., Any]
-    ) -> Any:
-        """What `plain` makes of an operation that waits, which is noted where the backward pass is recorded."""
-        if not isinstance(deferred, DeferredRecorded):
-            return deferred.result(func, args, options, plain)
-        operands = [x for x in tensors_in((args, options)) if x.is_floating_point()]
-        note = self.note(func, operands)
-        result = deferred.result(func, args, options, plain)
-        deferred.noted(note, operands, result)
-        return result
 
     def phase(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
         """Where an operation on these operands stands; None for the counting of an optimizer."""

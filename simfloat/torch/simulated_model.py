@@ -36,7 +36,7 @@ class DispatchMode(TorchDispatchMode):
         args, options = run.parameters.of(func, args, options)
         deferred = run.deferred()
         if deferred is not None and deferred.takes(func, handler.is_rule, args, options):
-            return run.wait(deferred, func, args, options, handler.plain)
+            return deferred.result(func, args, options, handler.plain, run.note)
         run.meet(func, handler.how)
         return handler(run, func, args, options)
 
