@@ -162,32 +162,39 @@ def _signed(lanes, signs):
     return number(image(lanes) | (image(signs) & SIGN))
 
 
+def _anchoring(fma: Any) -> Any:
+    """What rounds numbers by the anchors of powers of two, with a fused multiply-add that is rounded in one way."""
+
+    @on_lanes
+    def by_anchor(lanes, power, cut):
+        anchored = fma(cut.anchor, power, lanes, cut.sign)
+        return _signed(fma(-cut.anchor, power, anchored, cut.sign), lanes)
+
+    return by_anchor
+
+
+_near_by_anchor, _up_by_anchor, _to_zero_by_anchor = map(_anchoring, (fma_near, fma_up, fma_to_zero))
+
+
 @on_lanes
 def _nearest_by_anchor(near, cut):
-    power = _power_of(near, cut)
-    anchored = fma_near(cut.anchor, power, near, cut.sign)
-    return _signed(fma_near(-cut.anchor, power, anchored, cut.sign), near)
+    return _near_by_anchor(near, _power_of(near, cut), cut)
 
 
 @on_lanes
 def _upward_by_anchor(upper, cut):
-    power = _power_of(upper, cut)
-    anchored = fma_up(cut.anchor, power, upper, cut.sign)
-    return _signed(fma_up(-cut.anchor, power, anchored, cut.sign), upper)
+    return _up_by_anchor(upper, _power_of(upper, cut), cut)
 
 
 @on_lanes
 def _cut_off_by_anchor(truncated, cut):
-    power = _signed(_power_of(truncated, cut), truncated)
-    anchored = fma_to_zero(cut.anchor, power, truncated, cut.sign)
-    return _signed(fma_to_zero(-cut.anchor, power, anchored, cut.sign), truncated)
+    return _to_zero_by_anchor(truncated, _signed(_power_of(truncated, cut), truncated), cut)
 
 
 @on_lanes
 def _away_by_anchor(truncated, cut):
     power = _signed(_power_of(truncated, cut), truncated)
-    anchored = fma_to_zero(cut.anchor, power, fma_to_zero(cut.half_unit, power, truncated, cut.sign), cut.sign)
-    return _signed(fma_to_zero(-cut.anchor, power, anchored, cut.sign), truncated)
+    return _to_zero_by_anchor(fma_to_zero(cut.half_unit, power, truncated, cut.sign), power, cut)
 
 
 @on_lanes

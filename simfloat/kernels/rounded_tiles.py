@@ -28,9 +28,8 @@ U32 = np.uint32
 #: The kind of float64's steps by the mode of the lanes'.
 CAREFUL = {"nearest_even": "odd", "plain": "odd", "to_odd": "to_odd"}
 
-#: The modes that have a loop for small sums, by anchors; a loop without a look at the largest image; one for rounded
-#: products, which others are as quick for, or nearly; and one for these without a look.
-SMALL = ("toward_zero", "nearest_away", "toward_positive", "to_odd")
+#: The modes that have a loop without a look at the largest image; that have one for rounded products, which others are
+#: as quick for, or nearly; and that have both.
 UNWATCHED = ("toward_zero", "nearest_away", "toward_positive", "nearest_even", "plain")
 UNFUSED = ("toward_zero", "nearest_away", "toward_positive", "to_odd", "plain")
 UNFUSED_UNWATCHED = ("plain",)
@@ -169,8 +168,9 @@ def _loops() -> dict[str, Any]:
         exact, rounded = careful_row(native_product, kind.add), careful_row(kind.product, kind.add)
         watched = WATCHED[mode]
         loops[f"fused_{mode}_watched"] = loop_of(watched, fused_step(watched), exact, True)
-        if mode in SMALL:
-            loops[f"fused_{mode}_small"] = loop_of(ANCHORED[mode], fused_step(ANCHORED[mode]), exact, True)
+        anchored = ANCHORED.get(mode, watched)
+        if anchored is not watched:  # a loop of its own for small sums
+            loops[f"fused_{mode}_small"] = loop_of(anchored, fused_step(anchored), exact, True)
         if mode in UNWATCHED:
             loops[f"fused_{mode}"] = loop_of(operations, fused_step(operations), exact, False)
         if mode in UNFUSED:

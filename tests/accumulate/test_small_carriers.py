@@ -179,7 +179,7 @@ ONE = 0x3F800000
 
 @pytest.mark.parametrize("dropped", [1, 2, 3, 4])
 def test_the_numbers_below_and_above_a_result_tell_its_rounding_to_fewer_bits_in_every_mode(dropped, monkeypatch):
-    for name in ("_power_of", "_signed"):
+    for name in ("_power_of", "_signed", "_near_by_anchor", "_up_by_anchor", "_to_zero_by_anchor"):
         monkeypatch.setattr(lane_steps, name, getattr(lane_steps, name).py_func)
     # Results are so many quarters of a last bit of float32: exact ones, ties of both precisions, and beside them.
     quarters = np.arange(1 << (dropped + 5))
