@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -19,8 +20,9 @@ from simfloat.torch.gradients import Gradients
 from simfloat.torch.tags import stored_format, tag_of, weight_path
 from simfloat.torch.wrapped_tensors import check_unwrapped
 
-#: What finds the note of a node.
+#: What finds the note of a node, and the notes that were found.
 Finder = Callable[[Any], LoggedOperation | None]
+Notes = Mapping[Any, LoggedOperation]
 
 
 class BackwardNode:
@@ -32,7 +34,7 @@ class BackwardNode:
 
     def __init__(self, operands: Sequence[Operand | None]) -> None:
         self.operands = operands
-        self.operand = min((x for x in operands if x is not None), default=None, key=lambda x: x.number)
+        self.operand = min([x for x in operands if x is not None], default=None, key=attrgetter("number"))
         self.events: list[HeldEvents] = []  # of the roundings so far
         self.deferred: Deferred | None = None  # while the node computes
         self._results: Sequence[Any] = ()
@@ -130,11 +132,12 @@ class BackwardNodes:
         hooks: list[Any] = []
         nodes, before, were_recorded = list(_nodes_behind(roots)), self._gradients.under, self.are_recorded
         outer, self._nodes, self._uses = self._nodes, nodes, None
-        first = next((note for node in nodes if (note := self._note_of(node)) is not None), None)
-        self._gradients.under, self.are_recorded = None if first is None else first.place, is_recorded
+        notes = {node: note for node in nodes if (note := self._note_of(node)) is not None}
+        self._gradients.under = next((note.place for note in notes.values()), None)
+        self.are_recorded = is_recorded
         try:
             for node in nodes:
-                hooks += self._listen(node, accumulates)
+                hooks += self._listen(node, notes, accumulates)
             yield
         finally:
             self._gradients.under, self._ended, self.are_recorded = before, None, were_recorded
@@ -144,49 +147,51 @@ class BackwardNodes:
             for node in nodes:
                 self._ways.pop(node._sequence_nr(), None)
 
-    def _listen(self, node: Any, accumulates: bool) -> list[Any]:
-        if node._sequence_nr() == ACCUMULATING:
+    def _listen(self, node: Any, notes: Notes, accumulates: bool) -> list[Any]:
+        number = node._sequence_nr()
+        if number == ACCUMULATING:
             leaf = node.variable
             check_unwrapped([leaf])
             if weight_path(leaf) is None:
                 return []
             return [leaf.register_hook(lambda gradient: self._gradients.finished(leaf, gradient, accumulates))]
-        note = self._note_of(node)
+        note = notes.get(node)
         if note is None:
             return []
-        way = self._ways[node._sequence_nr()] = BackwardNode(self._operands(note, node))
+        way = self._ways[number] = BackwardNode(_operands(note, node, notes))
         wanted = [x for x in way.operands if x is not None]
         has_several = len(wanted) > 1 and len({_role(note, x) for x in wanted}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
-        if not hooks and not note.place.takes_formats and all(x.path is None for x in wanted):
+        if not hooks and not note.place.takes_formats and all([x.path is None for x in wanted]):
             return []  # what is added up is of one format
         return [*hooks, node.register_hook(lambda results, _: self._end(way, results))]
 
-    def _operands(self, note: LoggedOperation, node: Any) -> list[Operand | None]:
-        """The operand at the end of each edge of the node; None for one that wants no gradient."""
-        left, found = list(note.operands), list[Operand | None]()
-        for number, (target, result) in enumerate(node.next_functions):
-            if target is None:
-                found.append(None)
-                continue
-            operand, origin = self._reached(number, target, result)
-            for known in left:
-                if known.origin == origin:
-                    left.remove(known)
-                    operand = Operand(known.number, operand.path, known.format)
-                    break
-            found.append(operand)
-        return found
 
-    def _reached(self, number: int, target: Any, result: int) -> tuple[Operand, Origin]:
-        """What an edge leads to, and the edge; numbers of a parameter that were only moved are still its own."""
-        if target._sequence_nr() == ACCUMULATING:
-            leaf = target.variable
-            return Operand(number, weight_path(leaf), stored_format(leaf)), Origin(ACCUMULATING, id(leaf))
-        note, origin = self._note_of(target), Origin(target._sequence_nr(), result)
-        return Operand(number, None, FP32) if note is None else Operand(
-            number, note.weight, note.format or FP32
-        ), origin
+def _operands(note: LoggedOperation, node: Any, notes: Notes) -> list[Operand | None]:
+    """The operand at the end of each edge of the node; None for one that wants no gradient."""
+    left, found = list(note.operands), list[Operand | None]()
+    for number, (target, result) in enumerate(node.next_functions):
+        if target is None:
+            found.append(None)
+            continue
+        path, format, origin = _reached(target, result, notes)
+        for known in left:
+            if known.origin == origin:
+                left.remove(known)
+                number, format = known.number, known.format
+                break
+        found.append(Operand(number, path, format))
+    return found
+
+
+def _reached(target: Any, result: int, notes: Notes) -> tuple[str | None, Format, Origin]:
+    """What an edge leads to: the parameter whose numbers they are, also where they were moved, the format; the edge."""
+    number = target._sequence_nr()
+    if number == ACCUMULATING:
+        leaf = target.variable
+        return weight_path(leaf), stored_format(leaf), Origin(ACCUMULATING, id(leaf))
+    note, origin = notes.get(target), Origin(number, result)
+    return (None, FP32, origin) if note is None else (note.weight, note.format or FP32, origin)
 
 
 def _nodes_behind(roots: Iterable[Any]) -> Iterator[Any]:

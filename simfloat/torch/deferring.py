@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
+from simfloat.torch.open_run import undispatched
 from simfloat.torch.storage import memory_of, seen_as
 from simfloat.torch.tags import put_tag, tag_of
 from simfloat.torch.tensor_arguments import replaced, tensors_in, written_by
@@ -89,7 +89,7 @@ class Deferred:
         """By memory, what PyTorch made on the way to a tensor, and what takes its place."""
         made: dict[int, tuple[Tensor, Tensor]] = {}
         if self._before:
-            with _disable_current_modes():
+            with undispatched():
                 made.update((memory, (x, _copy_of(x))) for memory, x in self._before.items())
 
         def real(x: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ def _laid_out_as(real: Tensor, plain: Tensor) -> Tensor:
     # What PyTorch keeps for its own way back, such as the buffer of log_sigmoid, a rule may leave empty.
     if real.stride() == plain.stride() or real.shape != plain.shape:
         return real
-    with _disable_current_modes():
+    with undispatched():
         copy = torch.empty_strided(plain.shape, plain.stride(), dtype=real.dtype).copy_(real)
     put_tag(copy, tag_of(real))
     return copy

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from simfloat.torch.deferring import Deferred
 from simfloat.torch.forward_log import LoggedOperation
+from simfloat.torch.open_run import undispatched
 from simfloat.torch.storage import memory_of, seen_as
 from simfloat.torch.tags import put_tag, stored_format, tag_of, weight_path
 from simfloat.torch.tensor_arguments import tensors_in
@@ -72,6 +72,6 @@ class DeferredRecorded(Deferred):
 
 def _give(plain: Tensor, real: Tensor) -> None:
     """Give a recorded tensor its numbers, which is no writing that autograd would know."""
-    with _disable_current_modes():
+    with undispatched():
         plain.data.copy_(real)
     put_tag(plain, tag_of(real))

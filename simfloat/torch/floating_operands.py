@@ -25,7 +25,7 @@ def floating_in(values: Iterable[Any]) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            if value.is_floating_point() or value.is_complex():
+            if value.dtype.is_floating_point or value.dtype.is_complex:
                 found.append(value)
         elif isinstance(value, LISTS):
             found += floating_in(value)
@@ -36,7 +36,7 @@ def operands_of(run: RunContext, func: Any, args: Arguments, options: Options) -
     """The tensors of floating numbers among an operation's arguments; ValueError for complex and sparse ones."""
     found = floating_in((*args, *options.values()) if options else args)
     for x in found:
-        if x.is_complex():
+        if x.dtype.is_complex:
             raise refusal(run, func, COMPLEX)
         if x.layout is not torch.strided:
             raise refusal(run, func, SPARSE)

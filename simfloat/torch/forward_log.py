@@ -17,8 +17,9 @@ REMEMBERED = 1 << 20
 #: The sequence number of every node at which autograd adds to `.grad`.
 ACCUMULATING = 2**64 - 1
 
-#: The node that a view gets when its base was written to.
-RENEWED = "AsStridedBackward0"
+#: The node that a view gets when its base was written to, and how that of a write to a view ends, on the way back to
+#: the view's base.
+RENEWED, WRITE_TO_VIEW = "AsStridedBackward0", "CopySlices"
 
 sequence_number = torch._C._autograd._get_sequence_nr
 
@@ -138,15 +139,11 @@ class ForwardLog:
 
     def _note_at(self, number: int, node: Any) -> LoggedOperation | None:
         # Two nodes are numbered after the operation that writes to a view: one for its base, and then a new one for it.
-        if _is_write_to_view(node):
+        name = node.name()
+        if name.endswith(WRITE_TO_VIEW):
             return self._notes.get(number - 1)
-        base = node.next_functions[0][0] if node.name() == RENEWED else None
-        if number in self._notes or base is None or not _is_write_to_view(base) or base._sequence_nr() != number - 1:
+        base = node.next_functions[0][0] if name == RENEWED and number not in self._notes else None
+        if base is None or not base.name().endswith(WRITE_TO_VIEW) or base._sequence_nr() != number - 1:
             return self._notes.get(number)
         write = self._notes.get(number - 2)
         return write and LoggedOperation(write.place, (Operand(0, None, write.format or FP32),), write.format)
-
-
-def _is_write_to_view(node: Any) -> bool:
-    """Whether a node stands for a write to a view, on the way back to the view's base."""
-    return bool(node.name().endswith("CopySlices"))

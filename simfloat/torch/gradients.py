@@ -15,8 +15,10 @@ from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import LoggedOperation, Operand
 from simfloat.torch.narrowing import Narrowed
 from simfloat.torch.observing import observed_at
+from simfloat.torch.open_run import undispatched
 from simfloat.torch.phases import Backward, Complete, Forward, Share
 from simfloat.torch.tags import FORMAT_OF, Tag, put_own_tag, stored_format, tag_of, weight_path
+from simfloat.torch.tensor_arrays import WIDE
 
 current_node = torch._C._current_autograd_node
 
@@ -93,8 +95,22 @@ class Gradients:
             if tag.format == format:  # only counted, so that an observer draws nothing
                 arithmetic = arithmetic.rounded_by(nearest_even)
             gradient = Narrowed.apply(gradient, arithmetic)
+        elif accumulates and leaf.grad is None and not torch.is_grad_enabled():
+            gradient = _in_own_memory(gradient, leaf)
         put_own_tag(gradient, Tag(format, True, path, node=tag.node))
         return gradient
+
+
+def _in_own_memory(gradient: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+    """A gradient in memory that nothing else has, so that autograd makes it `.grad` as it is.
+
+    Of one that others hold, as a node holds its results, autograd makes a copy, by two operations that come here.
+    """
+    is_plain = gradient.dtype == leaf.dtype and gradient.dtype in WIDE
+    if not (is_plain and gradient.is_contiguous() and leaf.is_contiguous()):
+        return gradient
+    with undispatched():
+        return torch.from_numpy(gradient.numpy().copy())
 
 
 def are_replicas() -> bool:

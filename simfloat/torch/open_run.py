@@ -8,8 +8,13 @@ from contextvars import ContextVar
 from threading import local
 from typing import Any, Protocol
 
+import torch
+
 from simfloat.formats import Format
 from simfloat.simulation import Simulation
+
+#: A ``with`` block whose operations PyTorch carries out itself, without telling a mode of dispatch.
+undispatched = torch._C._DisableTorchDispatch
 
 _thread = local()
 _scales: ContextVar[bool] = ContextVar("simfloat.torch scaling", default=False)

@@ -30,8 +30,11 @@ def recomputing() -> Iterator[None]:
 
 def is_recomputing() -> bool:
     """Whether a part of the forward pass runs again: in the backward pass of this node, not of another one inside."""
+    number = _runs_again.get()
+    if number is None:
+        return False
     node: Any = torch._C._current_autograd_node()
-    return node is not None and node._sequence_nr() == _runs_again.get()
+    return node is not None and node._sequence_nr() == number
 
 
 def is_within_rerun() -> bool:

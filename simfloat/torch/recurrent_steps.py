@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils._python_dispatch import _disable_current_modes
 
 from simfloat.formats import Format
 from simfloat.formulas.recurrent_cells import Cell, plus
+from simfloat.torch.open_run import undispatched
 from simfloat.torch.phases import current_number
 from simfloat.torch.recurrent_arithmetic import RecordedSlopes, RecurrentArithmetic, RecurrentSlopes
 from simfloat.torch.run_context import RunContext
@@ -42,7 +42,7 @@ class Layer(NamedTuple):
 
     def quiet(self) -> AbstractContextManager[Any]:
         """A block in which the run does not hear of tensors that are kept."""
-        return nullcontext() if self.is_packed else _disable_current_modes()
+        return nullcontext() if self.is_packed else undispatched()
 
     def order(self) -> range:
         """The steps in their order."""
@@ -77,7 +77,7 @@ class StepWeights(torch.autograd.Function):
         if torch.is_grad_enabled() or len(given) < 2 or layer.run.ways.uses(parameter) != layer.steps:
             return None, None, *(None if g is None else g.t() for g in gradients)
         u = RecurrentSlopes(layer.run.simulation, layer.path)
-        with _disable_current_modes():
+        with undispatched():
             total = u.total([numbers_of(g) for g in given], path)
             made = gradient_of(total.T, u.products.to_weight(path, 1).format, parameter.dtype)
         return None, None, made, *[None] * (layer.steps - 1)
@@ -125,7 +125,7 @@ class RecurrentSteps(torch.autograd.Function):
                 way.deferred = None  # each gradient is computed once, and named
             return None, *way_back(layer, RecordedSlopes(), tensors, gradients, needed, torch.stack)
         u = RecurrentSlopes(layer.run.simulation, layer.path)
-        with _disable_current_modes():
+        with undispatched():
             arrays, given = [numbers_of(x) for x in tensors], [None if g is None else numbers_of(g) for g in gradients]
             found = way_back(layer, u, arrays, given, needed, np.stack)
             format, dtype = u.place("multiply").to_activation().format, tensors[0].dtype

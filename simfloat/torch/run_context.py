@@ -57,13 +57,14 @@ class RunContext:
         self.shown: Shown | None = None  # in a dry run, which only lists what has no rule
         self.made: Format | None = None  # what numbers are of that are made of no tensor; None for data
         self._composites: tuple[str, ...] = ()
+        self._path_of = -1, ""  # of the node that was asked for last, by its number
         self._thread = get_ident()
 
     def begin(self) -> None:
         """Begin a block; nodes of autograd are numbered for each thread, so those of another one are forgotten."""
         if self._thread != get_ident():
             self._thread = get_ident()
-            self.notes = ForwardLog()
+            self.notes, self._path_of = ForwardLog(), (-1, "")
             self.paths.forget()
         self.notes.skip()
 
@@ -88,8 +89,14 @@ class RunContext:
         """The path of the module that runs, or whose backward pass does."""
         if self.paths.running:
             return self.paths.running[-1]
-        note = self.way_back
-        return "" if note is None else note.place.path
+        node = current_node()
+        if node is None or is_recomputing():
+            return ""
+        number = node._sequence_nr()
+        if number != self._path_of[0]:
+            note = self._note_of(node)
+            self._path_of = number, "" if note is None else note.place.path
+        return self._path_of[1]
 
     def at_path(self, path: str) -> AbstractContextManager[None]:
         """A block that runs where the module at this path does."""

@@ -6,7 +6,8 @@ from bisect import bisect_left, bisect_right
 from typing import Generic, TypeVar
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+
+from simfloat.torch.open_run import undispatched
 
 T = TypeVar("T")
 
@@ -26,13 +27,19 @@ def extent_of(x: torch.Tensor) -> tuple[int, int]:
 
 
 class TaggedParts(Generic[T]):
-    """What is known of parts of one memory that lie one behind the other."""
+    """What is known of one memory, and of parts of it that lie one behind the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, whole: T) -> None:
+        self._whole = whole  # what is known where no part is
         self._begins: list[int] = []
         self._parts: list[tuple[int, T]] = []  # each with its end
 
-    def at(self, x: torch.Tensor) -> T | None:
+    def at(self, x: torch.Tensor) -> T:
+        """What is known of a tensor's numbers."""
+        known = self.part(x)
+        return self._whole if known is None else known
+
+    def part(self, x: torch.Tensor) -> T | None:
         """What is known of the part that a tensor lies in; None where it lies in no single one."""
         begin, end = extent_of(x)
         place = bisect_right(self._begins, begin) - 1
@@ -50,28 +57,28 @@ class TaggedParts(Generic[T]):
     def within(self, x: torch.Tensor) -> list[tuple[torch.Tensor, T]]:
         """The parts inside of a tensor whose elements lie one behind the other, as vectors, with what is known."""
         (begin, end), size = extent_of(x), x.element_size()
-        with _disable_current_modes(), torch.no_grad():
+        with undispatched(), torch.no_grad():
             return [
                 (x.as_strided(((stop - start) // size,), (1,), start // size), known)
                 for start, (stop, known) in zip(self._begins, self._parts, strict=True)
                 if begin <= start and stop <= end
             ]
 
-    def change(self, x: torch.Tensor, known: T) -> bool:
-        """Know this of the whole part that a tensor lies in, if it lies in one; whether it does."""
+    def change(self, x: torch.Tensor, known: T) -> None:
+        """Know this of the part that a tensor lies in, or where it lies in no single one, of what is no part."""
         begin, end = extent_of(x)
         place = bisect_right(self._begins, begin) - 1
-        if place < 0 or end > self._parts[place][0]:
-            return False
-        self._parts[place] = self._parts[place][0], known
-        return True
+        if place >= 0 and end <= self._parts[place][0]:
+            self._parts[place] = self._parts[place][0], known
+        else:
+            self._whole = known
 
 
 def seen_as(x: torch.Tensor, plain: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
     """The view of `real` that x is of `plain`, which is laid out alike; x may show its bytes as another type."""
     if x is plain:
         return real
-    with _disable_current_modes(), torch.no_grad():
+    with undispatched(), torch.no_grad():
         begins = [each.storage_offset() * each.element_size() for each in (real, x, plain)]
         begin = (begins[0] + begins[1] - begins[2]) // x.element_size()
         if x.dtype == real.dtype:

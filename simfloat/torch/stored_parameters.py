@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import _disable_current_modes
 
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.arrays import same_bits
@@ -18,6 +17,7 @@ from simfloat.policy.own_types import in_type
 from simfloat.policy.roles import UPDATE, Recipe
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
+from simfloat.torch.open_run import undispatched
 from simfloat.torch.storage import extent_of, memory_of, seen_as
 from simfloat.torch.tags import FORMAT_OF, STORED, Tag, forget_tag, put_own_tag, put_tag, weight_path
 from simfloat.torch.tensor_arguments import is_view, read_by, replaced, tensors_in
@@ -91,7 +91,7 @@ class StoredParameters:
             if any(weight_path(x) is not None for x in tensors_in((arguments, options))):
                 self._know_all()
         for x in arguments:
-            for each in x if isinstance(x, list) else (x,):
+            for each in x if type(x) is list else (x,):
                 if id(each) in self._paths and weight_path(each) is None:
                     self._check_apart()
                     self.conform(self._paths[id(each)], each)  # given other memory, as by `.data = ...`
@@ -123,7 +123,7 @@ class StoredParameters:
         """Let a tensor of the program's be used as the parameter at a path is, rounded to `weights`."""
         rounded = self._rounded(path, x.detach())
         if rounded is not None:
-            with _disable_current_modes():
+            with undispatched():
                 x.data.copy_(rounded)
         put_tag(x, Tag(self._format(path), owner=path, is_weight=True))
 

@@ -27,7 +27,7 @@ FORMAT_OF: dict[torch.dtype, Format] = {
     torch.float4_e2m1fn_x2: E2M1,
 }
 
-_NAME, _PARTS = "_simfloat_tag", "_simfloat_parts"
+_NAME = "_simfloat_tag"
 
 #: Under this name a rounded copy of a parameter, or of a view of one, has the tensor that it takes the place of.
 STORED = "_simfloat_stored"
@@ -55,30 +55,30 @@ NOTHING = Tag()
 
 def tag_of(tensor: torch.Tensor) -> Tag:
     """What is known of a tensor's numbers."""
-    storage = tensor.untyped_storage()
-    parts: TaggedParts[Tag] | None = getattr(storage, _PARTS, None)
-    known = None if parts is None else parts.at(tensor)
-    return getattr(storage, _NAME, NOTHING) if known is None else known
+    known: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    return known if isinstance(known, Tag) else known.at(tensor)
 
 
 def put_tag(tensor: torch.Tensor, tag: Tag) -> None:
     """Know this of a tensor's numbers from now on."""
     storage = tensor.untyped_storage()
-    parts: TaggedParts[Tag] | None = getattr(storage, _PARTS, None)
-    if parts is None or not parts.change(tensor, tag):
+    known = getattr(storage, _NAME, NOTHING)
+    if isinstance(known, Tag):
         setattr(storage, _NAME, tag)
+    else:
+        known.change(tensor, tag)
 
 
 def has_parts(tensor: torch.Tensor) -> bool:
     """Whether parts of the tensor's memory are known by themselves, of which it is none."""
-    parts: TaggedParts[Tag] | None = getattr(tensor.untyped_storage(), _PARTS, None)
-    return parts is not None and parts.at(tensor) is None
+    known = getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    return not isinstance(known, Tag) and known.part(tensor) is None
 
 
 def parts_of(tensor: torch.Tensor) -> list[tuple[torch.Tensor, Tag]]:
     """The parts of a tensor that are known by themselves, as vectors; none where it is known as a whole."""
-    parts: TaggedParts[Tag] | None = getattr(tensor.untyped_storage(), _PARTS, None)
-    return [] if parts is None or not tensor.is_contiguous() else parts.within(tensor)
+    known = getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    return [] if isinstance(known, Tag) or not tensor.is_contiguous() else known.within(tensor)
 
 
 def put_own_tag(tensor: torch.Tensor, tag: Tag) -> None:
@@ -86,12 +86,13 @@ def put_own_tag(tensor: torch.Tensor, tag: Tag) -> None:
     storage = tensor.untyped_storage()
     begin, end = extent_of(tensor)
     if end - begin == storage.nbytes():
-        setattr(storage, _PARTS, None)
         setattr(storage, _NAME, tag)
         return
-    if getattr(storage, _PARTS, None) is None:
-        setattr(storage, _PARTS, TaggedParts[Tag]())
-    getattr(storage, _PARTS).put(tensor, tag)
+    known = getattr(storage, _NAME, NOTHING)
+    if isinstance(known, Tag):
+        known = TaggedParts(known)
+        setattr(storage, _NAME, known)
+    known.put(tensor, tag)
 
 
 def stored_format(tensor: torch.Tensor) -> Format:

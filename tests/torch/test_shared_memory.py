@@ -76,3 +76,14 @@ def test_parameters_that_overlap_in_part_are_refused_by_name():
     model.bias.data = model.weight.data.view(-1)[1:3]
     with pytest.raises(ValueError, match=r"'weight' and 'bias' lie in the same memory in part.*p\.data\.clone"):
         sf.torch.simulate(model, "fp32").__enter__()
+
+
+def test_gradients_have_memory_of_their_own_and_come_to_it_by_no_operation_that_is_met():
+    pair = nn.ParameterList([nn.Parameter(torch.full((2, 3), float(i))) for i in range(2)])
+    with sf.torch.simulate(pair, "fp32") as run:
+        total = pair[0] + pair[1]
+        total.retain_grad()
+        total.square().sum().backward()
+        pair[0].grad.zero_()
+    assert pair[1].grad.eq(2.0).all() and total.grad.eq(2.0).all()
+    assert not {"aten.new_empty_strided.default", "aten.copy_.default"} & {str(func) for func, _, _ in run.met}

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils._python_dispatch import _disable_current_modes
 
 from simfloat.torch.floating_operands import Arguments, Options
 from simfloat.torch.handlers import Composed, Handler, Ruled
+from simfloat.torch.open_run import undispatched
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import NOTHING, Tag
@@ -96,7 +96,7 @@ def _chosen_by_pytorch(
     least: Tensor, most: Tensor, low: int, high: int, by_rows: bool, is_symmetric: bool
 ) -> tuple[Tensor, Tensor]:
     """The scale and the zero that PyTorch's own observer would choose for numbers that lie between these."""
-    with _disable_current_modes(), torch.no_grad():
+    with undispatched(), torch.no_grad():
         extremes = torch.stack([least.reshape(-1), most.reshape(-1)], 1).float()
         count, yes = len(extremes), torch.ones(1, dtype=torch.long)
         running = (torch.full((count,), end) for end in (torch.inf, -torch.inf))

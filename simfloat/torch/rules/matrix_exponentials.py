@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from simfloat.torch.handlers import Composed
+from simfloat.torch.open_run import undispatched
 
 Tensor = torch.Tensor
 
@@ -20,7 +20,7 @@ def matrix_exp(x: Tensor) -> Tensor:
 
     s is the least number with which no column of a matrix has a sum of sizes above 1.
     """
-    with _disable_current_modes(), torch.no_grad():
+    with undispatched(), torch.no_grad():
         largest = float(x.double().abs().sum(-2).amax()) if x.numel() else 0.0
     squarings = math.ceil(math.log2(largest)) if 1 < largest < math.inf else 0
     y = x * 2.0**-squarings

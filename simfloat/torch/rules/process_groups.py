@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from simfloat.accumulate import sequential
 from simfloat.accumulate import sum as summed
@@ -15,6 +14,7 @@ from simfloat.accumulate.collectives import in_order
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.torch.floating_operands import Arguments, Options, refusal
 from simfloat.torch.handlers import Handler
+from simfloat.torch.open_run import undispatched
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, parts_of, put_own_tag, put_tag, tag_of
 from simfloat.torch.tensor_arguments import tensors_in, written_by
@@ -45,7 +45,7 @@ class AllReduced(Handler):
         (x,) = tensors
         made = self._summed(run, x, _gathered(x, group))
         tags = [(part, tag) for part, tag in parts_of(x) if tag.is_gradient]
-        with _disable_current_modes(), torch.no_grad():
+        with undispatched(), torch.no_grad():
             is_first = torch.distributed.ProcessGroup.unbox(group).rank() == 0
             # PyTorch's own sum follows, in which all but the first add -0: no number changes.
             x.copy_(made) if is_first else x.fill_(-0.0)
@@ -87,7 +87,7 @@ def _adding(run: RunContext, x: Tensor, tag: Tag) -> Arithmetic:
 
 def _gathered(x: Tensor, group: Any) -> list[Tensor]:
     """The tensors of all replicas, in their order."""
-    with _disable_current_modes(), torch.no_grad():
+    with undispatched(), torch.no_grad():
         parts = [torch.empty_like(x) for _ in range(torch.distributed.ProcessGroup.unbox(group).size())]
         _, work = torch.ops.c10d.allgather_([parts], [x.contiguous()], group)
         torch._C._distributed_c10d.Work.unbox(work).wait()
