@@ -19,7 +19,8 @@ class SearchPoint(NamedTuple):
     """A policy that was tried: what it costs, and its loss as a ratio to the reference's, seed by seed.
 
     `ratio` is the geometric mean over `seeds` pairs, its 95 % interval goes from `low` to `high`; one seed, which is
-    enough where the loss is far from the reference's, has no interval: it goes from 0 to infinity.
+    enough where the loss is far from the reference's, has no interval: it goes from 0 to infinity. `refused` is what
+    the ValueError said of a policy that the training cannot have.
     """
 
     label: str
@@ -30,6 +31,7 @@ class SearchPoint(NamedTuple):
     high: float
     seeds: int
     outcome: str
+    refused: str = ""
 
 
 class Confirmation(NamedTuple):
@@ -90,14 +92,21 @@ class Search:
 
     @property
     def answer(self) -> str:
-        """What was found, in two sentences."""
+        """What was found, in two sentences, and why policies were refused, once for each reason."""
         found, whole = self.confirmation, self.reference_cost
         share = f"{self.cost / whole:.3g} of {self.reference}'s {whole:.6g}" if whole else f"{self.cost:.6g}"
         ratio = f"loss / {self.reference}'s on {len(found.seeds)} fresh seeds: {found.ratio:.4g}"
         return (
             f"{self.label} costs {share}; {ratio}, in [{found.low:.4g}, {found.high:.4g}]. It took {self.trainings} "
-            f"trainings for {self.combinations} combinations."
+            f"trainings for {self.combinations} combinations.{self._refusals()}"
         )
+
+    def _refusals(self) -> str:
+        labels: dict[str, list[str]] = {}
+        for point in self.points:
+            if point.refused:
+                labels.setdefault(point.refused, []).append(point.label)
+        return "".join(f" Refused: {'; '.join(known)}: {reason}" for reason, known in labels.items())
 
     def _repr_html_(self) -> str:
         return f"{self.table()._repr_html_()}<p>{escape(self.answer)}</p>"

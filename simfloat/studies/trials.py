@@ -45,6 +45,7 @@ class Trial:
     policy: Policy
     samples: list[float] = field(default_factory=list)
     outcome: str | None = None
+    refused: str = ""  # what was said of a policy that the training cannot have
 
     @property
     def mean(self) -> float:
@@ -60,7 +61,7 @@ class Trial:
         """Its numbers."""
         interval = mean_interval(np.array(self.samples))
         ratios = exponential(self.mean), exponential(interval.low), exponential(interval.high)
-        return SearchPoint(self.label, self.policy, cost, *ratios, len(self.samples), str(self.outcome))
+        return SearchPoint(self.label, self.policy, cost, *ratios, len(self.samples), str(self.outcome), self.refused)
 
 
 class Jury:
@@ -86,6 +87,7 @@ class Jury:
             samples, results = self.ratios(asked), self.trainings.results(asked)
             for trial, sample, result in zip(undecided, samples, results, strict=True):
                 trial.samples.append(sample)
+                trial.refused = result.get("refused", "")
                 trial.outcome = REFUSED if "refused" in result else self._outcome(trial, count)
 
     def _outcome(self, trial: Trial, count: int) -> str | None:

@@ -165,6 +165,12 @@ def test_a_policy_that_cannot_be_had_is_refused_and_the_search_goes_on():
 
     found = sf.search(train, parts=["weights"])
     assert found.label == "weights=BF16" and "refused" in {point.outcome for point in found.points}
+    assert found.answer.endswith(" Refused: weights=E4M3; weights=E5M2: no such weights")
+
+
+def test_a_part_that_the_training_does_not_have_is_told():
+    found = sf.search(trained_line, parts=["activation"], seeds=range(2), formats=[sf.BF16])
+    assert "Refused: activation=BF16: Override 'activation' matches no layer and no parameter. " in repr(found)
 
 
 PROGRAM = """
