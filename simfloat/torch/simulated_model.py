@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from simfloat.arithmetic import GivenBits, Observer
@@ -30,6 +31,11 @@ class DispatchMode(TorchDispatchMode):
         super().__init__()
         self.run = run
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: the code below says so itself, at no cost a call, and without importing all of torch.compile."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operation's result."""
         handler, run, options = handler_of(func), self.run, kwargs or {}
@@ -39,6 +45,12 @@ class DispatchMode(TorchDispatchMode):
             return deferred.result(func, args, options, handler.plain, run.note)
         run.meet(func, handler.how)
         return handler(run, func, args, options)
+
+
+# Neither this nor what it calls is compiled where torch.compile runs a model.
+set_code_exec_strategy(
+    DispatchMode.__torch_dispatch__.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+)
 
 
 class Run:
