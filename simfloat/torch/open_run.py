@@ -58,6 +58,13 @@ def running() -> OpenRun | None:
     return None if getattr(_thread, "is_paused", False) else opened()
 
 
+def this_thread() -> object:
+    """What tells this thread from all others; a number might be that of one which has ended."""
+    if not hasattr(_thread, "own"):
+        _thread.own = object()
+    return _thread.own
+
+
 def run_in_thread(run: OpenRun | None) -> None:
     """Open the block of a run in this thread; None closes it."""
     _thread.run = run

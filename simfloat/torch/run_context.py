@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from simfloat.torch.forward_log import ACCUMULATING, ForwardLog, LoggedOperation
 from simfloat.torch.gradients import Gradients, are_replicas, current_node
 from simfloat.torch.met_operations import MetOperations
 from simfloat.torch.module_paths import ModulePaths
-from simfloat.torch.open_run import is_scaling
+from simfloat.torch.open_run import is_scaling, this_thread
 from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.phases import Backward, Beside, Clipping, Forward, Share, Sum, Update, target_number
 from simfloat.torch.recomputing import is_recomputing, is_within_rerun
@@ -58,12 +57,12 @@ class RunContext:
         self.made: Format | None = None  # what numbers are of that are made of no tensor; None for data
         self._composites: tuple[str, ...] = ()
         self._path_of = -1, ""  # of the node that was asked for last, by its number
-        self._thread = get_ident()
+        self._thread = this_thread()
 
     def begin(self) -> None:
         """Begin a block; nodes of autograd are numbered for each thread, so those of another one are forgotten."""
-        if self._thread != get_ident():
-            self._thread = get_ident()
+        if self._thread is not this_thread():
+            self._thread = this_thread()
             self.notes, self._path_of = ForwardLog(), (-1, "")
             self.paths.forget()
         self.notes.skip()

@@ -13,7 +13,8 @@ from torch.nn.utils import stateless
 from torch.utils import checkpoint
 
 from simfloat.formulas.recurrent_cells import CELLS
-from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, in_rows, narrowing
+from simfloat.torch.linear_layers import linear_layer
+from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, narrowing
 from simfloat.torch.open_run import running, scaling
 from simfloat.torch.other_weights import with_other_weights
 from simfloat.torch.recomputing import forward_pass, reentrant, remembering
@@ -113,7 +114,7 @@ SETTINGS = (
     wrapped(stateless, "_functional_call", with_other_weights),
     *(wrapped(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
     wrapped(torch.amp.GradScaler, "step", by_formula),
-    wrapped(torch.nn.functional, "linear", in_rows),
+    wrapped(torch.nn.functional, "linear", linear_layer),
     *(wrapped(_VF, name, narrowing) for name in RECURRENT),
     *(wrapped(_VF, name, in_one_call(name)) for name in CELLS),
     *(wrapped(_VF, name, alike) for name in DROPPING),

@@ -186,19 +186,21 @@ def test_a_block_that_is_entered_in_another_thread_knows_that_threads_operations
     model = model_of()
     run, found = sf.torch.simulate(model, POLICY), []
 
-    def step():
+    def step(others):
         with run:
             model.zero_grad()
+            for _ in range(others):  # than an earlier thread began with, whose number this one may have
+                (X.clone().requires_grad_() * 2).tanh()
             model(X).sum().backward()
         found.append([p.grad.clone() for p in model.parameters()])
 
     with run:
-        (X.clone().requires_grad_() * 2).tanh()  # other operations than the thread begins with
-    for _ in range(2):
-        thread = threading.Thread(target=step)
+        (X.clone().requires_grad_() * 2).tanh()
+    for others in range(3):
+        thread = threading.Thread(target=step, args=(others,))
         thread.start()
         thread.join()
-    assert len(found) == 2 and all(map(torch.equal, *found))
+    assert len(found) == 3 and all(map(torch.equal, found[0], found[1])) and all(map(torch.equal, *found[1:]))
 
 
 def test_a_compiled_model_is_simulated_all_the_same():

@@ -1,0 +1,160 @@
+"""PyTorch's linear layers as one call each, with their bias and their way back, where nobody looks at operations.
+
+PyTorch makes up to four operations of a linear layer and nine of its way back, each of which comes to Python. Bits are
+those of these operations: an observer, draws or an override, which tell them apart, leave the layer to them. Autograd's
+nodes are PyTorch's too, but for the product's own, so that gradients meet in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import torch
+
+from simfloat.torch.narrowing import in_rows
+from simfloat.torch.open_run import running, undispatched
+from simfloat.torch.phases import Backward
+from simfloat.torch.recurrent_layers import is_unwatched
+from simfloat.torch.recurrent_steps import gradient_of
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tags import Tag, put_tag, tag_of, weight_path
+from simfloat.torch.tensor_arrays import numbers_of, tensor_of
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+
+
+def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of PyTorch's function of a linear layer."""
+    by_operations = in_rows(function)
+
+    @wraps(function)
+    def call(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        run: Any = running()
+        if run is None or not (_is_unwatched(run) and _is_plain(x, weight, bias)):
+            return by_operations(x, weight, bias)
+        run.parameters.of(aten.t.default, (weight, bias), {})
+        rows = x if x.ndim == 2 else _moved(run, aten.view.default, x, -1, x.shape[-1])
+        weight = _moved(run, aten.t.default, weight)
+        run.meet(aten.mm.default if bias is None else aten.addmm.default, "rule")
+        made: Tensor = LayerProduct.apply(run, rows, weight, bias)
+        return made if x.ndim == 2 else _moved(run, aten.view.default, made, *x.shape[:-1], made.shape[1])
+
+    return call
+
+
+def _is_unwatched(run: RunContext) -> bool:
+    """Whether the layer's operations need no place of their own, and float32 holds the gradients."""
+    if run.optimizing.optimizer is not None or not is_unwatched(run):
+        return False
+    place = run.simulation.place("linear", run.path)
+    return place.to_activation().format.fits_float32 and place.to_weight("").format.fits_float32
+
+
+def _is_plain(x: Any, weight: Any, bias: Any) -> bool:
+    """Whether a layer's operands are float32 rows, in one matrix or in several that lie one behind the other, and
+    parameters of the model.
+    """
+    for t in (x, weight) if bias is None else (x, weight, bias):
+        if type(t) not in (Tensor, torch.nn.Parameter) or t.dtype != torch.float32:
+            return False
+    if x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1] or not x.numel():
+        return False
+    if (x.ndim == 3 and not x.is_contiguous()) or tag_of(x).is_gradient or weight_path(weight) is None:
+        return False
+    if bias is not None and (bias.shape != weight.shape[:1] or weight_path(bias) is None):
+        return False
+    return bool(torch.autograd.forward_ad._current_level < 0)
+
+
+def _moved(run: RunContext, operation: Any, x: Tensor, *shape: int) -> Tensor:
+    """A view of a tensor, with its node of autograd and its note, as the operation gives it."""
+    run.meet(operation, "movement")
+    with undispatched():
+        made = x.view(shape) if shape else x.t()
+    note, tag = run.note(operation, [x]), tag_of(x)
+    if note is not None:
+        note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
+    return made
+
+
+class LayerProduct(torch.autograd.Function):
+    """(run, x, weight, bias or None) -> x (m, k) times weight (k, n), plus bias (n)."""
+
+    @staticmethod
+    def forward(context: Any, run: RunContext, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The result."""
+        place = run.simulation.place("linear", run.path)
+        note = run.notes.begin(place, (x, weight) if bias is None else (x, weight, bias))
+        context.set_materialize_grads(False)
+        context.run, context.note, context.are_turned = run, note, (_is_turned(x), _is_turned(weight))
+        # As PyTorch, of each what the gradient of the other one is made of.
+        _, of_x, of_weight, _ = context.needs_input_grad
+        context.save_for_backward(x if of_weight else None, weight if of_x else None)
+        with undispatched():
+            arithmetic, read = place.forward, run.parameters.read
+            inputs = place.input(weight_path(x)), place.input(weight_path(weight))
+            result = arithmetic.matmul(numbers_of(read(x)), numbers_of(read(weight)), *inputs)
+            if bias is not None:
+                arithmetic = run.simulation.beside(place, "add", place.path, place.operations[:-1]).forward
+                result = arithmetic.add(result, numbers_of(read(bias)))
+            made = tensor_of(result, x.dtype)
+        put_tag(made, Tag(arithmetic.format))
+        if note is not None:
+            note.format = arithmetic.format
+        return made
+
+    @staticmethod
+    def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
+        """The gradients of x, weight and bias."""
+        if g is None:
+            return None, None, None, None
+        needed, (x, weight) = context.needs_input_grad[1:], context.saved_tensors
+        if torch.is_grad_enabled():
+            return None, *_recorded(context, g, x, weight, needed)
+        with undispatched():
+            return None, *_computed(context, g, x, weight, needed)
+
+
+def _is_turned(x: Tensor) -> bool:
+    """Whether the columns of a matrix lie one behind the other."""
+    return x.stride() == (1, x.shape[0])
+
+
+def _recorded(
+    context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients by the operations of PyTorch's formula, for gradients of gradients; autograd sums the bias's."""
+    of_x = of_weight = None
+    is_x_turned, is_weight_turned = context.are_turned
+    if weight is not None and needed[0]:
+        of_x = weight.mm(g.t()).t() if is_x_turned else g.mm(weight.t())
+    if x is not None and needed[1]:
+        of_weight = g.t().mm(x).t() if is_weight_turned else x.t().mm(g)
+    return [of_x, of_weight, g if needed[2] else None]
+
+
+def _computed(
+    context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients."""
+    run, note = context.run, context.note
+    way, place, read = Backward(note, run.simulation, None), note.place, run.parameters.read
+    g = way.entered(g)
+    numbers, found = numbers_of(g), list[Tensor | None]([None] * 3)
+    if weight is not None and needed[0]:
+        to_x = way.to_operand(0).arithmetic(())
+        made = to_x.matmul(numbers, numbers_of(read(weight)).T, place.gradient, place.input(weight_path(weight)))
+        found[0] = gradient_of(made, to_x.format, g.dtype)
+    if x is not None and needed[1]:
+        to_weight = way.to_operand(1).arithmetic(())
+        made = to_weight.matmul(numbers.T, numbers_of(read(x)), place.gradient, place.input(weight_path(x)))
+        found[1] = gradient_of(made, to_weight.format, g.dtype).t()
+    if needed[2]:
+        addition = way.of_bias()
+        addition.place.has_summed = True
+        to_bias = addition.arithmetic(())
+        found[2] = gradient_of(to_bias.sum(numbers, (0,)), to_bias.format, g.dtype)
+    return found

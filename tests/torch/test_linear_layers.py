@@ -1,0 +1,110 @@
+"""Linear layers are one call each where nobody looks at their operations, with the bits of these operations."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import simfloat as sf
+
+F = nn.functional
+POLICIES = {
+    "formats apart": sf.Policy(
+        compute=sf.BF16,
+        compute_gradients=sf.E5M2,
+        activations=sf.Format(8, 7),
+        activation_gradients=sf.Format(8, 4),
+        weight_gradients=sf.Format(8, 6),
+        accumulate=sf.blocked(2, sf.FP16, sf.FP32),
+    ),
+    "scaled": "mxfp8",
+}
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.hidden = nn.Embedding(9, 6), nn.Linear(6, 6)
+        self.head = nn.Linear(6, 9, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.hidden(self.tokens(x.long().remainder(9)))))
+
+
+class Learned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.x, self.layer = nn.Parameter(torch.randn(5, 6)), nn.Linear(6, 4)
+
+    def forward(self, _):
+        return self.layer(self.x) + F.linear(self.x, self.layer.weight[1:2])
+
+
+def perceptron(frozen=(), bias=True):
+    model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 6, bias=bias))
+    for name in frozen:
+        model.get_parameter(name).requires_grad_(False)
+    return model
+
+
+def penalty(model, x):
+    """A loss with the gradients' own squares, for which the way back is recorded."""
+    loss = model(x).square().mean()
+    return loss + sum(g.square().sum() for g in torch.autograd.grad(loss, [x, *model.parameters()], create_graph=True))
+
+
+CASES = {
+    "a matrix": (perceptron, lambda model, x: model(x)),
+    "several matrices without a bias": (lambda: perceptron(bias=False), lambda model, x: model(x.view(2, 4, 6))),
+    "columns that lie one behind the other": (perceptron, lambda model, x: model(x.t().contiguous().t())),
+    "a gradient without memory of its own": (lambda: nn.Linear(6, 3), lambda model, x: model(x).sum()),
+    "frozen parameters": (lambda: perceptron(["0.weight", "2.bias"]), lambda model, x: model(x)),
+    "a layer that is used twice": (lambda: nn.Linear(6, 6), lambda model, x: model(torch.relu(model(x)))),
+    "a tied weight": (Tied, lambda model, x: model(x * 10)),
+    "a parameter as input, a part of a weight": (Learned, lambda model, x: model(x)),
+    "a part that runs again": (perceptron, lambda model, x: checkpoint(model, x, use_reentrant=False)),
+    "a backward pass inside of one": (perceptron, lambda model, x: checkpoint(model, x, use_reentrant=True)),
+    "gradients of gradients": (perceptron, penalty),
+    "the same by data": (perceptron, lambda model, x: penalty(model, x) * model(x.detach()).mean()),
+}
+
+
+def nodes_of(y):
+    known = [] if y.grad_fn is None else [y.grad_fn, *(target for target, _ in y.grad_fn.next_functions)]
+    return [type(node).__name__ for node in known]
+
+
+def steps(make, found, policy, observer=None):
+    """Every number of two steps of training, and what autograd knows of results and of what they are views of."""
+    torch.manual_seed(0)
+    model, x = make(), torch.randn(8, 6, requires_grad=True)
+    names, results = [], []
+    for module in model.modules():
+        module.register_forward_hook(lambda _, __, y: names.extend(nodes_of(y)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
+    with sf.torch.simulate(model, policy, observer=observer):
+        for _ in range(2):
+            y = found(model, x)
+            y.square().mean().backward()
+            results += [y, x.grad, *(p.grad for p in model.parameters())]
+            results = [x.detach().clone() if isinstance(x, torch.Tensor) else x for x in results]
+            optimizer.step()
+    return [*results, *(p.detach() for p in model.parameters())], names
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("case", CASES)
+def test_the_bits_are_those_of_single_operations_as_an_observer_has_them(case, policy):
+    (plain, names), (watched, others) = (steps(*CASES[case], POLICIES[policy], x) for x in (None, sf.Recorder()))
+    assert any("LayerProduct" in name for name in names) and not any("LayerProduct" in name for name in others)
+    for a, b in zip(plain, watched, strict=True):
+        assert (a is b is None) or np.array_equal(a.numpy(), b.numpy(), equal_nan=True)
+
+
+def test_the_table_shows_the_layer_as_the_operation_that_it_is():
+    model = perceptron()
+    with sf.torch.simulate(model, "bf16-standard") as run:
+        model(torch.ones(2, 6))
+    assert ("aten.addmm.default", "rule", "2") in {(str(func), how, path) for func, how, path in run.met}
