@@ -14,7 +14,7 @@ from simfloat.torch.phases import Backward, Forward, OfParameter
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, in_type, put_tag, tag_of
-from simfloat.torch.tensor_arguments import replaced
+from simfloat.torch.tensor_arguments import is_view, replaced
 from simfloat.torch.tensor_arrays import NARROW, in_single, numbers_of, result_type, tensor_of
 
 
@@ -48,6 +48,8 @@ class Movement(Handler):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it; what is known of the operands holds for the result."""
+        if is_view(func) and not torch.is_grad_enabled():
+            return func(*args, **options)  # of memory of which all is known
         operands = [] if self.makes else operands_of(run, func, args, options)
         note = run.note(func, operands)
         result = func(*args, **options)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from simfloat.policy.roles import MOVEMENT
 from simfloat.torch.narrowing import in_rows
 from simfloat.torch.open_run import running, undispatched
 from simfloat.torch.phases import Backward
@@ -39,7 +40,7 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         rows = x if x.ndim == 2 else _moved(run, aten.view.default, x, -1, x.shape[-1])
         weight = _moved(run, aten.t.default, weight)
         run.meet(aten.mm.default if bias is None else aten.addmm.default, "rule")
-        made: Tensor = LayerProduct.apply(run, rows, weight, bias)
+        made = apply(run, rows, weight, bias)
         return made if x.ndim == 2 else _moved(run, aten.view.default, made, *x.shape[:-1], made.shape[1])
 
     return call
@@ -74,9 +75,10 @@ def _moved(run: RunContext, operation: Any, x: Tensor, *shape: int) -> Tensor:
     run.meet(operation, "movement")
     with undispatched():
         made = x.view(shape) if shape else x.t()
-    note, tag = run.note(operation, [x]), tag_of(x)
-    if note is not None:
-        note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
+    if torch.is_grad_enabled():
+        note, tag = run.notes.begin(run.simulation.place(MOVEMENT, run.path), [x]), tag_of(x)
+        if note is not None:
+            note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
     return made
 
 
@@ -116,6 +118,10 @@ class LayerProduct(torch.autograd.Function):
             return None, *_recorded(context, g, x, weight, needed)
         with undispatched():
             return None, *_computed(context, g, x, weight, needed)
+
+
+#: Of a function of autograd, without its search for the transforms of torch.func, of which there are none.
+apply: Callable[..., Tensor] = super(torch.autograd.Function, LayerProduct).apply
 
 
 def _is_turned(x: Tensor) -> bool:
