@@ -20,6 +20,8 @@ def memory_of(x: torch.Tensor) -> int:
 def extent_of(x: torch.Tensor) -> tuple[int, int]:
     """The first byte of the memory that a tensor's elements lie in, and the one behind the last."""
     size, begin = x.element_size(), int(x.storage_offset())
+    if x.is_contiguous():
+        return begin * size, (begin + x.numel()) * size
     if not x.numel():
         return begin * size, begin * size
     steps = sum((int(length) - 1) * int(step) for length, step in zip(x.shape, x.stride(), strict=True))
