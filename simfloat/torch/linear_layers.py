@@ -61,7 +61,7 @@ def _is_plain(x: Any, weight: Any, bias: Any) -> bool:
     for t in (x, weight) if bias is None else (x, weight, bias):
         if type(t) not in (Tensor, torch.nn.Parameter) or t.dtype != torch.float32:
             return False
-    if x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1] or not x.numel():
+    if x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1] or not x.numel() * weight.shape[0]:
         return False
     if (x.ndim == 3 and not x.is_contiguous()) or tag_of(x).is_gradient or weight_path(weight) is None:
         return False
