@@ -17,7 +17,8 @@ from simfloat.optim.optimizer_options import (
     optional,
     several,
 )
-from simfloat.optim.step import COMPENSATION, STEP, Step
+from simfloat.optim.step import Step
+from simfloat.updates.update_arithmetic import COMPENSATION, STEP
 
 
 class Adafactor(Optimizer):

@@ -17,9 +17,10 @@ from simfloat.autodiff.parameter import forget_gradients
 from simfloat.optim import optimizer_state
 from simfloat.optim.groups import check_names, groups_in, name_of, read_group
 from simfloat.optim.optimizer_options import Option, number_from_zero
-from simfloat.optim.step import COMPENSATION, COUNTERS, Step
-from simfloat.optim.update_programs import run_as_program
+from simfloat.optim.step import Step
 from simfloat.simulation.simulation import Simulation, current
+from simfloat.updates.update_arithmetic import COMPENSATION, COUNTERS
+from simfloat.updates.update_programs import run_as_program
 
 #: What an optimizer takes: parameters, (name, parameter) pairs, or dictionaries with "params" and options of a group.
 Params = Iterable[Parameter] | Iterable[tuple[str, Parameter]] | Iterable[Mapping[str, Any]]

@@ -12,7 +12,7 @@ from simfloat.arithmetic.machines import beside, on_cpu
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Parameter
 from simfloat.optim.groups import LABELS, name_of
-from simfloat.optim.step import STEP
+from simfloat.updates.update_arithmetic import STEP
 
 if TYPE_CHECKING:
     from simfloat.optim.optimizer import Optimizer

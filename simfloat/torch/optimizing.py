@@ -19,9 +19,7 @@ from simfloat.simulation.streams import Streams
 from simfloat.torch.open_run import running
 from simfloat.torch.tags import FORMAT_OF, Tag, put_own_tag, put_tag, tag_of, weight_path
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
-
-#: Under this name a Kahan update keeps, in the optimizer's state, what the sum of a parameter has lost, negated.
-COMPENSATION = "compensation"
+from simfloat.updates.update_arithmetic import COMPENSATION
 
 #: What optimizers count in tensors: numbers of their own, which belong to no parameter and are exact.
 COUNTERS = ("step", "mu_product", "mu", "eta")

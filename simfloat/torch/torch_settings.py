@@ -20,6 +20,7 @@ from simfloat.torch.other_weights import with_other_weights
 from simfloat.torch.recomputing import forward_pass, reentrant, remembering
 from simfloat.torch.recurrent_layers import in_one_call
 from simfloat.torch.tags import put_tag, tag_of
+from simfloat.torch.whole_updates import WHOLE_UPDATES
 from simfloat.torch.wrapped_tensors import check_unwrapped
 
 
@@ -118,6 +119,7 @@ SETTINGS = (
     *(wrapped(_VF, name, narrowing) for name in RECURRENT),
     *(wrapped(_VF, name, in_one_call(name)) for name in CELLS),
     *(wrapped(_VF, name, alike) for name in DROPPING),
+    *(wrapped(*place, update) for place, update in WHOLE_UPDATES.items()),
 )
 
 # The settings are those of the process, and several threads may have blocks open.

@@ -9,7 +9,7 @@ import simfloat as sf
 from simfloat.arithmetic import program_runs
 from simfloat.arithmetic.program_writer import ProgramWriter, are_usable, program_grid
 from simfloat.optim import optimizer as optimizers
-from simfloat.optim import update_programs
+from simfloat.updates import update_programs
 from tests.bits import assert_bits
 
 KINDS = {

@@ -16,9 +16,9 @@ from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.program_writer import NoProgram, Register
 from simfloat.arithmetic.traced_numbers import NumberTrace
 from simfloat.kernels.events import PRECISE, TOTAL, UNCHANGED, WIDE
-from simfloat.optim.recorded_step import WEIGHT, RecordedStep, UpdateNumbers, UpdateProgram
-from simfloat.optim.step import COUNTERS, Step
 from simfloat.simulation.update_rules import UpdateRules
+from simfloat.updates.recorded_step import WEIGHT, RecordedStep, UpdateNumbers, UpdateProgram
+from simfloat.updates.update_arithmetic import COUNTERS, UpdateArithmetic
 
 Addend = Callable[[Any, Any, SimpleNamespace], Any]
 
@@ -30,7 +30,9 @@ _known: dict[Any, tuple[UpdateProgram, ...] | None] = {}
 MOST, MOST_OF_A_KIND = 256, 15
 
 
-def run_as_program(kind: Any, addend: Addend, step: Step, gradient: NDArray, options: SimpleNamespace) -> bool:
+def run_as_program(
+    kind: Any, addend: Addend, step: UpdateArithmetic, gradient: NDArray, options: SimpleNamespace
+) -> bool:
     """Update a parameter by a program; returns whether it was done. Where it was not, nothing was changed.
 
     `kind` stands for the function `addend`: what is added to the parameter, of the step, the gradient and the options.

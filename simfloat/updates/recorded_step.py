@@ -20,8 +20,8 @@ from simfloat.arithmetic.program_writer import (
 from simfloat.arithmetic.traced_numbers import NumberTrace
 from simfloat.formats import Format
 from simfloat.kernels import program_table
-from simfloat.optim.step import COUNTERS, STEP, Step, WeightedSum
 from simfloat.simulation.update_rules import UpdateRules
+from simfloat.updates.update_arithmetic import COUNTERS, STEP, UpdateArithmetic, WeightedSum
 
 #: Among the outputs, what the parameter becomes.
 WEIGHT = ""
@@ -83,7 +83,7 @@ class UpdateProgram(NamedTuple):
         return UpdateNumbers(np.array(scalars or [0.0]), counters, numbers)
 
 
-class RecordedStep(Step):
+class RecordedStep(UpdateArithmetic):
     """A step whose arrays are registers: the weight, the gradient, and what is kept of a parameter by these names.
 
     Its numbers are traced, so that it serves others. Raises NoProgram for what is no elementwise operation, and where a

@@ -1,0 +1,179 @@
+"""PyTorch's SGD, Adam and AdamW as one program for a parameter, where nobody looks at single operations.
+
+PyTorch makes 2 to 14 operations of the update of a parameter, each of which comes to Python. The functions here say the
+same formulas in the arithmetic of updates; bits are those of the operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from simfloat.simulation.place import Place
+from simfloat.torch.open_run import running, undispatched
+from simfloat.torch.rules.search import USERS
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tags import Tag, put_tag, weight_path
+from simfloat.torch.tensor_arrays import numbers_of
+from simfloat.updates.update_arithmetic import COMPENSATION, STEP, UpdateArithmetic
+from simfloat.updates.update_programs import run_as_program
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+
+
+def sgd(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArray:
+    """What SGD adds to a parameter."""
+    d = _decayed(step, g, options.weight_decay)
+    if options.momentum:
+        if "momentum_buffer" in step.state:
+            m = step.moment("momentum_buffer", step.times(1.0 - options.dampening, d), keep=options.momentum)
+        else:
+            m = step.begin("momentum_buffer", d)
+        d = step.add(d, step.times(options.momentum, m)) if options.nesterov else m
+    return step.times(-options.lr, d)
+
+
+def _decayed(step: UpdateArithmetic, d: NDArray, weight_decay: float) -> NDArray:
+    """d + weight_decay * w; the product by a factor of 1 is none."""
+    return step.add(d, step.times(weight_decay, step.weight)) if weight_decay else d
+
+
+def adam(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArray:
+    """What Adam adds to a parameter, and AdamW once the parameter has decayed."""
+    t = step.count()
+    if options.decoupled_weight_decay:
+        if options.weight_decay:
+            step.shrink(1 - options.lr * options.weight_decay)
+    else:
+        g = _decayed(step, g, options.weight_decay)
+    m = step.approach("exp_avg", g, 1 - options.beta1)
+    v = step.mean_square("exp_avg_sq", g, options.beta2)
+    rate, root = options.lr / (1 - options.beta1**t), (1 - options.beta2**t) ** 0.5
+    denominator = step.add(step.divide(step.sqrt(v), root), options.eps)
+    return step.divide(step.times(-rate, m), denominator)
+
+
+class ParameterUpdate(UpdateArithmetic):
+    """The update of a parameter, which keeps what the parameter becomes."""
+
+    __slots__ = ("stored",)
+
+    def __init__(self, place: Place, weight: NDArray, state: dict[str, NDArray]) -> None:
+        super().__init__(place, weight, state)
+        self.stored = weight
+
+    def store(self, weight: NDArray) -> None:
+        """Keep the parameter's new numbers."""
+        self.stored = weight
+
+
+class WholeUpdates:
+    """A wrapper of a function of PyTorch that updates parameters, by a formula with these lists and options.
+
+    `last` is the operation as which an update is counted, the last one of its formula.
+    """
+
+    def __init__(
+        self, formula: Callable[..., NDArray], lists: tuple[str, ...], options: tuple[str, ...], last: Any
+    ) -> None:
+        self.formula, self.lists, self.options, self.last = formula, lists, options, last
+
+    def __call__(self, function: Callable[..., None]) -> Callable[..., None]:
+        """The wrapped function."""
+
+        @wraps(function)
+        def call(params: list[Tensor], grads: list[Tensor], *lists: list[Any], **options: Any) -> None:
+            run: Any = running()
+            chosen = None if run is None or not _is_unwatched(run) else self._chosen(options)
+            for i, (parameter, gradient) in enumerate(zip(params, grads, strict=True)):
+                if chosen is not None and self._is_updated(run, parameter, gradient, lists, i, chosen):
+                    continue
+                own = [each[i : i + 1] for each in lists]
+                function([parameter], [gradient], *own, **options)
+                for each, (new, *_) in zip(lists, (one or [None] for one in own), strict=True):
+                    if i < len(each):
+                        each[i] = new
+
+        return call
+
+    def _chosen(self, options: dict[str, Any]) -> SimpleNamespace | None:
+        """The options of the formula; None where there are others, or tensors among them."""
+        if options["maximize"] or options.get("amsgrad") or options.get("grad_scale") is not None:
+            return None
+        chosen = {name: options[name] for name in self.options}
+        if not all(isinstance(x, bool | int | float) for x in chosen.values()):
+            return None
+        return SimpleNamespace(**{name: x if isinstance(x, bool) else float(x) for name, x in chosen.items()})
+
+    def _is_updated(
+        self, run: RunContext, parameter: Tensor, gradient: Tensor, lists: Sequence[list[Any]], i: int, chosen: Any
+    ) -> bool:
+        """Update a parameter, if it can be by a program; whether it was done."""
+        optimizer: Any = run.optimizing.optimizer
+        own = optimizer.state.get(parameter, {})
+        kept = {name: each[i] for name, each in zip(self.lists, lists, strict=True) if i < len(each)}
+        kept = {name: x for name, x in {**kept, COMPENSATION: own.get(COMPENSATION)}.items() if x is not None}
+        path = weight_path(parameter)
+        if path is None or not all(map(_is_plain, (parameter, gradient, *kept.values()))):
+            return False
+        place = run.simulation.place("update", path)
+        if place.is_written:
+            return False
+        with undispatched(), torch.no_grad():
+            arrays = {name: numbers_of(x) for name, x in kept.items()}
+            step = ParameterUpdate(place, numbers_of(run.parameters.read(parameter)), dict(arrays))
+            if not run_as_program(self.formula, self.formula, step, numbers_of(gradient), chosen):
+                return False
+            parameter.copy_(torch.from_numpy(step.stored))
+            for name, array in step.state.items():
+                if name not in kept:
+                    kept[name] = torch.from_numpy(array)
+                elif array is not arrays.get(name):
+                    kept[name].copy_(torch.from_numpy(array))
+        run.parameters.written(path)
+        if COMPENSATION in kept:
+            optimizer.state[parameter][COMPENSATION] = kept.pop(COMPENSATION)
+        for name, x in kept.items():
+            lists[self.lists.index(name)][i] = x
+            if name != STEP:
+                put_tag(x, Tag(place.to_moment(name).format, owner=path, moment=name))
+        run.meet(self.last, "rule")
+        return True
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Whether a tensor holds float32 numbers, and some."""
+    is_usual = type(x) in (Tensor, torch.nn.Parameter) and x.dtype == torch.float32 and x.layout is torch.strided
+    return is_usual and x.numel() > 0
+
+
+def _is_unwatched(run: RunContext) -> bool:
+    """Whether single operations need no place of their own: an optimizer steps, and nothing observes it."""
+    if run.optimizing.optimizer is None or run.simulation.observer is not None or run.shown is not None or USERS:
+        return False
+    return len(_get_current_dispatch_mode_stack()) == 1 and not torch._C._are_functorch_transforms_active()
+
+
+#: By the module and the name of PyTorch's function.
+WHOLE_UPDATES = {
+    (import_module("torch.optim.sgd"), "_single_tensor_sgd"): WholeUpdates(
+        sgd,
+        ("momentum_buffer",),
+        ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
+        aten.add_.Tensor,
+    ),
+    (import_module("torch.optim.adam"), "_single_tensor_adam"): WholeUpdates(
+        adam,
+        ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", STEP),
+        ("lr", "beta1", "beta2", "weight_decay", "eps", "decoupled_weight_decay"),
+        aten.addcdiv_.default,
+    ),
+}

@@ -1,0 +1,77 @@
+"""PyTorch's SGD, Adam and AdamW are one program a parameter where nobody looks, with the bits of their operations."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import simfloat as sf
+from simfloat.torch import whole_updates
+
+CASES = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 1, "weight_decay": 1.0, "momentum": 0.5, "dampening": 2.0}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01, "fused": True}),
+    ("Adam", {"lr": 0.3, "weight_decay": 0.1, "betas": (0.5, 0.25), "eps": 1e-3}),
+    ("AdamW", {"lr": 0.05, "weight_decay": 0.3}),
+]
+OTHERS = [
+    ("SGD", {"lr": 0.1, "maximize": True}),
+    ("Adam", {"lr": 0.01, "amsgrad": True}),
+    ("AdamW", {"lr": torch.tensor(0.01)}),
+]
+POLICIES = {
+    "moments of their own": sf.Policy(
+        compute=sf.FP16, weights=sf.BF16, optimizer_state=sf.Format(8, 3), update="kahan"
+    ),
+    "wide weights": sf.Policy(compute=sf.BF16, weights=sf.FP32, rounding=sf.toward_positive),
+    "draws": sf.Policy(compute=sf.BF16, optimizer_state=sf.E5M2, rounding=sf.stochastic(8)),
+    "apart": sf.policies["bf16-standard"].override("0.bias", optimizer_state=sf.FP32).override("2.*", update="kahan"),
+}
+
+
+def steps(kind, options, policy, observer=None):
+    """The parameters, and what the optimizer keeps of them, after three steps; one of them lacks a gradient."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), torch.randn(5, 3)
+    model[0].weight.data = model[0].weight.data.t().contiguous().t()
+    options = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+    optimizer = getattr(torch.optim, kind)(model.parameters(), **options)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    with sf.torch.simulate(model, policy, observer=observer):
+        for number in range(3):
+            optimizer.zero_grad()
+            (30 * model(x).square().mean()).backward()
+            if number == 1:
+                model[0].bias.grad = None
+            optimizer.step()
+            schedule.step()
+    kept = optimizer.state_dict()["state"]
+    known = {(i, name): x.numpy() for i, own in kept.items() for name, x in own.items() if x is not None}
+    parameters = {i: p.detach().numpy() for i, p in enumerate(model.parameters())}
+    return known | parameters | {"those of which something is kept": np.array(list(kept))}
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """Of every update whether it was a program."""
+    found, run = [], whole_updates.run_as_program
+    monkeypatch.setattr(whole_updates, "run_as_program", lambda *given: found.append(run(*given)) or found[-1])
+    return found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind, options", CASES)
+def test_the_bits_are_those_of_single_operations_as_an_observer_has_them(kind, options, policy, programs):
+    whole = steps(kind, options, POLICIES[policy])
+    assert programs == [True] * 11
+    single = steps(kind, options, POLICIES[policy], sf.Recorder())
+    assert len(programs) == 11 and whole.keys() == single.keys()
+    for name, x in whole.items():
+        assert np.array_equal(x, single[name], equal_nan=True), name
+
+
+@pytest.mark.parametrize("kind, options", OTHERS)
+def test_what_the_formula_does_not_say_is_left_to_the_operations(kind, options, programs):
+    found, watched = (steps(kind, options, "bf16-standard", observer) for observer in (None, sf.Recorder()))
+    assert not programs and all(np.array_equal(x, watched[name]) for name, x in found.items())
