@@ -39,7 +39,8 @@ def eigh(
 
     * A pair is left alone where \\|a_pq\\| is 0, or changes neither \\|a_pp\\| nor \\|a_qq\\| when it is added.
     * The rotation: tau = (a_qq - a_pp) / (2 a_pq); t = sign(tau) / (\\|tau\\| + sqrt(1 + tau^2)), 1 + tau^2 being one
-      fma; c = 1 / sqrt(1 + t^2), likewise; s = t c.
+      fma; where that reaches the format's largest number, t = a_pq / (a_qq - a_pp), the limit for large tau;
+      c = 1 / sqrt(1 + t^2), likewise; s = t c.
     * a_pp becomes a_pp - t a_pq and a_qq becomes a_qq + t a_pq, one fma each, and a_pq 0. In the other rows
       (a_kp, a_kq) become (c a_kp - s a_kq, c a_kq + s a_kp), a rounded product with s and an fma; so do the columns of
       vectors, which begin as the identity.

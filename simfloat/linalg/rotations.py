@@ -25,13 +25,22 @@ class PlaneRotation(NamedTuple):
     def of(cls, u: ArrayArithmetic, first: NDArray, last: NDArray, between: NDArray) -> PlaneRotation:
         """The rotation that makes [[first, between], [between, last]] diagonal, every operation rounded.
 
-        tau = (last - first) / (2 between), t = sign(tau) / (|tau| + sqrt(1 + tau^2)), where tau^2 + 1 is rounded once,
-        c = 1 / sqrt(1 + t^2), which are three operations too, and s = t c.
+        gap = last - first, tau = gap / (2 between), t = sign(tau) / (|tau| + sqrt(1 + tau^2)), where tau^2 + 1 is
+        rounded once; where that reaches the format's largest number, t = between / gap, the limit for large tau.
+        c = 1 / sqrt(1 + t^2), which are three operations too, and s = t c. All are NaN where gap or 2 between lies
+        beyond the largest number.
         """
-        one = np.ones(1, u.dtype)
-        tau = u.compute("divide", u.compute("subtract", last, first), u.compute("multiply", 2 * one, between))
-        root = u.compute("sqrt", u.compute("fma", tau, tau, one))
-        t = u.compute("divide", np.where(tau < 0, -one, one), u.compute("add", np.abs(tau), root))
+        one, largest = np.ones(1, u.dtype), u.format.max
+        gap, twice = u.compute("subtract", last, first), u.compute("multiply", 2 * one, between)
+        tau = u.compute("divide", gap, twice)
+        square = u.compute("fma", tau, tau, one)
+        if max(abs(float(last[0]) - float(first[0])), 2 * abs(float(between[0]))) > largest:
+            t = np.full(1, np.nan, u.dtype)
+        elif square[0] < largest:
+            sign = np.where(tau < 0, -one, one)
+            t = u.compute("divide", sign, u.compute("add", np.abs(tau), u.compute("sqrt", square)))
+        else:
+            t = u.compute("divide", between, gap)
         c = u.compute("divide", one, u.compute("sqrt", u.compute("fma", t, t, one)))
         return cls(t, c, u.compute("multiply", t, c))
 

@@ -134,9 +134,13 @@ def conjugate_gradients(a, b, steps, count):
 
 def rotation(first, last, between, steps):
     """(t, c, s) of the angle that makes [[first, between], [between, last]] diagonal."""
-    tau = steps("divide", steps("subtract", last, first), steps("multiply", 2.0, between))
-    root = steps.sqrt(steps("fma", tau, tau, 1.0))
-    t = steps("divide", -1.0 if tau < 0 else 1.0, steps("add", abs(tau), root))
+    gap = steps("subtract", last, first)
+    tau = steps("divide", gap, steps("multiply", 2.0, between))
+    square = steps("fma", tau, tau, 1.0)
+    if square < steps.format.max:
+        t = steps("divide", -1.0 if tau < 0 else 1.0, steps("add", abs(tau), steps.sqrt(square)))
+    else:
+        t = steps("divide", between, gap)
     c = steps("divide", 1.0, steps.sqrt(steps("fma", t, t, 1.0)))
     return t, c, steps("multiply", t, c)
 

@@ -42,6 +42,8 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         (lambda: sf.linalg.svd([[2.0**-14]], format=sf.FP16), "squares of a column is zero in FP16"),
         (lambda: sf.linalg.eigh(np.ones((2, 3)), format=sf.BF16), r"square matrix, got shape \(2, 3\)"),
         (lambda: sf.linalg.eigh(6e4 * np.ones((2, 2)), format=sf.FP16), r"The eigenvalues left the range of FP16"),
+        (lambda: sf.linalg.eigh([[-1e4, 4e4], [4e4, 1e4]], format=sf.FP16), "The eigenvalues left the range of FP16"),
+        (lambda: sf.linalg.eigh([[-4e4, 1e3], [1e3, 4e4]], format=sf.FP16), "The eigenvalues left the range of FP16"),
         (lambda: sf.linalg.svd(LARGE, format=sf.FP16), r"The decomposition left the range of FP16.*2\*\*-2"),
         (lambda: sf.linalg.svd(EYE, format=sf.FP16, full_matrices=1), "full_matrices must be True or False"),
         (lambda: sf.linalg.lstsq(np.ones((2, 3)), [1, 2], format=sf.BF16), "as many rows as columns"),

@@ -135,6 +135,16 @@ def test_eigenvalues_are_jacobis(way, rng):
     assert np.abs(got.values.numbers - near).max() <= 64 * format.unit_roundoff * np.abs(near).max()
 
 
+@pytest.mark.parametrize("rounding", [sf.nearest_even, sf.toward_zero, sf.nearest_even.saturating()], ids=str)
+def test_rotations_by_small_angles_are_made_where_the_square_of_their_cotangent_leaves_the_range(rounding):
+    format, a = sf.Format(4, 10), np.array([[1, 0.02], [0.02, 2]])
+    got = sf.linalg.eigh(a, format=format, rounding=rounding)
+    values, vectors = orders.eigh(sf.round(a, format, rounding), orders.Steps(format, rounding))
+    assert_bits(got.values, values)
+    assert_bits(got.vectors, vectors)
+    assert np.abs(got.vectors.numbers @ np.diag(got.values.numbers) @ got.vectors.numbers.T - a).max() < format.eps
+
+
 @pytest.mark.parametrize("shape", [(4, 3), (2, 3)])
 def test_singular_values_are_hestenes(shape, way, rng):
     format, rounding = way
