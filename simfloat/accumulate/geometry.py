@@ -27,6 +27,7 @@ class Geometry(NamedTuple):
     groups: int
     result: Pair
     spacing: Pair = (1, 1)  # steps from a pixel to the next
+    is_transposed: bool = False  # whether images are results, or gradients of results, of a convolution
 
     @property
     def slices(self) -> Geometry:
@@ -109,6 +110,7 @@ class Geometry(NamedTuple):
             after=(after[0], after[1]),
             result=size,
             spacing=self.stride,
+            is_transposed=True,
         )
 
 

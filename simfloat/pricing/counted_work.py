@@ -37,8 +37,8 @@ def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str
     * bytes of state a parameter: weight, gradient, `moments` of an optimizer (2 as Adam's, 1 as of SGD with momentum,
       0), what Kahan's update keeps, and the copy that contractions read where it is narrower than the weight.
 
-    Convolutions count every place of their kernels, zeros in the padding too, and none that are put between the pixels
-    of a gradient. model is a simfloat.nn.Module or a torch.nn.Module, which stays as it is; batch is a pair (x, y), of
+    Convolutions count every place of their kernels, zeros in the padding too; either gradient of one is as much work as
+    itself. model is a simfloat.nn.Module or a torch.nn.Module, which stays as it is; batch is a pair (x, y), of
     which ``loss_fn(model(x), y)`` is a single number. For many policies on one model see :func:`count_work`.
 
     Raises ValueError for a model, loss or batch that is none, and for an override that matches nothing.

@@ -106,12 +106,13 @@ class MeteredArithmetic(Arithmetic):
         return self._contracted(result, result.size * a.shape[-1], (a, b), (a_input, b_input))
 
     def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry | Volumes, x_input: Input, w_input: Input) -> NDArray:
-        """The convolution of images with kernels; zeros between the pixels of a spread image are no work."""
+        """The convolution of images with kernels; a transposed one is as much work as the one that it is of."""
         result = super().conv2d(x, w, geometry, x_input, w_input)
         if self.rotation is not None:
             return result  # a product of matrices, which was counted
-        by_result, by_image = result.size * w[0].size, x.size * w.size // max(x.shape[1], 1)
-        return self._contracted(result, min(by_result, by_image), (x, w), (x_input, w_input))
+        by_image = geometry.slices.is_transposed
+        products = x.size * w.size // max(x.shape[1], 1) if by_image else result.size * w[0].size
+        return self._contracted(result, products, (x, w), (x_input, w_input))
 
     def correlate(
         self, g: NDArray, x: NDArray, geometry: Geometry | Volumes, g_input: Input, x_input: Input

@@ -65,6 +65,18 @@ def test_a_linear_layer_makes_rows_times_inputs_times_outputs_products_and_twice
     }
 
 
+@pytest.mark.parametrize("padding", [0, 2])
+@pytest.mark.parametrize("stride, groups", [(1, 1), (2, 2)])
+def test_gradients_of_a_convolution_are_as_much_work_as_itself_and_so_is_a_transposed_one(padding, stride, groups):
+    options = {"stride": stride, "padding": padding, "groups": groups, "bias": False, "rng": 0}
+    for layer, size in ((sf.nn.Conv2d(4, 4, 3, **options), 5), (sf.nn.ConvTranspose2d(4, 4, 3, **options), 4)):
+        model = sf.nn.Sequential(sf.nn.Conv2d(2, 4, 1, rng=0), layer)
+        found = multiply_adds(sf.cost(model, lambda y, _: y.sum(), (np.ones((2, 2, size, size)), 0), "fp32"))
+        places = (size + 2 * padding - 3) // stride + 1 if size == 5 else size
+        work = 2 * 4 * places**2 * 4 // groups * 9
+        assert found["1"] == (work, 2 * work)
+
+
 def test_a_convolution_makes_a_product_for_each_place_of_its_kernels_and_none_of_zeros_between_pixels():
     found = multiply_adds(sf.cost(Net(), sf.nn.cross_entropy, (IMAGES, LABELS[:2]), "bf16-standard"))
     conv, down = 2 * 4 * 6 * 6 * (2 * 3 * 3), 2 * 6 * 3 * 3 * (4 * 2 * 2)
