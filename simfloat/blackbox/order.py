@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from simfloat.blackbox.probe import BlackBox, NoOrder, ProductRange, last
@@ -25,11 +26,16 @@ class NothingLost(Exception):
 
 
 class Probe(NamedTuple):
-    """The values of M and of a one, and how many ones there are at a time."""
+    """The values of M and of a one, how many ones there are at a time, and how many are a part of M's last place.
+
+    Where sums are cut toward zero, ones that are added to -M are lost, but make it one place smaller: the result
+    exceeds the number of the others by multiples of `place`.
+    """
 
     large: float
     one: float
     ones: int
+    place: float
 
 
 def find_order(box: BlackBox, span: ProductRange) -> Tree:
@@ -40,15 +46,16 @@ def find_order(box: BlackBox, span: ProductRange) -> Tree:
     builder = Builder(box.terms)
     if box.terms <= 2:
         return builder.tree(builder.add(range(box.terms)))
-    failure = NoOrder("no number is so large that others are lost beside it")
-    for large in _large_numbers(box, span):
-        # A one is not lost beside every M in every mode: toward infinity only negative ones are.
-        for sign in (1.0, -1.0):
-            try:
-                return _tree(box, _scaled(box, span, large, sign))
-            except NoOrder as reason:
-                failure = reason
-    raise failure
+    failure: NoOrder | None = None
+    larges = tuple(_large_numbers(box, span))
+    # Not every one is lost beside every M: toward infinity only negative ones are, toward zero none beside both signs.
+    for is_cut, large, sign in product((False, True), larges, (1.0, -1.0)):
+        try:
+            probe = _scaled(box, span, large, sign)
+            return _tree(box, probe if is_cut else probe._replace(place=math.inf))
+        except NoOrder as reason:
+            failure = failure if is_cut else reason
+    raise failure or NoOrder("no number is so large that others are lost beside it")
 
 
 def _large_numbers(box: BlackBox, span: ProductRange) -> Iterator[float]:
@@ -92,7 +99,7 @@ def _scaled(box: BlackBox, span: ProductRange, large: float, sign: float) -> Pro
     one = sign * 2.0**exponent
     pairs = [[0, 1], [0, box.terms - 1], *(rng.sample(places, 2) for _ in range(SAMPLES))]
     exact = min(_counted(box, one, pair, total - exponent) for pair in pairs)
-    return Probe(large, one, 2 ** min(exact, total - exponent))
+    return Probe(large, one, 2 ** min(exact, total - exponent), 2.0 ** (total + 1 - exponent))
 
 
 def _kept(box: BlackBox, span: ProductRange, large: float, sign: float, triple: Sequence[int]) -> int:
@@ -151,7 +158,7 @@ def _leaves(box: BlackBox, probe: Probe, i: int, j: int) -> int:
     for start in range(0, len(others), probe.ones):
         ones = others[start : start + probe.ones]
         result = box.products({i: probe.large, j: -probe.large, **dict.fromkeys(ones, probe.one)})
-        count = result / probe.one
+        count = result / probe.one % probe.place
         if not (0.0 <= count <= len(ones) and count == int(count)):
             raise NoOrder(f"{len(ones)} ones beside M and -M count {count!r}")
         counted += int(count)

@@ -47,6 +47,9 @@ FOUND_AGAIN = [
     (sf.sequential(sf.FP16, sf.nearest_even.saturating()), sf.FP32, None),
     (sf.pairwise(sf.FP32), sf.FP32, None),
     (sf.pairwise(sf.FP16), sf.E4M3, None),
+    # Cut toward zero, -M becomes smaller by whatever is added to it.
+    (sf.pairwise(sf.FP32, rounding=sf.toward_zero), sf.FP32, None),
+    (sf.lanes(3, sf.sequential(sf.FP16, sf.toward_zero), sf.FP32), sf.FP32, None),
     (sf.blocked(5, sf.FP16, sf.FP32), sf.FP32, None),
     (sf.blocked(8, sf.FP32, sf.FP32), sf.FP32, None),
     (sf.blocked(7, sf.pairwise(sf.FP16), sf.kahan(sf.FP32)), sf.FP16, None),
