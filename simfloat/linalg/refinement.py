@@ -107,10 +107,11 @@ def solve(
     It ends when r is zero, when a correction is at most the unit roundoff of `work` relative to x, from the third on
     when it is more than half of the one before, each relative to its x (it is not added then), and after
     `max_iterations`. It has converged in the first two cases, and in the third where the backward error is at most
-    sqrt(n) units roundoff of `work`. `rounding`, `accumulate` and `stream` are those of the factors, of what is rounded
-    to their format, and of their triangular systems; the rest is rounded to nearest even. Corrections shrink while the
-    condition number times the unit roundoff of `factor` is well below 1; residuals of twice the digits of `work` then
-    bring x itself, and not only its residual, to the accuracy of `work`.
+    sqrt(n) units roundoff of `work`; in none if that error is larger because what is below the smallest normal number
+    of `work` vanishes. `rounding`, `accumulate` and `stream` are those of the factors, of what is rounded to their
+    format, and of their triangular systems; the rest is rounded to nearest even. Corrections shrink while the condition
+    number times the unit roundoff of `factor` is well below 1; residuals of twice the digits of `work` then bring x
+    itself, and not only its residual, to the accuracy of `work`.
 
     Raises ValueError for a singular matrix, which has a pivot of exactly zero, where numbers leave a format's range
     (FP16: the message says by which power of two to scale), for `work` or `residual` without `factor`, and for a
@@ -204,12 +205,32 @@ class _System:
                 converged = True
                 reason = f"The last correction, {size:.1e} of x, is below {self.u.format}'s unit roundoff."
                 break
+        if self.vanished(x):
+            converged = False
+            reason = (
+                f"Of x or the residual, what is below {self.u.format}'s smallest normal number vanishes: scale b up by "
+                "a power of two, which scales the solution, or take a work= of larger range."
+            )
         return found._replace(x=result(x, self.u), converged=converged, reason=reason)
+
+    def vanished(self, x: NDArray) -> bool:
+        """Whether x is no solution where corrections and residuals may have been rounded to zero."""
+        size, scale = _largest(x), self.norm * _largest(x) + _largest(self.b)
+        if min(size, scale) >= self.u.format.smallest_normal:
+            return False
+        a, initial = self.a.astype(np.float64), self.b.astype(np.float64)
+        left = matmul(-a, x.astype(np.float64), accumulate=exact, output=FP64, initial=initial)
+        return bool(_largest(left) > self.least_error * scale)
+
+    @property
+    def least_error(self) -> float:
+        """The backward error that a solution in the working format has, about."""
+        return math.sqrt(len(self.b)) * self.u.format.unit_roundoff
 
     def verdict(self, found: Refinement) -> tuple[bool, str]:
         """What it means that corrections shrink no more."""
-        backward, least = found.backward_errors[-1], math.sqrt(len(self.b)) * self.u.format.unit_roundoff
-        if backward <= least:
+        backward = found.backward_errors[-1]
+        if backward <= self.least_error:
             return True, (
                 f"Corrections shrink no more at {found.corrections[-1]:.1e} of x, with a backward error of "
                 f"{backward:.1e}. A more precise residual= would bring x nearer to the solution."

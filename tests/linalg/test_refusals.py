@@ -153,6 +153,15 @@ def test_refinement_that_meets_the_solution_says_that_nothing_is_left():
     assert found.converged and found.reason.startswith("The residual is zero")
 
 
+@pytest.mark.parametrize("a, b", [(3.9, 2.0**-24), (5.1, -1.8e-6), (1.9, -1.8e-7)])
+def test_refinement_does_not_take_vanished_residuals_and_corrections_for_convergence(a, b):
+    for factor in (sf.FP16, sf.Format(4, 10)):
+        found = sf.linalg.solve([[a]], [b], factor=factor, work=sf.FP16, residual=sf.FP32)
+        assert not found.converged and "below FP16's smallest normal number" in found.reason
+        assert found.forward_errors[-1] > 16 * sf.FP16.unit_roundoff
+    assert sf.linalg.solve([[2.0]], [2.0**-23], factor=sf.FP16, work=sf.FP16).converged, "2^-24 is the solution"
+
+
 def test_conjugate_gradients_do_not_take_a_vanished_square_for_convergence():
     b = np.array([1.0, 0.75, -1.0]) * 2.0**-12
     found = sf.linalg.cg([[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 2.0]], b, format=sf.FP16)
