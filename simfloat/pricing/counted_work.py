@@ -32,8 +32,8 @@ def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str
     * multiply-adds, by the formats of both operands and the accumulator, and the additions of all other sums;
     * numbers that are rounded, by role and format;
     * bits moved, where every operation reads its operands from memory and writes its results there: operands of
-      contractions in the formats that they are rounded to, with the scales of their blocks, all others in the format of
-      the result;
+      contractions in the formats that they are rounded to, with their share of the scale of a whole block, all others
+      in the format of the result;
     * bytes of state a parameter: weight, gradient, `moments` of an optimizer (2 as Adam's, 1 as of SGD with momentum,
       0), what Kahan's update keeps, and the copy that contractions read where it is narrower than the weight.
 
