@@ -80,20 +80,22 @@ class CyclicLR(CycledMomentum):
         super().__init__(
             optimizer, last_epoch, mode=mode, gamma=gamma, scale_mode=scale_mode, cycle_momentum=cycle_momentum
         )
+        self.base_lrs = self._lower_lrs()  # as in PyTorch, the first lr is above the `initial_lr` of another schedule
 
-    def first_lrs(self) -> list[float]:
-        """The lower lr of each group, which a schedule that begins sets; beside it the upper one, and momenta."""
-        lower, upper, base_momentum, max_momentum = self._told
-        begins, groups = self.last_epoch == -1, self.optimizer.param_groups
-        lrs = [number_from_zero("base_lr", lr) for lr in self.one_each("base_lr", lower)]
+    def give_groups(self) -> None:
+        """The lower lr of each group, which a schedule that begins sets, and momenta."""
+        _, upper, base_momentum, max_momentum = self._told
+        lower, begins = self._lower_lrs(), self.last_epoch == -1
         self.max_lrs = [number_from_zero("max_lr", lr) for lr in self.one_each("max_lr", upper)]
         if begins:
-            for lr, group in zip(lrs, groups, strict=True):
+            for lr, group in zip(lower, self.optimizer.param_groups, strict=True):
                 group["lr"] = lr
         if self.cycle_momentum:
             momenta = self.momenta(self.optimizer, base_momentum, max_momentum, begins)
             self.base_momentums, self.max_momentums = momenta
-        return lrs
+
+    def _lower_lrs(self) -> list[float]:
+        return [number_from_zero("base_lr", lr) for lr in self.one_each("base_lr", self._told[0])]
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """The lr of a group at `last_epoch`."""

@@ -34,6 +34,7 @@ class LRScheduler:
         self.optimizer = optimizer
         self.last_epoch = self._before = last_epochs("last_epoch", last_epoch)
         vars(self).update({name: read(name, options[name]) for name, read in self.options.items()})
+        self.give_groups()
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 group.setdefault("initial_lr", group["lr"])
@@ -44,6 +45,9 @@ class LRScheduler:
                 )
         self.base_lrs = self.first_lrs()
         self.begin()
+
+    def give_groups(self) -> None:
+        """Give the groups what a schedule that begins sets in them before their `initial_lr` is kept."""
 
     def first_lrs(self) -> list[float]:
         """The lr that each group had at first."""

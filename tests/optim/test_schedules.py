@@ -90,6 +90,10 @@ SCHEDULES = {
     "warm-up, polynomial": warm_up_then(lambda lib, o: lib.PolynomialLR(o, 20, 2.0)),
     "warm-up, constant": warm_up_then(lambda lib, o: lib.ConstantLR(o, 0.5, 8)),
     "warm-up, restarts": warm_up_then(lambda lib, o: lib.CosineAnnealingWarmRestarts(o, 5, 3)),
+    "cyclic, whose lower lr is the first for what comes then": lambda lib, o: lib.SequentialLR(
+        o, [lib.CyclicLR(o, 0.01, 0.1, 4), lib.ExponentialLR(o, 0.9), lib.OneCycleLR(o, 0.3, 60)], milestones=[10, 20]
+    ),
+    "cyclic, upon another": lambda lib, o: (lib.StepLR(o, 5, 0.5), lib.CyclicLR(o, 0.01, 0.1, 4))[1],
     "one upon the other": lambda lib, o: (lib.StepLR(o, 5, 0.5), lib.CosineAnnealingLR(o, 30))[1],
 }  # fmt: skip
 
