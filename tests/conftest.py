@@ -26,6 +26,10 @@ DEVICES = {
 #: The tests whose calls are repeated where nothing else is said.
 REPEATED = {"accumulate", "arithmetic", "autodiff", "optim", "simulation", "telemetry"}
 
+#: The rooms whose tests compile the loops of sums. They come first: then one worker of two compiles what these loops
+#: have in common, which is kept nowhere, and processes that later tests start find the loops compiled.
+OF_SUMS = ("accumulate", "linalg", "kernels", "selftest")
+
 
 def pytest_addoption(parser):
     told = "; ".join(f"{name}: {what}" for name, what in DEVICES.items())
@@ -47,6 +51,12 @@ def pytest_configure(config):
     config.shadow = shadow.Shadow(devices.Gpu() if device == "cuda" else devices.StandIn(most_steps=250))
     config.shadow.paused = True
     shadow.install(config.shadow)
+
+
+def pytest_collection_modifyitems(items):
+    """The loops of sums are compiled first."""
+    places = {room: place for place, room in enumerate(OF_SUMS)}
+    items.sort(key=lambda item: places.get(item.path.parent.name, len(places)))
 
 
 def pytest_collection_finish():

@@ -97,13 +97,16 @@ def test_what_is_in_doubt_is_made_again(scale, rounding, rng):
     a, b = (sf.round(rng.standard_normal(shape), sf.FP16).astype(np.float32) for shape in ((24, 150), (150, 300)))
     b = sf.round(scale * b, sf.FP16).astype(np.float32)
     grid, place, seed = numbers(sf.FP16, rounding), np.array([5, 300, 1, 7, 1, 0]), np.uint64(2**40 + 1)
-    for loops, arguments in (
-        ((sequential.random_steps["fused_likely"], sequential.random_steps["fused_drawn_odd"]), (grid, grid)),
-        ((sequential.random_steps["unfused_likely"], sequential.random_steps["unfused_drawn_odd"]), (grid, grid)),
-        ((pairwise_loops.loops["likely"], pairwise_loops.loops["drawn_odd"]), (grid, 1.0, False)),
-        ((stepwise.loops["kahan"]["likely"], stepwise.loops["kahan"]["drawn_odd"]), (grid, 1.0, False)),
+    for loops, (likely_kind, drawn_kind), of_one_format in (
+        (sequential.random_steps, ("fused_likely", "fused_drawn_odd"), False),
+        (sequential.random_steps, ("unfused_likely", "unfused_drawn_odd"), False),
+        (pairwise_loops.loops, ("likely", "drawn_odd"), True),
+        (stepwise.loops["kahan"], ("likely", "drawn_odd"), True),
     ):
-        got, want = np.zeros((24, 300), np.float32), np.zeros((24, 300))
-        loops[0](a, b, got, *arguments, place, seed)
-        loops[1](a.astype(np.float64), b.astype(np.float64), want, *arguments, place, seed)
-        assert_bits(got, want)
+        results = []
+        for kind, carrier in ((likely_kind, np.float32), (drawn_kind, np.float64)):
+            out = np.zeros((24, 300), carrier)
+            more = (carrier(1.0), False) if of_one_format else (grid,)
+            loops[kind](a.astype(carrier), b.astype(carrier), out, grid, *more, place, seed)
+            results.append(out)
+        assert_bits(*results)

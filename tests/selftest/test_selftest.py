@@ -17,6 +17,13 @@ def command(*arguments):
     return subprocess.run([sys.executable, "-m", "simfloat", *arguments], capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.parametrize("name", CHECKS)
+def test_every_check_passes_in_full(name):
+    outcome = examine(CHECKS[name](False))
+    assert outcome.failure is None
+    assert outcome.cases > 0
+
+
 def test_a_quick_selftest_passes_in_a_new_process():
     done = command("selftest", "--quick")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -24,13 +31,6 @@ def test_a_quick_selftest_passes_in_a_new_process():
     assert [re.split("  +", line)[0] for line in lines[1:-1]] == list(CHECKS)
     assert all(re.search(r" [\d,]+ cases  ok$", line) for line in lines[1:-1])
     assert lines[-1].startswith(f"All {len(CHECKS)} checks passed: ")
-
-
-@pytest.mark.parametrize("name", CHECKS)
-def test_every_check_passes_in_full(name):
-    outcome = examine(CHECKS[name](False))
-    assert outcome.failure is None
-    assert outcome.cases > 0
 
 
 @pytest.mark.parametrize("name", CHECKS)
