@@ -29,11 +29,11 @@ class Extension(NamedTuple):
 
 
 def copied(to):
-    """A copy of the sources in an empty folder."""
+    """A copy of the sources in an empty folder, with what Python has compiled of them."""
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__", "*.ipynb"))
+            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("*.kernel", "*.ipynb"))
         else:
             shutil.copy(source, to / name)
 
