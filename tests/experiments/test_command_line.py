@@ -81,8 +81,9 @@ def fields(rows):
 
 #: Experiments of so many jobs that one seed is enough here; the others have two.
 LARGE = (
-    "bfloat16-models", "fp32-accumulation", "layer-switching", "loss-scaling", "mixed-precision-rules",
-    "operation-lists", "real-size", "recipe-parts",
+    "accumulator-width", "bfloat16-models", "block-scaling", "detection", "fp32-accumulation", "fp8-hybrid",
+    "layer-switching", "loss-scaling", "mixed-precision-rules", "operation-lists", "optimizer-state", "real-size",
+    "recipe-parts", "update-cancellation",
 )  # fmt: skip
 
 
