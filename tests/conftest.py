@@ -26,9 +26,9 @@ DEVICES = {
 #: The tests whose calls are repeated where nothing else is said.
 REPEATED = {"accumulate", "arithmetic", "autodiff", "optim", "simulation", "telemetry"}
 
-#: The rooms whose tests compile the loops of sums. They come first: then one worker of two compiles what these loops
-#: have in common, which is kept nowhere, and processes that later tests start find the loops compiled.
-OF_SUMS = ("accumulate", "linalg", "kernels", "selftest")
+#: The rooms that compile the loops of sums come first: then one worker of two compiles what these loops have in common,
+#: which is kept nowhere. Those whose processes call every kernel come last, when other tests have compiled most.
+FIRST, LAST = ("accumulate", "linalg", "kernels", "selftest"), ("commands",)
 
 
 def pytest_addoption(parser):
@@ -54,9 +54,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """The loops of sums are compiled first."""
-    places = {room: place for place, room in enumerate(OF_SUMS)}
-    items.sort(key=lambda item: places.get(item.path.parent.name, len(places)))
+    """What is compiled is compiled once, and before processes need it."""
+    places = {room: place for place, room in enumerate((*FIRST, "", *LAST))}
+    items.sort(key=lambda item: places.get(item.path.parent.name, places[""]))
 
 
 def pytest_collection_finish():
