@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cache
 
 from simfloat.formats.format import Format
 from simfloat.formats.rounding import MODES, Rounding
@@ -26,7 +27,7 @@ def round_value(x: float | Fraction, format: Format, rounding: Rounding, random:
             return _overflow(x < 0, format, rounding, infinite=True)
     negative = x < 0 or (isinstance(x, float) and math.copysign(1.0, x) < 0)
     magnitude = abs(Fraction(x))
-    if format.flushes and format.tininess == "before_rounding" and magnitude < Fraction(format.smallest_normal):
+    if format.flushes and format.tininess == "before_rounding" and magnitude < _exact(format.smallest_normal):
         magnitude = Fraction(0)
     magnitude = round_magnitude(magnitude, negative, format, rounding, random)
     return _in_range(magnitude, negative, x == 0, format, rounding)
@@ -40,11 +41,11 @@ def round_magnitude(
         return magnitude
     binade = floor_log2(magnitude) if format.flushes else max(floor_log2(magnitude), format.emin)
     exponent = binade - format.mantissa_bits
-    spacing = Fraction(2) ** exponent
-    kept, rest = divmod(magnitude / spacing, 1)
-    if is_away(rest, kept, exponent, negative, format, rounding, random):
+    numerator, denominator = _scaled(magnitude, -exponent)
+    kept, rest = divmod(numerator, denominator)
+    if is_away(Fraction(rest, denominator), kept, exponent, negative, format, rounding, random):
         kept += 1
-    return kept * spacing
+    return Fraction(*_scaled(Fraction(kept), exponent))
 
 
 def is_away(
@@ -59,7 +60,20 @@ def is_away(
 def floor_log2(x: Fraction) -> int:
     """Exponent of a positive number."""
     guess = x.numerator.bit_length() - x.denominator.bit_length()
-    return guess if Fraction(2) ** guess <= x else guess - 1
+    numerator, denominator = _scaled(x, -guess)
+    return guess if numerator >= denominator else guess - 1
+
+
+def _scaled(x: Fraction, exponent: int) -> tuple[int, int]:
+    """x times 2^exponent, as a numerator and a denominator."""
+    up, down = max(exponent, 0), max(-exponent, 0)
+    return x.numerator << up, x.denominator << down
+
+
+@cache
+def _exact(x: float) -> Fraction:
+    """A number of a format, as one compares with it again and again."""
+    return Fraction(x)
 
 
 def _is_odd(kept: int, exponent: int, format: Format) -> bool:
@@ -81,16 +95,16 @@ def _stochastic_away(rest: Fraction, rounding: Rounding, random: int) -> bool:
 
 
 def _in_range(magnitude: Fraction, negative: bool, was_zero: bool, format: Format, rounding: Rounding) -> float:
-    if format.flushes and magnitude < Fraction(format.smallest_normal):
+    if format.flushes and magnitude < _exact(format.smallest_normal):
         magnitude = Fraction(0)
     if not format.signed and negative and magnitude > 0:
         return _nan(format)
-    if magnitude > Fraction(format.max):
+    if magnitude > _exact(format.max):
         return _overflow(negative, format, rounding, infinite=False)
     if not format.has_zero:
         if was_zero or negative:
             return _nan(format)
-        return float(max(magnitude, Fraction(format.smallest_normal)))
+        return float(max(magnitude, _exact(format.smallest_normal)))
     if magnitude == 0:
         return -0.0 if negative and format.has_negative_zero else 0.0
     return -float(magnitude) if negative else float(magnitude)

@@ -217,7 +217,7 @@ def fused_dot(
         if accumulator.zero_exponent is not None and (0 in summands or len(pairs) < terms):
             known.append(accumulator.zero_exponent)
         unit = Fraction(2) ** (max(known, default=0) - accumulator.fraction_bits)
-        exact = sum((_aligned(x, unit, accumulator.align.mode) for x in summands), Fraction(0))
+        exact = sum(_aligned(x / unit, accumulator.align.mode) for x in summands) * unit
         draw = step_draw(accumulator.mode, element, step + chunk, seed, call, stage)
         total = _fused_total(accumulator, exact, draw)
     return total
@@ -253,16 +253,15 @@ def _exponent(x: float, emin: int) -> int:
     return max(math.frexp(x)[1] - 1, emin)
 
 
-def _aligned(x: Fraction, unit: Fraction, mode: str) -> Fraction:
-    """A multiple of the unit: what is below it cut off, or rounded to nearest even, or kept as an odd last bit."""
-    units, rest = divmod(abs(x), unit)
-    above = Fraction(rest, unit)
+def _aligned(units: Fraction, mode: str) -> int:
+    """A whole number of units: what is left is cut off, or rounded to nearest even, or kept as an odd last bit."""
+    whole, left = divmod(abs(units), 1)
     match mode:
         case "nearest_even":
-            units += above > Fraction(1, 2) or (above == Fraction(1, 2) and units % 2 == 1)
+            whole += left > Fraction(1, 2) or (left == Fraction(1, 2) and whole % 2 == 1)
         case "to_odd":
-            units += above > 0 and units % 2 == 0
-    return units * unit * (1 if x > 0 else -1)
+            whole += left > 0 and whole % 2 == 0
+    return whole if units > 0 else -whole
 
 
 def matrix(a: np.ndarray, b: np.ndarray, function: Any) -> np.ndarray:

@@ -17,26 +17,28 @@ def exact(
     operation: str, a: float, b: float = 0.0, c: float = 0.0, *, negative_zero_sums: bool = False
 ) -> Fraction | float:
     """The exact result: a Fraction, or a float where it is zero, infinite or NaN (IEEE 754-2019, sections 6 and 7)."""
-    with np.errstate(all="ignore"):
-        a, b, c = np.float64(a), np.float64(b), np.float64(c)
-        if operation == "subtract":
-            return exact("add", a, -b, negative_zero_sums=negative_zero_sums)
-        if operation == "multiply":
-            return Fraction(a) * Fraction(b) if _plain(a) and _plain(b) else float(a * b)
-        if operation == "divide":
-            return Fraction(a) / Fraction(b) if _plain(a) and _plain(b) else float(a / b)
-        if operation == "fma":
-            product = exact("multiply", a, b)
-            if isinstance(product, float):
-                return exact("add", product, c, negative_zero_sums=negative_zero_sums)
-            if not math.isfinite(c):
-                return float(c)
-            return product + Fraction(c) or (-0.0 if negative_zero_sums else 0.0)
-        if not (math.isfinite(a) and math.isfinite(b)):
-            return float(a + b)
-        if a == 0 and b == 0 and np.signbit(a) == np.signbit(b):
-            return float(a)
-        return Fraction(a) + Fraction(b) or (-0.0 if negative_zero_sums else 0.0)
+    a, b, c = float(a), float(b), float(c)
+    if operation == "subtract":
+        return exact("add", a, -b, negative_zero_sums=negative_zero_sums)
+    if operation == "multiply":
+        return Fraction(a) * Fraction(b) if _plain(a) and _plain(b) else a * b
+    if operation == "divide":
+        if _plain(a) and _plain(b):
+            return Fraction(a) / Fraction(b)
+        with np.errstate(all="ignore"):  # NumPy's numbers are divided by zero, too
+            return float(np.float64(a) / b)
+    if operation == "fma":
+        product = exact("multiply", a, b)
+        if isinstance(product, float):
+            return exact("add", product, c, negative_zero_sums=negative_zero_sums)
+        if not math.isfinite(c):
+            return c
+        return product + Fraction(c) or (-0.0 if negative_zero_sums else 0.0)
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a + b
+    if a == 0 and b == 0 and math.copysign(1.0, a) == math.copysign(1.0, b):
+        return a
+    return Fraction(a) + Fraction(b) or (-0.0 if negative_zero_sums else 0.0)
 
 
 def operate(operation: str, format: Format, rounding: Rounding, *operands: float, random: int = 0) -> float:
