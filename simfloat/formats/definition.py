@@ -41,11 +41,11 @@ def round_magnitude(
         return magnitude
     binade = floor_log2(magnitude) if format.flushes else max(floor_log2(magnitude), format.emin)
     exponent = binade - format.mantissa_bits
-    numerator, denominator = _scaled(magnitude, -exponent)
+    numerator, denominator = _scaled(*magnitude.as_integer_ratio(), -exponent)
     kept, rest = divmod(numerator, denominator)
     if is_away(Fraction(rest, denominator), kept, exponent, negative, format, rounding, random):
         kept += 1
-    return Fraction(*_scaled(Fraction(kept), exponent))
+    return Fraction(*_scaled(kept, 1, exponent))
 
 
 def is_away(
@@ -59,15 +59,15 @@ def is_away(
 
 def floor_log2(x: Fraction) -> int:
     """Exponent of a positive number."""
-    guess = x.numerator.bit_length() - x.denominator.bit_length()
-    numerator, denominator = _scaled(x, -guess)
+    numerator, denominator = x.as_integer_ratio()
+    guess = numerator.bit_length() - denominator.bit_length()
+    numerator, denominator = _scaled(numerator, denominator, -guess)
     return guess if numerator >= denominator else guess - 1
 
 
-def _scaled(x: Fraction, exponent: int) -> tuple[int, int]:
-    """x times 2^exponent, as a numerator and a denominator."""
-    up, down = max(exponent, 0), max(-exponent, 0)
-    return x.numerator << up, x.denominator << down
+def _scaled(numerator: int, denominator: int, exponent: int) -> tuple[int, int]:
+    """A fraction times 2^exponent."""
+    return (numerator << exponent, denominator) if exponent >= 0 else (numerator, denominator << -exponent)
 
 
 @cache
