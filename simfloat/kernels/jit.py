@@ -31,6 +31,7 @@ from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.lowering import Lower
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
+from numba.core.types import unliteral
 
 from simfloat.kernels import processor
 from simfloat.kernels.cache import KernelCache
@@ -148,6 +149,10 @@ class Inner(CPUDispatcher):
 
     def _insert(self, *version: Any, **options: Any) -> None:
         """Keep a version from Python, which would jump to an address that is not there."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """One version for all numbers of a type: which are constants, LLVM sees where the version is inlined."""
+        return super().get_call_template(tuple(map(unliteral, args)), kws)
 
     def _compile_for_args(self, *args: Any, **options: Any) -> Any:
         """What Python calls instead, whatever the types."""
