@@ -48,7 +48,7 @@ class Movement(Handler):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it; what is known of the operands holds for the result."""
-        if is_view(func) and not torch.is_grad_enabled():
+        if is_view(func) and run.is_unrecorded(func):
             return func(*args, **options)  # of memory of which all is known
         operands = [] if self.makes else operands_of(run, func, args, options)
         note = run.note(func, operands)

@@ -257,9 +257,13 @@ class RunContext:
         way = self.gradients.note(node.variable) if node._sequence_nr() == ACCUMULATING else self._note_of(node)
         return None if way is None else self._note_of_backward(way.place, operands)
 
+    def is_unrecorded(self, func: Any) -> bool:
+        """Whether autograd makes no node of an operation that moves numbers."""
+        return not torch.is_grad_enabled() or (func is DETACH and self.notes.knows_last)
+
     def note(self, func: Any, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note a movement for the way back, if there is one."""
-        if not torch.is_grad_enabled() or func is DETACH and self.notes.knows_last:
+        if self.is_unrecorded(func):
             return None
         name = func.overloadpacket.__name__
         return self._noted(name if kind_of(name) == MOVEMENT else MOVEMENT, operands)  # as policies can name it
