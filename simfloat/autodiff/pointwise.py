@@ -36,8 +36,9 @@ class Pointwise(Operations[T]):
     negative = Unary(lambda u, g, y, a: u.round(-g), forward=lambda u, a: u.round(-a))
     abs = Unary(slopes.signed, forward=lambda u, a: u.round(np.abs(a)))
     relu = Unary(
-        lambda u, g, y, a: u.round(where_above(a, g)),
+        lambda u, g, y, a: u.round(where_above(y, g)),
         forward=lambda u, a: u.round(where_above(a, a)),
+        reads="result",
     )
     leaky_relu = Binary(
         activation_formulas.leaky_relu_slope,

@@ -167,3 +167,5 @@ def test_rows_of_a_bag_may_have_weights_with_gradients_of_their_own():
         found.append([y.detach(), bag.weight.grad, weights.grad])
     for plain, simulated in zip(*found, strict=True):
         torch.testing.assert_close(simulated, plain, rtol=1e-13, atol=0)
+    with sf.torch.simulate(bag.requires_grad_(False), "fp64"):  # a table that is not trained
+        assert torch.equal(bag(places, starts, weights.detach()), found[1][0])

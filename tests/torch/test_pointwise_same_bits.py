@@ -23,6 +23,11 @@ POLICIES = {
         compute=sf.BF16, activations=sf.E4M3, activation_gradients=sf.E5M2, weight_gradients=sf.E5M2, weights=sf.FP32
     ),
     "toward zero": sf.Policy(compute=sf.BF16, rounding=sf.toward_zero),
+    # Products before and after are wider than the results between them, which underflow and overflow there; and
+    # powers, for x.square() is one in PyTorch, and a product here.
+    "narrow between": sf.Policy(compute=sf.FP32, activations=sf.E4M3, gradients=sf.BF16).override(
+        operation=("multiply", "power"), activations=sf.FP32
+    ),
 }
 
 #: Where functions are defined.

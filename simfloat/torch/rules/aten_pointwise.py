@@ -95,7 +95,7 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "nextafter": ("nextafter", lambda u, a, b: nextafter(u.round(a), b, u.format)),
     "native_dropout_backward": ("dropout", lambda u, g, mask, scale: u.multiply(g, mask * scale)),
     "exp2": ("exp2", lambda u, a: u.apply("power", np.array(2.0), a)),
-    "square": ("multiply", lambda u, a: u.multiply(a, a)),
+    "square": ("power", lambda u, a: power(u, a, np.array(2.0))),  # as PyTorch has it but in inference mode
     **{
         name: (name, lambda u, a, name=name: u.apply(name, a))
         for name, row in FUNCTIONS.items()

@@ -115,6 +115,7 @@ def _counts(bags: NDArray[np.integer], count: int) -> NDArray[np.float64]:
 #: By PyTorch's name.
 TABLE: dict[str, Any] = {
     "_embedding_bag": Ruled("embedding_bag", gathered),
+    "_embedding_bag_forward_only": Ruled("embedding_bag", gathered),  # of a table that needs no gradient
     "_embedding_bag_per_sample_weights_backward": Ruled("embedding_bag", weights_backward),
     "_embedding_bag_backward": Ruled("embedding_bag", gathered_backward),
 }
