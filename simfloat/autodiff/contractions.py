@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from simfloat.autodiff.record import Operand, Operations, Result, begin, finish, passed_to, summed_to
 from simfloat.autodiff.variable import as_variable
 from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.widest import holds
 
 
 class Contractions(Operations[Result]):
@@ -78,7 +79,7 @@ class Contractions(Operations[Result]):
 
         An addition like any other but where results are ``widest``: there the product's format decides. Under automatic
         mixed precision PyTorch's linear layers and convolutions take their bias in the format that they compute in, and
-        its gradient comes in that format.
+        its gradient comes in that format, or in the bias's own unless that is a wider one.
         """
         started = begin("add", self, as_variable(bias))
         product, used = started.operands
@@ -97,7 +98,9 @@ class Contractions(Operations[Result]):
         made = finish(started, total, arithmetic.format, to_product, to_bias)
         if made.node is None or not place.takes_formats:
             return self.made(made)
-        return self.made(made._replace(node=made.node._replace(formats=(format, format))))
+        own = used.stored_format
+        formats = format, format if holds(own, format) else own
+        return self.made(made._replace(node=made.node._replace(formats=formats)))
 
 
 def _among(gradient: NDArray, shape: tuple[int, ...], part: slice | None) -> NDArray:

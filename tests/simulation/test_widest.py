@@ -96,3 +96,14 @@ def test_gradients_of_such_operations_take_the_format_of_their_operand():
         (half * brain).backward(g)
     assert_bits(half.grad, sf.multiply(g, brain.data, sf.FP16))
     assert_bits(brain.grad, sf.multiply(g, half.data, sf.BF16))
+
+
+@pytest.mark.parametrize("stored, product, want", [
+    (sf.BF16, sf.FP32, sf.BF16), (sf.BF16, sf.FP16, sf.BF16), (sf.FP32, sf.FP16, sf.FP16), (sf.E5M2, sf.BF16, sf.E5M2),
+])  # fmt: skip
+def test_the_gradient_of_a_bias_has_the_products_format_or_its_own_unless_that_is_wider(stored, product, want):
+    policy = sf.Policy(compute=sf.FP32, weights=stored, activations="widest")
+    layer, g = sf.nn.Linear(2, 2, rng=0), np.float32([[0.1, 0.7], [0.01, 2.3]])
+    with sf.simulate(policy.override(operation="linear", activations=product)):
+        (layer(np.ones((2, 2), np.float32)) * sf.Tensor(g)).sum().backward()
+    assert_bits(layer.bias.grad, sf.sum(sf.round(g, product), axis=0, accumulate=sf.FP32, output=want))
