@@ -53,6 +53,6 @@ def _forget_compiled(cupy: Any) -> None:
     cupy.clear_memo()
     kernel = cupy._core._kernel
     for operation in gc.get_objects():
-        if isinstance(operation, kernel.ufunc | kernel.ElementwiseKernel):
+        if issubclass(type(operation), kernel.ufunc | kernel.ElementwiseKernel):  # a proxy may stand for nothing
             for memory in ("_kernel_memo", "_elementwise_kernel_memo"):
                 getattr(operation, memory, {}).clear()

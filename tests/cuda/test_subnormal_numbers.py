@@ -1,8 +1,10 @@
 """CuPy's own operations, which would flush subnormal numbers of float32, are compiled without that."""
 
+import gc
 import subprocess
 import sys
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -40,10 +42,10 @@ def compiled(cupy):
 
 
 def test_the_flag_is_taken_out_once_and_what_was_compiled_is_forgotten(cupy, compiled):
-    x, operation = cupy.asarray(np.float32([2.0**-149])), Operation()
+    x, operation, proxies = cupy.asarray(np.float32([2.0**-149])), Operation(), [weakref.proxy(Operation())]
     for _ in range(2):
         sf.ulp(x, sf.FP32)
-    assert operation._kernel_memo == {}
+    assert operation._kernel_memo == {} and any(proxies[0] is each for each in gc.get_objects())
     cupy.cuda.compiler._compile_with_cache_cuda("y = x", ("-I.",), arch="90")
     assert compiled == ["forgotten", ("y = x", ("-I.",), "90")]
 
