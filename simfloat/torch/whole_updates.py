@@ -93,8 +93,10 @@ class WholeUpdates:
         def call(params: list[Tensor], grads: list[Tensor], *lists: list[Any], **options: Any) -> None:
             run: Any = running()
             chosen = None if run is None or not _is_unwatched(run) else self._chosen(options)
+            if chosen is None:
+                return function(params, grads, *lists, **options)
             for i, (parameter, gradient) in enumerate(zip(params, grads, strict=True)):
-                if chosen is not None and self._is_updated(run, parameter, gradient, lists, i, chosen):
+                if self._is_updated(run, parameter, gradient, lists, i, chosen):
                     continue
                 own = [each[i : i + 1] for each in lists]
                 function([parameter], [gradient], *own, **options)
@@ -118,9 +120,7 @@ class WholeUpdates:
     ) -> bool:
         """Update a parameter, if it can be by a program; whether it was done."""
         optimizer: Any = run.optimizing.optimizer
-        own = optimizer.state.get(parameter, {})
-        kept = {name: each[i] for name, each in zip(self.lists, lists, strict=True) if i < len(each)}
-        kept = {name: x for name, x in {**kept, COMPENSATION: own.get(COMPENSATION)}.items() if x is not None}
+        kept = self._kept(lists, i, optimizer.state.get(parameter, {}))
         path = weight_path(parameter)
         if path is None or not all(map(_is_plain, (parameter, gradient, *kept.values()))):
             return False
@@ -136,7 +136,7 @@ class WholeUpdates:
             for name, array in step.state.items():
                 if name not in kept:
                     kept[name] = torch.from_numpy(array)
-                elif array is not arrays.get(name):
+                elif array is not arrays[name]:
                     kept[name].copy_(torch.from_numpy(array))
         run.parameters.written(path)
         if COMPENSATION in kept:
@@ -147,6 +147,11 @@ class WholeUpdates:
                 put_tag(x, Tag(place.to_moment(name).format, owner=path, moment=name))
         run.meet(self.last, "rule")
         return True
+
+    def _kept(self, lists: Sequence[list[Any]], i: int, own: dict[str, Any]) -> dict[str, Tensor]:
+        """What the optimizer keeps of the parameter of this number, and of its own what a Kahan update does."""
+        kept = {name: each[i] for name, each in zip(self.lists, lists, strict=True) if i < len(each)}
+        return {name: x for name, x in {**kept, COMPENSATION: own.get(COMPENSATION)}.items() if x is not None}
 
 
 def _is_plain(x: Tensor) -> bool:
