@@ -13,15 +13,16 @@ from typing import Any
 
 import torch
 
+from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.torch.narrowing import in_rows
 from simfloat.torch.open_run import running, undispatched
 from simfloat.torch.phases import Backward
-from simfloat.torch.recurrent_layers import is_unwatched
 from simfloat.torch.recurrent_steps import gradient_of
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import Tag, put_tag, tag_of, weight_path
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
+from simfloat.torch.unwatched import is_unwatched
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -50,8 +51,9 @@ def _is_unwatched(run: RunContext) -> bool:
     """Whether the layer's operations need no place of their own, and float32 holds the gradients."""
     if run.optimizing.optimizer is not None or not is_unwatched(run):
         return False
-    place = run.simulation.place("linear", run.path)
-    return place.to_activation().format.fits_float32 and place.to_weight("").format.fits_float32
+    recipe = run.simulation.place("linear", run.path).recipe
+    formats = recipe.activation_gradients, recipe.weight_gradients
+    return all([isinstance(format, Format) and format.fits_float32 for format in formats])
 
 
 def _is_plain(x: Any, weight: Any, bias: Any) -> bool:

@@ -7,16 +7,13 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from simfloat.formulas.recurrent_cells import CELLS
-from simfloat.torch.gradients import current_node
 from simfloat.torch.open_run import running
-from simfloat.torch.recomputing import is_recomputing
 from simfloat.torch.recurrent_steps import Layer, RecurrentSteps, StepWeights
-from simfloat.torch.rules.search import USERS
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import weight_path
+from simfloat.torch.unwatched import is_unwatched
 
 Tensor = torch.Tensor
 
@@ -36,19 +33,6 @@ def in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         return call
 
     return wrapper
-
-
-def is_unwatched(run: RunContext) -> bool:
-    """Whether the steps' operations need no place of their own: nothing observes or draws, and no override tells."""
-    simulation, place = run.simulation, run.simulation.place("linear", run.path)
-    if simulation.observer is not None or simulation.policy.overrides or place.draws or place.takes_formats:
-        return False
-    if place.keeps_histories or place.is_written or not place.forward.format.fits_float32:
-        return False
-    if run.shown is not None or run.is_inside or USERS or len(_get_current_dispatch_mode_stack()) != 1:
-        return False
-    is_plain = not (torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu"))
-    return is_plain and (current_node() is None or is_recomputing())
 
 
 def are_parameters(name: str, arguments: Sequence[Any]) -> bool:

@@ -22,8 +22,6 @@ def extent_of(x: torch.Tensor) -> tuple[int, int]:
     size, begin = x.element_size(), int(x.storage_offset())
     if x.is_contiguous():
         return begin * size, (begin + x.numel()) * size
-    if not x.numel():
-        return begin * size, begin * size
     steps = sum((int(length) - 1) * int(step) for length, step in zip(x.shape, x.stride(), strict=True))
     return begin * size, (begin + steps + 1) * size
 

@@ -14,14 +14,13 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from simfloat.simulation.place import Place
 from simfloat.torch.open_run import running, undispatched
-from simfloat.torch.rules.search import USERS
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import Tag, put_tag, weight_path
 from simfloat.torch.tensor_arrays import numbers_of
+from simfloat.torch.unwatched import is_alone
 from simfloat.updates.update_arithmetic import COMPENSATION, STEP, UpdateArithmetic
 from simfloat.updates.update_programs import run_as_program
 
@@ -92,7 +91,8 @@ class WholeUpdates:
         @wraps(function)
         def call(params: list[Tensor], grads: list[Tensor], *lists: list[Any], **options: Any) -> None:
             run: Any = running()
-            chosen = None if run is None or not _is_unwatched(run) else self._chosen(options)
+            is_whole = run is not None and run.optimizing.optimizer is not None and is_alone(run)
+            chosen = self._chosen(options) if is_whole else None
             if chosen is None:
                 return function(params, grads, *lists, **options)
             for i, (parameter, gradient) in enumerate(zip(params, grads, strict=True)):
@@ -158,13 +158,6 @@ def _is_plain(x: Tensor) -> bool:
     """Whether a tensor holds float32 numbers, and some."""
     is_usual = type(x) in (Tensor, torch.nn.Parameter) and x.dtype == torch.float32 and x.layout is torch.strided
     return is_usual and x.numel() > 0
-
-
-def _is_unwatched(run: RunContext) -> bool:
-    """Whether single operations need no place of their own: an optimizer steps, and nothing observes it."""
-    if run.optimizing.optimizer is None or run.simulation.observer is not None or run.shown is not None or USERS:
-        return False
-    return len(_get_current_dispatch_mode_stack()) == 1 and not torch._C._are_functorch_transforms_active()
 
 
 #: By the module and the name of PyTorch's function.
