@@ -50,7 +50,9 @@ def run(
     cost = len(rows) * COST + len(drawing) * DRAWING + counts * COUNTING
     work = partial(_run_piece, instructions, scalars, draws, inputs, outputs)
     size = inputs[0].size
-    found = [work((0, size))] if size * cost < LEAST_WORK else run_all(work, pieces(size, cost))
+    if size * cost < LEAST_WORK:
+        return work((0, size))
+    found = run_all(work, pieces(size, cost))
     counted = [events for events in found if events is not None]
     return np.sum(counted, axis=0) if len(counted) == len(found) else None
 

@@ -174,7 +174,7 @@ def nll_loss(
     That divisor comes second. Losses of targets that are `ignored` are 0, and so are their weights.
     """
     places, kept, counts = _counted(u, x, target, weight, ignored, axis)
-    at_targets = u.moved(np.take_along_axis(x, places, axis).squeeze(axis), x)
+    at_targets = u.moved(as_array(x[places]), x)
     losses = where(u, kept, negative(u, at_targets), ZERO)
     every = tuple(range(target.ndim))
     if counts is None:
@@ -197,15 +197,17 @@ def nll_loss_slope(
     share = u.divide(share, divisor) if reduction == "mean" else share
     share = np.broadcast_to(share, target.shape) if counts is None else u.multiply(share, counts)
     full = np.zeros(x.shape, share.dtype, like=share)
-    np.put_along_axis(full, places, np.expand_dims(where(u, kept, share, ZERO), axis), axis)
+    full[places] = where(u, kept, share, ZERO)
     return full
 
 
 def _counted(
     u: Rounded, x: NDArray, target: NDArray, weight: NDArray | None, ignored: int, axis: int
-) -> tuple[NDArray, NDArray, NDArray | None]:
-    """The targets' places along the axis, which of them count, and their weights if there are any."""
+) -> tuple[tuple[NDArray, ...], NDArray, NDArray | None]:
+    """The index of the targets' places along the axis, which of them count, and their weights if there are any."""
     kept = target != ignored
     labels = np.where(kept, target, 0)
     counts = None if weight is None else u.multiply(weight[labels], kept.astype(x.dtype))
-    return np.expand_dims(labels, axis), kept, counts
+    sizes, last = labels.shape, labels.ndim - 1
+    places = [np.arange(size, like=labels).reshape(-1, *(1,) * (last - i)) for i, size in enumerate(sizes)]
+    return (*places[:axis], labels, *places[axis:]), kept, counts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
@@ -92,8 +91,8 @@ class BackwardNodes:
         self._note_of, self._gradients = note_of, gradients
         self._ways: dict[int, BackwardNode] = {}
         self._ended: BackwardNode | None = None  # the last one, whose results autograd adds to what came before
-        self._nodes: list[Any] = []  # of the backward pass that runs
-        self._uses: Counter[int] | None = None  # how many edges lead to each leaf, once that was asked for
+        self._nodes: dict[Any, int] = {}  # of the backward pass that runs, with how many edges lead to each
+        self._uses: dict[int, int] | None = None  # how many lead to each leaf, once that was asked for
         self.are_recorded = False  # whether gradients of what the backward pass computes may be asked for
 
     @property
@@ -112,9 +111,9 @@ class BackwardNodes:
     def uses(self, leaf: torch.Tensor) -> int:
         """How many shares a leaf's gradient of the backward pass that runs has."""
         if self._uses is None:
-            edges = [target for node in self._nodes for target, _ in node.next_functions if target is not None]
-            self._uses = Counter(id(x.variable) for x in edges if x._sequence_nr() == ACCUMULATING)
-        return self._uses[id(leaf)]
+            leaves = [(node, count) for node, count in self._nodes.items() if node._sequence_nr() == ACCUMULATING]
+            self._uses = {id(node.variable): count for node, count in leaves}
+        return self._uses.get(id(leaf), 0)
 
     def _end(self, way: BackwardNode, results: Sequence[Any]) -> tuple[Any, ...]:
         found = way.end(results)
@@ -130,11 +129,12 @@ class BackwardNodes:
         `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for.
         """
         hooks: list[Any] = []
-        nodes, before, were_recorded = list(_nodes_behind(roots)), self._gradients.under, self.are_recorded
+        nodes, before, were_recorded = _nodes_behind(roots), self._gradients.under, self.are_recorded
         outer, self._nodes, self._uses = self._nodes, nodes, None
         notes = {node: note for node in nodes if (note := self._note_of(node)) is not None}
         self._gradients.under = next((note.place for note in notes.values()), None)
         self.are_recorded = is_recorded
+        check_unwrapped([node.variable for node in nodes if node._sequence_nr() == ACCUMULATING])
         try:
             for node in nodes:
                 hooks += self._listen(node, notes, accumulates)
@@ -151,19 +151,22 @@ class BackwardNodes:
         number = node._sequence_nr()
         if number == ACCUMULATING:
             leaf = node.variable
-            check_unwrapped([leaf])
-            if weight_path(leaf) is None:
+            path = weight_path(leaf)
+            if path is None:
                 return []
-            return [leaf.register_hook(lambda gradient: self._gradients.finished(leaf, gradient, accumulates))]
+            return [leaf.register_hook(lambda gradient: self._gradients.finished(leaf, path, gradient, accumulates))]
         note = notes.get(node)
         if note is None:
             return []
         way = self._ways[number] = BackwardNode(_operands(note, node, notes))
         wanted = [x for x in way.operands if x is not None]
-        has_several = len(wanted) > 1 and len({_role(note, x) for x in wanted}) > 1
+        is_told = note.is_one_call and not self.are_recorded  # by the call itself
+        has_several = not is_told and len(wanted) > 1 and len({_role(note, x) for x in wanted}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
-        if not hooks and not note.place.takes_formats and all([x.path is None for x in wanted]):
-            return []  # what is added up is of one format
+        has_formats = note.place.takes_formats or any([x.path is not None for x in wanted])
+        is_added = any([self._nodes.get(target, 0) > 1 for target, _ in node.next_functions])
+        if not hooks and not (has_formats and (is_added or note.place.observer is not None)):
+            return []  # nothing is added up, or what is added up is of one format
         return [*hooks, node.register_hook(lambda results, _: self._end(way, results))]
 
 
@@ -194,16 +197,19 @@ def _reached(target: Any, result: int, notes: Notes) -> tuple[str | None, Format
     return (None, FP32, origin) if note is None else (note.weight, note.format or FP32, origin)
 
 
-def _nodes_behind(roots: Iterable[Any]) -> Iterator[Any]:
-    """All nodes that gradients of these tensors, or edges, may come through, each once."""
-    seen: set[Any] = set()
+def _nodes_behind(roots: Iterable[Any]) -> dict[Any, int]:
+    """All nodes that gradients of these tensors, or edges, may come through, with how many edges lead to each."""
+    found: dict[Any, int] = {}
     stack = [_node_of(root) for root in roots]
     while stack:
         node = stack.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            yield node
+        if node is None:
+            continue
+        known = found.get(node, 0)
+        found[node] = known + 1
+        if not known:
             stack += [target for target, _ in node.next_functions]
+    return found
 
 
 def _node_of(root: Any) -> Any:

@@ -56,12 +56,13 @@ def operand_of(number: int, x: torch.Tensor) -> Operand:
 class LoggedOperation:
     """A forward operation, its floating operands; of its result the format, and the parameter that it still is."""
 
-    __slots__ = ("format", "is_composite", "is_of_backward", "operands", "place", "weight")
+    __slots__ = ("format", "is_composite", "is_of_backward", "is_one_call", "operands", "place", "weight")
 
     def __init__(self, place: Place, operands: tuple[Operand, ...], format: Format | None = None) -> None:
         self.place, self.operands, self.format = place, operands, format
         self.weight: str | None = None
         self.is_composite = False  # made of other operations
+        self.is_one_call = False  # with its way back, which knows whose gradients it makes
         self.is_of_backward = False  # one of a backward pass, where gradients are operands too
 
     def operand(self, number: int) -> Operand | None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from simfloat.arithmetic.observer import wants
-from simfloat.formats import nearest_even
+from simfloat.formats import Format, nearest_even
 from simfloat.policy.role_types import WIDEST
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
@@ -45,7 +45,8 @@ class Gradients:
         if owner is None:
             note = self.note(node.variable)
             return Backward(note, self._simulation, note.operands[0])
-        way = self._way(node.variable, tag_of(operands[-1]))
+        leaf = node.variable
+        way = self._way(leaf, weight_path(leaf), stored_format(leaf), tag_of(operands[-1]))
         return Complete(way.way_back, self._simulation, way.operand)
 
     def note(self, leaf: torch.Tensor) -> LoggedOperation:
@@ -56,12 +57,13 @@ class Gradients:
         place = simulation.place("add", layer) if under is None else simulation.beside(under, "add", layer)
         return LoggedOperation(place.in_type(FORMAT_OF[leaf.dtype]), (Operand(0, path, stored_format(leaf)),))
 
-    def _way(self, leaf: torch.Tensor, tag: Tag) -> Backward:
-        """The way on which a gradient with this tag reached the leaf: that of the operation which read the parameter.
+    def _way(self, leaf: torch.Tensor, path: str | None, own: Format, tag: Tag) -> Backward:
+        """The way on which a gradient with this tag reached a leaf of this path and format: that of the operation which
+        read the parameter.
 
         Where that is not known, it is an addition in the parameter's layer.
         """
-        path, note = weight_path(leaf), None if tag.node is None else self._made_by(tag.node)
+        note = None if tag.node is None else self._made_by(tag.node)
         read = None if note is None else next((x for x in note.operands if x.path == path), None)
         if note is None or read is None or path is None:
             note = self.note(leaf)
@@ -70,20 +72,22 @@ class Gradients:
         way = way.of_bias() if way.has_bias() and read is note.operands[2] else way
         way.in_type(leaf.dtype)
         way.way_back = LoggedOperation(way.place, way.way_back.operands)
-        way.operand = Operand(way.operand.number if way.operand else 0, path, stored_format(leaf))
+        way.operand = Operand(way.operand.number if way.operand else 0, path, own)
         return way
 
-    def finished(self, leaf: torch.Tensor, gradient: torch.Tensor | None, accumulates: bool) -> torch.Tensor | None:
-        """A parameter's gradient, which is complete: rounded to `weight_gradients` if it was not.
+    def finished(
+        self, leaf: torch.Tensor, path: str, gradient: torch.Tensor | None, accumulates: bool
+    ) -> torch.Tensor | None:
+        """The gradient of the parameter at a path, which is complete: rounded to `weight_gradients` if it was not.
 
         None stands for one that a backward pass left out. An observer receives the events of its last rounding at the
         parameter's path; where `.grad` has numbers already, the last rounding is the addition to them, which follows.
         """
         if gradient is None:
             return None
-        path, tag = str(weight_path(leaf)), tag_of(gradient)
-        way = self._way(leaf, tag)
-        place, own = way.place, stored_format(leaf)
+        tag, own = tag_of(gradient), stored_format(leaf)
+        way = self._way(leaf, path, own, tag)
+        place = way.place
         chosen = place.recipe_of(path).weight_gradients
         format = own if chosen == WIDEST else chosen
         where = place.path if accumulates and leaf.grad is not None else path

@@ -107,7 +107,7 @@ class LayerProduct(torch.autograd.Function):
             made = tensor_of(result, x.dtype)
         put_tag(made, Tag(arithmetic.format))
         if note is not None:
-            note.format = arithmetic.format
+            note.format, note.is_one_call = arithmetic.format, True
         return made
 
     @staticmethod

@@ -103,8 +103,9 @@ class Optimizing:
                 f"{type(optimizer).__name__} updates a parameter of shape {tuple(parameter.shape)} that the simulated "
                 "model did not have when the block began; simulate a torch.nn.ModuleList of all that are trained."
             )
-        if parameter.grad is not None:
-            put_own_tag(parameter.grad, tag_of(parameter.grad)._replace(is_gradient=True, owner=path))
+        gradient = parameter.grad
+        if gradient is not None and not ((tag := tag_of(gradient)).is_gradient and tag.owner == path):
+            put_own_tag(gradient, tag._replace(is_gradient=True, owner=path))
         for name, kept in optimizer.state.get(parameter, {}).items():
             if isinstance(kept, torch.Tensor) and name not in COUNTERS:
                 put_tag(kept, tag_of(kept)._replace(is_gradient=False, owner=path, moment=name))

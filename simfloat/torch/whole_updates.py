@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from torch.autograd.graph import increment_version
 
 from simfloat.simulation.place import Place
 from simfloat.torch.open_run import running, undispatched
@@ -21,6 +22,7 @@ from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import Tag, put_tag, weight_path
 from simfloat.torch.tensor_arrays import numbers_of
 from simfloat.torch.unwatched import is_alone
+from simfloat.updates.recorded_step import WEIGHT
 from simfloat.updates.update_arithmetic import COMPENSATION, STEP, UpdateArithmetic
 from simfloat.updates.update_programs import run_as_program
 
@@ -61,13 +63,20 @@ def adam(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArra
 
 
 class ParameterUpdate(UpdateArithmetic):
-    """The update of a parameter, which keeps what the parameter becomes."""
+    """The update of a parameter, which is written where PyTorch has it: `own` is the parameter's memory, by the name
+    `WEIGHT`, and what is kept of it.
+    """
 
-    __slots__ = ("stored",)
+    __slots__ = ("own", "stored")
 
-    def __init__(self, place: Place, weight: NDArray, state: dict[str, NDArray]) -> None:
-        super().__init__(place, weight, state)
-        self.stored = weight
+    def __init__(self, place: Place, weight: NDArray, own: dict[str, NDArray]) -> None:
+        super().__init__(place, weight, {name: x for name, x in own.items() if name != WEIGHT})
+        self.own, self.stored = own, weight
+
+    def memory(self, name: str, shape: tuple[int, ...]) -> NDArray:
+        """The memory that PyTorch has for it, if that is in C order."""
+        known = self.own.get(name)
+        return super().memory(name, shape) if known is None or not known.flags.c_contiguous else known
 
     def store(self, weight: NDArray) -> None:
         """Keep the parameter's new numbers."""
@@ -91,8 +100,8 @@ class WholeUpdates:
         @wraps(function)
         def call(params: list[Tensor], grads: list[Tensor], *lists: list[Any], **options: Any) -> None:
             run: Any = running()
-            is_whole = run is not None and run.optimizing.optimizer is not None and is_alone(run)
-            chosen = self._chosen(options) if is_whole else None
+            is_whole = run is not None and run.optimizing.optimizer is not None and not torch.is_grad_enabled()
+            chosen = self._chosen(options) if is_whole and is_alone(run) else None
             if chosen is None:
                 return function(params, grads, *lists, **options)
             for i, (parameter, gradient) in enumerate(zip(params, grads, strict=True)):
@@ -127,17 +136,17 @@ class WholeUpdates:
         place = run.simulation.place("update", path)
         if place.is_written:
             return False
-        with undispatched(), torch.no_grad():
-            arrays = {name: numbers_of(x) for name, x in kept.items()}
-            step = ParameterUpdate(place, numbers_of(run.parameters.read(parameter)), dict(arrays))
+        with undispatched():
+            own = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *kept.items())}
+            step = ParameterUpdate(place, numbers_of(run.parameters.read(parameter)), own)
             if not run_as_program(self.formula, self.formula, step, numbers_of(gradient), chosen):
                 return False
-            parameter.copy_(torch.from_numpy(step.stored))
+            _write(parameter, step.stored, own[WEIGHT])
             for name, array in step.state.items():
-                if name not in kept:
+                if name in kept:
+                    _write(kept[name], array, own[name])
+                else:
                     kept[name] = torch.from_numpy(array)
-                elif array is not arrays[name]:
-                    kept[name].copy_(torch.from_numpy(array))
         run.parameters.written(path)
         if COMPENSATION in kept:
             optimizer.state[parameter][COMPENSATION] = kept.pop(COMPENSATION)
@@ -152,6 +161,14 @@ class WholeUpdates:
         """What the optimizer keeps of the parameter of this number, and of its own what a Kahan update does."""
         kept = {name: each[i] for name, each in zip(self.lists, lists, strict=True) if i < len(each)}
         return {name: x for name, x in {**kept, COMPENSATION: own.get(COMPENSATION)}.items() if x is not None}
+
+
+def _write(x: Tensor, array: NDArray, own: NDArray) -> None:
+    """Give a tensor these numbers, unless they are in its own memory already, of which autograd is told."""
+    if array is own:
+        increment_version(x)
+    else:
+        x.copy_(torch.from_numpy(array))
 
 
 def _is_plain(x: Tensor) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
+from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import Draw, take_draw
 from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.target import Target
@@ -226,6 +227,10 @@ class UpdateArithmetic:
     def store(self, weight: NDArray) -> None:
         """Give the parameter its new numbers."""
         raise ValueError(f"{type(self).__name__} stores nothing.")
+
+    def memory(self, name: str, shape: tuple[int, ...]) -> NDArray:
+        """An array in C order for what the parameter, or the moment of this name, becomes."""
+        return empty(shape, np.float32)
 
     def take_draw(self, stream: str) -> Draw:
         """The next draw of a stream of the place: "update", "parameter", or a dot and the name of a moment."""

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import program_runs
-from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.nan_causes import is_precise, is_wide
 from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.program_writer import NoProgram, Register
@@ -51,7 +50,7 @@ def run_as_program(
     except NoProgram:
         return False
     shape = gradient.shape
-    outputs = {name: empty(shape, np.float32) for name in program.outputs}
+    outputs = {name: step.memory(name, shape) for name in program.outputs}
     vectors = [flat(x) for x in arrays], [flat(x) for x in outputs.values()]
     events = program_runs.run(program.instructions, scalars, *vectors, step.take_draw)
     if events is None:

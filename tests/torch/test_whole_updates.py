@@ -75,3 +75,18 @@ def test_the_bits_are_those_of_single_operations_as_an_observer_has_them(kind, o
 def test_what_the_formula_does_not_say_is_left_to_the_operations(kind, options, programs):
     found, watched = (steps(kind, options, "bf16-standard", observer) for observer in (None, sf.Recorder()))
     assert not programs and all(np.array_equal(x, watched[name]) for name, x in found.items())
+
+
+def test_numbers_stay_in_their_memory_and_autograd_is_told_that_they_changed():
+    model, x = nn.Linear(3, 2), torch.ones(4, 3, requires_grad=True)
+    optimizer, places = torch.optim.Adam(model.parameters()), []
+    with sf.torch.simulate(model, "bf16-standard"):
+        for _ in range(2):
+            loss = model(x).sum()
+            loss.backward(retain_graph=True)
+            optimizer.step()
+            kept = [x for own in optimizer.state.values() for x in own.values()]
+            places.append([x.data_ptr() for x in (*model.parameters(), *kept)])
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                loss.backward()
+    assert places[0] == places[1]
