@@ -123,10 +123,10 @@ class Optimizing:
                     if isinstance(kept, torch.Tensor) and name not in (*COUNTERS, COMPENSATION):
                         self._store(str(weight_path(parameter)), name, kept)
 
-    def _store(self, path: str, name: str, kept: torch.Tensor) -> None:
-        """Round a moment to `optimizer_state`, unless its last rounding was to it."""
+    def _store(self, path: str, name: str, kept: torch.Tensor, *, is_first: bool = False) -> None:
+        """Round a moment to `optimizer_state`, unless its last rounding was to it; its first value in any case."""
         arithmetic = self._simulation.place("update", path).in_type(FORMAT_OF[kept.dtype]).to_moment(name)
-        if tag_of(kept).format != arithmetic.format:
+        if is_first or tag_of(kept).format != arithmetic.format:
             kept.copy_(tensor_of(arithmetic.round(numbers_of(kept)), kept.dtype))
         put_tag(kept, Tag(arithmetic.format, owner=path, moment=name))
 
@@ -147,7 +147,7 @@ class Optimizing:
         """A copy that an optimizer makes: rounded to `optimizer_state` if it is the first value of a moment."""
         name, path = BEGUN.get(type(self.optimizer)), tag_of(copy).owner  # type: ignore[arg-type]
         if name is not None and path is not None:
-            self._store(path, name, copy)
+            self._store(path, name, copy, is_first=True)
         return copy
 
     def last_addition(self, place: Place, w: NDArray, u: NDArray) -> NDArray:

@@ -26,6 +26,7 @@ POLICIES = {
     ),
     "wide weights": sf.Policy(compute=sf.BF16, weights=sf.FP32, rounding=sf.toward_positive),
     "draws": sf.Policy(compute=sf.BF16, optimizer_state=sf.E5M2, rounding=sf.stochastic(8)),
+    "draws in one format": sf.Policy(compute=sf.FP16, rounding=sf.stochastic(8)),
     "apart": sf.policies["bf16-standard"].override("0.bias", optimizer_state=sf.FP32).override("2.*", update="kahan"),
 }
 
