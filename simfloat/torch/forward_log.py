@@ -92,15 +92,16 @@ class ForwardLog:
         Where no operand wants a gradient it made none, and the last one may be that of a program's own function.
         """
         number = sequence_number() - 1
-        # Before autograd writes over a number that it needs for the way back, it copies it: an operation of its own.
         in_place, self.in_place = self.in_place, False
-        if in_place and number in self._notes:
-            number -= 1
-        if number in self._notes:
+        if not in_place and number in self._notes:
             return None
         if not any([stored(x).requires_grad for x in operands]):
             self.skip()
             return None
+        # Before autograd writes over a number that it needs for the way back, it copies it: an operation of its own,
+        # which follows the node of the write, and makes one only where that number wants a gradient.
+        if in_place and self._notes.get(number) is not None:
+            number -= 1
         known = tuple([operand_of(i, x) for i, x in enumerate(operands)])
         if in_place:  # what is written keeps its type, to which PyTorch brings the other operands
             known = tuple(operand._replace(format=known[0].format) for operand in known)

@@ -63,9 +63,22 @@ def a_view_read_after_it_was_written_to(h):
     return view * 3 + h[:, 2:] * view.add_(1.0)
 
 
+def data_by_what_wants_a_gradient(h):
+    data = torch.linspace(1, 2, 12, dtype=h.dtype).reshape(3, 4)
+    data.mul_(h).div_(h + 3)
+    return data
+
+
+def a_part_of_data(h):
+    data = torch.full((3, 8), 2, dtype=h.dtype)
+    data[:, 4:].mul_(h)
+    return data * data
+
+
 CASES = (
     a_part, the_whole_of_a_view, a_view_read_after_a_write_to_its_base, one_part_by_another,
     an_item, a_copy, a_mask, views_of_views, a_part_in_place_and_by_its_name, a_view_read_after_it_was_written_to,
+    data_by_what_wants_a_gradient, a_part_of_data,
 )  # fmt: skip
 
 
