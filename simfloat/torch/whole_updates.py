@@ -35,7 +35,9 @@ def sgd(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArray
     d = _decayed(step, g, options.weight_decay)
     if options.momentum:
         if "momentum_buffer" in step.state:
-            m = step.moment("momentum_buffer", step.times(1.0 - options.dampening, d), keep=options.momentum)
+            share = 1.0 - options.dampening
+            x, take = (step.times(share, d), None) if abs(share) == 1.0 else (d, share)  # a factor of 1 is no product
+            m = step.moment("momentum_buffer", x, keep=options.momentum, take=take)
         else:
             m = step.begin("momentum_buffer", d)
         d = step.add(d, step.times(options.momentum, m)) if options.nesterov else m

@@ -11,6 +11,7 @@ from simfloat.torch import whole_updates
 CASES = [
     ("SGD", {"lr": 0.1}),
     ("SGD", {"lr": 1, "weight_decay": 1.0, "momentum": 0.5, "dampening": 2.0}),
+    ("SGD", {"lr": 0.1, "weight_decay": 0.01, "momentum": 0.9, "dampening": 0.1}),
     ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01, "fused": True}),
     ("Adam", {"lr": 0.3, "weight_decay": 0.1, "betas": (0.5, 0.25), "eps": 1e-3}),
     ("AdamW", {"lr": 0.05, "weight_decay": 0.3}),
