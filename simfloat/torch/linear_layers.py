@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.torch.narrowing import in_rows
 from simfloat.torch.open_run import running, undispatched
@@ -22,7 +21,7 @@ from simfloat.torch.recurrent_steps import gradient_of
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import Tag, put_tag, tag_of, weight_path
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
-from simfloat.torch.unwatched import is_unwatched
+from simfloat.torch.unwatched import is_plain, is_unwatched
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -35,7 +34,7 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         run: Any = running()
-        if run is None or not (_is_unwatched(run) and _is_plain(x, weight, bias)):
+        if run is None or not (is_unwatched(run) and _are_plain(x, weight, bias)):
             return by_operations(x, weight, bias)
         run.parameters.of(aten.t.default, (weight, bias), {})
         rows = x if x.ndim == 2 else _moved(run, aten.view.default, x, -1, x.shape[-1])
@@ -47,29 +46,17 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _is_unwatched(run: RunContext) -> bool:
-    """Whether the layer's operations need no place of their own, and float32 holds the gradients."""
-    if run.optimizing.optimizer is not None or not is_unwatched(run):
-        return False
-    recipe = run.simulation.place("linear", run.path).recipe
-    formats = recipe.activation_gradients, recipe.weight_gradients
-    return all([isinstance(format, Format) and format.fits_float32 for format in formats])
-
-
-def _is_plain(x: Any, weight: Any, bias: Any) -> bool:
+def _are_plain(x: Any, weight: Any, bias: Any) -> bool:
     """Whether a layer's operands are float32 rows, in one matrix or in several that lie one behind the other, and
     parameters of the model.
     """
-    for t in (x, weight) if bias is None else (x, weight, bias):
-        if type(t) not in (Tensor, torch.nn.Parameter) or t.dtype != torch.float32:
-            return False
-    if x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1] or not x.numel() * weight.shape[0]:
+    if not all(map(is_plain, (x, weight) if bias is None else (x, weight, bias))):
+        return False
+    if x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
         return False
     if (x.ndim == 3 and not x.is_contiguous()) or tag_of(x).is_gradient or weight_path(weight) is None:
         return False
-    if bias is not None and (bias.shape != weight.shape[:1] or weight_path(bias) is None):
-        return False
-    return bool(torch.autograd.forward_ad._current_level < 0)
+    return bias is None or (bias.shape == weight.shape[:1] and weight_path(bias) is not None)
 
 
 def _moved(run: RunContext, operation: Any, x: Tensor, *shape: int) -> Tensor:

@@ -13,7 +13,7 @@ from simfloat.torch.open_run import running
 from simfloat.torch.recurrent_steps import Layer, RecurrentSteps, StepWeights
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import weight_path
-from simfloat.torch.unwatched import is_unwatched
+from simfloat.torch.unwatched import is_plain, is_unwatched
 
 Tensor = torch.Tensor
 
@@ -40,15 +40,13 @@ def are_parameters(name: str, arguments: Sequence[Any]) -> bool:
     x, states, parameters, has_biases, count, *_, batch_first = arguments
     given = states if isinstance(states, tuple | list) else (states,)
     tensors, each = (x, *given, *parameters), 4 if has_biases else 2
-    if not all(type(t) in (Tensor, torch.nn.Parameter) and t.dtype == torch.float32 for t in tensors):
-        return False
-    if x.ndim != 3 or not x.numel() or len(parameters) not in (count * each, 2 * count * each):
+    if not all(map(is_plain, tensors)) or x.ndim != 3 or len(parameters) not in (count * each, 2 * count * each):
         return False
     rows, size = parameters[1].shape[0], parameters[1].shape[-1]
     shape = (len(parameters) // each, x.shape[0 if batch_first else 1], size)
     if rows != CELLS[name].gates * size or any(state.shape != shape for state in given):
         return False
-    return all(weight_path(p) is not None for p in parameters) and torch.autograd.forward_ad._current_level < 0
+    return all(weight_path(p) is not None for p in parameters)
 
 
 def layers(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from simfloat.formats import Format
 from simfloat.torch.gradients import current_node
 from simfloat.torch.recomputing import is_recomputing
 from simfloat.torch.rules.search import USERS
@@ -17,18 +21,26 @@ def is_alone(run: RunContext) -> bool:
     """
     if run.simulation.observer is not None or run.shown is not None or USERS:
         return False
-    return len(_get_current_dispatch_mode_stack()) == 1 and not torch._C._are_functorch_transforms_active()
+    is_transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed
 
 
-def is_unwatched(run: RunContext) -> bool:
+def is_unwatched(run: RunContext, operation: str = "linear") -> bool:
     """Whether a layer's operations in the forward pass need no place of their own: nor draws or overrides tell them
-    apart, and float32 holds their results.
+    apart, and float32 holds their results and gradients.
     """
-    if not is_alone(run) or run.is_inside or run.simulation.policy.overrides:
+    if not is_alone(run) or run.is_inside or run.simulation.policy.overrides or run.optimizing.optimizer is not None:
         return False
-    place = run.simulation.place("linear", run.path)
+    place = run.simulation.place(operation, run.path)
     if place.draws or place.takes_formats or place.keeps_histories or place.is_written:
         return False
-    if not place.forward.format.fits_float32 or torch.is_autocast_enabled("cpu"):
+    gradients = place.recipe.activation_gradients, place.recipe.weight_gradients
+    if not all([isinstance(x, Format) and x.fits_float32 for x in (place.forward.format, *gradients)]):
         return False
-    return current_node() is None or is_recomputing()
+    return not torch.is_autocast_enabled("cpu") and (current_node() is None or is_recomputing())
+
+
+def is_plain(x: Any) -> bool:
+    """Whether it is a tensor of float32 numbers, and of some."""
+    is_usual = type(x) in (torch.Tensor, torch.nn.Parameter) and x.dtype == torch.float32 and x.layout is torch.strided
+    return is_usual and x.numel() > 0

@@ -21,7 +21,7 @@ from simfloat.torch.open_run import running, undispatched
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import Tag, put_tag, weight_path
 from simfloat.torch.tensor_arrays import numbers_of
-from simfloat.torch.unwatched import is_alone
+from simfloat.torch.unwatched import is_alone, is_plain
 from simfloat.updates.recorded_step import WEIGHT
 from simfloat.updates.update_arithmetic import COMPENSATION, STEP, UpdateArithmetic
 from simfloat.updates.update_programs import run_as_program
@@ -133,7 +133,7 @@ class WholeUpdates:
         optimizer: Any = run.optimizing.optimizer
         kept = self._kept(lists, i, optimizer.state.get(parameter, {}))
         path = weight_path(parameter)
-        if path is None or not all(map(_is_plain, (parameter, gradient, *kept.values()))):
+        if path is None or not all(map(is_plain, (parameter, gradient, *kept.values()))):
             return False
         place = run.simulation.place("update", path)
         if place.is_written:
@@ -171,12 +171,6 @@ def _write(x: Tensor, array: NDArray, own: NDArray) -> None:
         increment_version(x)
     else:
         x.copy_(torch.from_numpy(array))
-
-
-def _is_plain(x: Tensor) -> bool:
-    """Whether a tensor holds float32 numbers, and some."""
-    is_usual = type(x) in (Tensor, torch.nn.Parameter) and x.dtype == torch.float32 and x.layout is torch.strided
-    return is_usual and x.numel() > 0
 
 
 #: By the module and the name of PyTorch's function.

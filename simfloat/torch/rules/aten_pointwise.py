@@ -61,6 +61,16 @@ def leaky(u: RuleCall, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
     return u.multiply(a, np.where(a > 0, 1.0, slope))
 
 
+def rectified(u: Any, a: NDArray) -> NDArray:
+    """a where it is positive, else 0."""
+    return u.round(slopes.where_above(a, a))
+
+
+def rectified_slope(u: Any, g: NDArray, a: NDArray, least: float) -> NDArray:
+    """g where a is above `least`, else 0."""
+    return u.round(slopes.where_above(a, g, number(least)))
+
+
 def hypotenuse(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
     """2^k * sqrt(x * x + y * y) with x = a / 2^k and y = b / 2^k, the larger one from 1/2 to 1; inf beside NaN."""
     a, b = (np.where(np.isnan(c) & np.isinf(other), other, c) for c, other in ((a, b), (b, a)))
@@ -103,7 +113,7 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
     },
     **{f"special_{theirs}": (name, lambda u, a, name=name: u.apply(name, a)) for theirs, name in SPECIAL.items()},
     "special_zeta": ("zeta", lambda u, a, b: u.apply("zeta", a, b)),
-    "relu": ("relu", lambda u, a: u.round(slopes.where_above(a, a))),
+    "relu": ("relu", rectified),
     "leaky_relu": ("leaky_relu", leaky),
 }
 
@@ -146,9 +156,7 @@ FORMULAS: dict[str, Ruled] = {
         lambda u, g, a: activation_formulas.gelu_tanh_slope(u, g, None, a),
         lambda u, g, a: activation_formulas.gelu_slope(u, g, None, a),
     ),
-    "threshold_backward": Sloped(
-        "relu", lambda u, g, a, least: u.round(slopes.where_above(a, g, number(least)), "relu")
-    ),
+    "threshold_backward": Sloped("relu", rectified_slope),
     "hardtanh_backward": Sloped("clip", lambda u, g, a, low, high: slopes.chosen(u, g, ~((a <= low) | (a >= high)))),
     "leaky_relu_backward": Sloped(
         "leaky_relu", lambda u, g, a, slope, _: activation_formulas.leaky_relu_slope(u, g, None, a, number(slope))
