@@ -1,6 +1,6 @@
 """PyTorch's ReLU as one call, with its way back, where nobody looks at operations.
 
-PyTorch makes an operation of it and one of its way back, and four more to keep the result and to find it again, each of
+PyTorch makes an operation of it and one of its way back, and two more to keep the result and to find it again, each of
 which comes to Python. Bits are those of the operations.
 """
 
