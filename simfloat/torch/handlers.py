@@ -115,7 +115,7 @@ class Ruled(Handler):
         phase = run.phase(self.operation_for(args), self.ordered(operands), into)
         if phase is None:
             return run.left_alone(func(*args, **options), operands)
-        dtype = options.pop("dtype", None) or result_type(operands)
+        dtype = options.pop("dtype", None) or self.type_of(phase, operands, args)
         phase.in_type(dtype)
         if phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter):
             args, options = in_single((*args, *numbers_left_out(func, len(args)))), in_single(options)
@@ -132,6 +132,10 @@ class Ruled(Handler):
     def ordered(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
         """The operands in the order in which a policy's operation has them."""
         return operands
+
+    def type_of(self, phase: Forward, operands: list[torch.Tensor], args: Arguments) -> torch.dtype:
+        """The result's type."""
+        return result_type(operands)
 
 
 @cache

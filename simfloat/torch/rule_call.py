@@ -19,7 +19,7 @@ from simfloat.simulation.windows import Side, spread
 from simfloat.torch.phases import Backward, Forward, OfParameter
 from simfloat.torch.run_context import Shown
 from simfloat.torch.tags import FORMAT_OF, Tag, in_type, put_tag, tag_of
-from simfloat.torch.tensor_arrays import NARROW, Numbers, laid_out_as, numbers_of, tensor_of
+from simfloat.torch.tensor_arrays import NARROW, Numbers, laid_out_as, numbers_of, result_type, tensor_of
 
 
 class RuleCall(Elementwise):
@@ -158,9 +158,10 @@ class RuleCall(Elementwise):
         return self.laid_out(self.tensor(array))
 
     def kept(self, u: Rounded, array: NDArray) -> torch.Tensor:
-        """What a formula leaves for the backward pass."""
-        tensor = tensor_of(array, self.dtype)
-        put_tag(tensor, in_type(Tag(u.format_of(array) if isinstance(u, Inside) else self.format), self.dtype))
+        """What a formula leaves for the backward pass, in the type that holds all operands."""
+        dtype = result_type(self.operands)
+        tensor = tensor_of(array, dtype)
+        put_tag(tensor, in_type(Tag(u.format_of(array) if isinstance(u, Inside) else self.format), dtype))
         return tensor
 
     def laid_out(self, result: torch.Tensor) -> torch.Tensor:

@@ -119,6 +119,22 @@ def test_autocast_casts_and_parameters_stay_in_fp32():
     assert torch.equal(model[0].weight.grad, model[0].weight.grad.bfloat16().float())
 
 
+@pytest.mark.parametrize(
+    "layer", [nn.LayerNorm(6), nn.GroupNorm(2, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4).eval()], ids=str
+)
+def test_a_norm_that_is_kept_in_fp32_gives_the_type_of_what_comes_in(layer):
+    x, g, found = normal(3, 4, 6, dtype=torch.bfloat16), normal(3, 4, 6, dtype=torch.bfloat16), []
+    for norm in (layer, lambda x: layer(x.float()).bfloat16()):
+        x = x.detach().requires_grad_()
+        layer.zero_grad()
+        with sf.torch.simulate(layer, "as-written"):
+            y = norm(x)
+            y.backward(g)
+        assert y.dtype == torch.bfloat16
+        found.append((y.detach(), x.grad, layer.weight.grad, layer.bias.grad))
+    assert all(map(torch.equal, *found))
+
+
 def test_upcasts_and_master_copies_in_the_program_count():
     weight, x = nn.Parameter(torch.ones(16, dtype=torch.bfloat16)), normal(4, 16, dtype=torch.bfloat16)
     model = nn.ParameterList([weight])

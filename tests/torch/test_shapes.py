@@ -1,4 +1,6 @@
-"""Shapes that PyTorch refuses are refused by rules too: no result is made of numbers that do not belong together."""
+"""Shapes and types that PyTorch refuses are refused by rules too: what does not belong together makes no result."""
+
+from functools import partial
 
 import pytest
 import torch
@@ -46,3 +48,35 @@ def test_what_pytorch_refuses_for_its_shape_is_a_value_error(name):
 def test_explain_names_the_shapes_of_a_sample_that_does_not_fit():
     with pytest.raises(ValueError, match=r"got shapes \(16, 3\) and \(4, 8\)"):
         sf.torch.explain(torch.nn.Linear(4, 8), r(16, 3), "bf16-standard")
+
+
+r64 = partial(torch.ones, dtype=torch.float64)
+integers = partial(torch.ones, dtype=torch.long)
+
+REFUSED_TYPES = {
+    "a linear layer of integers": lambda: F.linear(integers(16, 4), r(8, 4), r(8)),
+    "a linear layer without a bias": lambda: F.linear(r64(16, 4), r(8, 4)),
+    "a linear layer with another bias": lambda: F.linear(r(16, 4), r(8, 4), r64(8)),
+    "a narrow one": lambda: F.linear(r(16, 4).bfloat16(), r(8, 4), r(8)),
+    "bmm": lambda: torch.bmm(r(2, 3, 4), r64(2, 4, 5)),
+    "mv": lambda: torch.mv(r64(3, 4), r(4)),
+    "dot": lambda: torch.dot(r(4), integers(4)),
+    "a convolution": lambda: F.conv1d(r64(1, 2, 4), r(3, 2, 2)),
+    "a transposed convolution": lambda: F.conv_transpose1d(integers(1, 2, 4), r(2, 3, 2)),
+    "a recurrent layer's state": lambda: torch.nn.GRU(4, 3)(r(2, 1, 4), r64(1, 1, 3)),
+}
+
+
+@pytest.mark.parametrize("policy", ["bf16-standard", "as-written"])
+@pytest.mark.parametrize("name", REFUSED_TYPES)
+def test_a_product_of_two_types_is_refused_as_in_pytorch(name, policy):
+    call = REFUSED_TYPES[name]
+    with torch.no_grad(), pytest.raises(RuntimeError):
+        call()
+    with sf.torch.simulate(torch.nn.Linear(1, 1), policy), torch.no_grad(), pytest.raises(ValueError, match="one type"):
+        call()
+
+
+def test_the_product_of_a_column_and_a_row_has_the_wider_type():
+    with sf.torch.simulate(torch.nn.Linear(1, 1), "fp32"):
+        assert torch.addr(r(3, 4), r64(3), r(4)).dtype == torch.float64

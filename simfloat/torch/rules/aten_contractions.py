@@ -9,7 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.accumulate.scales import Scales
+from simfloat.torch.floating_operands import Arguments
 from simfloat.torch.handlers import Ruled
+from simfloat.torch.phases import Forward
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tags import weight_path
 from simfloat.torch.tensor_arrays import numbers_of
@@ -22,7 +24,8 @@ def product(call: RuleCall, a: torch.Tensor, b: torch.Tensor, axes: int = 2, sca
     """
     if (a.ndim, b.ndim) != (axes, axes) or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         needed = "(m, k) by (k, n)" if axes == 2 else "(batch, m, k) by (batch, k, n)"
-        raise ValueError(f"{call.name} multiplies {needed}, got shapes {tuple(a.shape)} and {tuple(b.shape)}.")
+        shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
+        raise ValueError(f"{call.phase.place.where}: {call.name} multiplies {needed}, got shapes {shapes}.")
     arithmetic = call.begin()
     return arithmetic.matmul(numbers_of(a), numbers_of(b), *call.inputs(a, b), scales)
 
@@ -86,7 +89,21 @@ def added_outer(
     return added(call, c, a.unsqueeze(-1), b.unsqueeze(0), beta=beta, alpha=alpha)
 
 
-class Contraction(Ruled):
+class Multiplied(Ruled):
+    """A product or a convolution, of operands of one type: PyTorch promotes none of them."""
+
+    def type_of(self, phase: Forward, operands: list[torch.Tensor], args: Arguments) -> torch.dtype:
+        """The operands' type; ValueError for several, integers among them."""
+        first, *others = dict.fromkeys(x.dtype for x in args if isinstance(x, torch.Tensor))
+        if others:
+            raise ValueError(
+                f"{phase.place.where} takes operands of one type, as in PyTorch, got {first} and {others[0]}; bring "
+                f"one to the other's, as by x.to({operands[-1].dtype})."
+            )
+        return first
+
+
+class Contraction(Multiplied):
     """A product whose operands are those of these numbers; with a parameter it is what a linear layer does."""
 
     def __init__(self, rule: Any, first: int = 0) -> None:
@@ -103,6 +120,12 @@ class Contraction(Ruled):
         return operands[self.first :] + operands[: self.first]
 
 
+class Outer(Contraction):
+    """The product of a column and a row, whose types PyTorch promotes."""
+
+    type_of = Ruled.type_of
+
+
 #: By PyTorch's name; overloads that ask for the type of the result, as of mm, have no rule.
 TABLE: dict[str, Contraction] = {
     "mm.default": Contraction(multiplied),
@@ -110,7 +133,7 @@ TABLE: dict[str, Contraction] = {
     "mv": Contraction(by_vector),
     "dot": Contraction(by_vector),
     "vdot": Contraction(by_vector),
-    "addr": Contraction(added_outer, 1),
+    "addr": Outer(added_outer, 1),
     "addmm.default": Contraction(added, 1),
     "addmv": Contraction(added_vector, 1),
     "addbmm": Contraction(added_batch, 1),

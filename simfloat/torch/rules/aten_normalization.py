@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from simfloat.formulas import norms
 from simfloat.formulas.rounded import Rounded
+from simfloat.torch.floating_operands import Arguments
 from simfloat.torch.formula import Formula, Slopes
 from simfloat.torch.handlers import Composed, Handler, Ruled
+from simfloat.torch.phases import Forward
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.aten_reductions import axes_of
 from simfloat.torch.tags import put_tag, tag_of
-from simfloat.torch.tensor_arrays import numbers_of, tensor_of
+from simfloat.torch.tensor_arrays import numbers_of, result_type, tensor_of
 
 Tensor = torch.Tensor
 Gradient = NDArray | None
@@ -48,7 +50,20 @@ def layer_to_bias(u: Rounded, g: Any, x: Any, shape: Any, *_: Any) -> NDArray:
     return norms.norm_to_bias(u, g, norms.outer_axes(x.ndim, len(shape)))
 
 
-class BatchNorm(Ruled):
+class TypeOfFirst:
+    """Of a program's own types the result has that of x, or of its gradient, also where parameters are kept in FP32."""
+
+    def type_of(self, phase: Forward, operands: list[Tensor], args: Arguments) -> torch.dtype:
+        """The result's type."""
+        is_own = phase.place.is_written and args[0].is_floating_point()
+        return args[0].dtype if is_own else result_type(operands)
+
+
+class Norm(TypeOfFirst, Formula):
+    """Normalization, or the gradient of what is normalized."""
+
+
+class BatchNorm(TypeOfFirst, Ruled):
     """Batch normalization, whose running statistics take a step towards the batch's, rounded to `activations`.
 
     Where these are used instead, there are no means and factors, as in PyTorch. PyTorch has the operation under several
@@ -168,6 +183,7 @@ class NormSlopes(Slopes):
 
     def __init__(self, operation: str, weight_at: int, *functions: Callable[..., NDArray], mask_at: int = -1) -> None:
         super().__init__(operation, *functions, wanted=lambda *args, **_: args[mask_at])
+        self.slopes[0] = Norm(operation, functions[0])
         self._weight_at = weight_at
 
     def operand(self, number: int, args: tuple[Any, ...]) -> int:
@@ -216,7 +232,7 @@ def std_mean(
 
 #: By PyTorch's name.
 TABLE: dict[str, Handler] = {
-    "native_layer_norm": Formula("layer_norm", layer_norm),
+    "native_layer_norm": Norm("layer_norm", layer_norm),
     "native_layer_norm_backward": NormSlopes("layer_norm", 5, layer_to_x, layer_to_weight, layer_to_bias),
     "native_batch_norm": BatchNorm(),
     "_native_batch_norm_legit": BatchNorm(),
@@ -226,7 +242,7 @@ TABLE: dict[str, Handler] = {
         "batch_norm", 2, *(of_updated(slope) for slope in (batch_to_x, batch_to_weight, batch_to_bias)), mask_at=9
     ),
     "native_batch_norm_backward": NormSlopes("batch_norm", 2, batch_to_x, batch_to_weight, batch_to_bias),
-    "native_group_norm": Formula("group_norm", group_norm),
+    "native_group_norm": Norm("group_norm", group_norm),
     "native_group_norm_backward": NormSlopes("group_norm", 4, group_to_x, group_to_weight, batch_to_bias),
     "var.correction": Composed("var", var),
     "var_mean.correction": Composed("var", var_mean, 2),

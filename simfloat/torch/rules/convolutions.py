@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from simfloat.accumulate.geometry import Geometry, Pair, as_images, geometry_of, turned
 from simfloat.accumulate.volumes import Volumes
 from simfloat.simulation.arithmetic import Arithmetic, Input
-from simfloat.torch.handlers import Ruled
 from simfloat.torch.phases import Backward
 from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.rules.aten_contractions import Multiplied
 from simfloat.torch.tensor_arrays import numbers_of
 
 Sizes = Sequence[int]
@@ -153,13 +153,13 @@ def convolved_backward(
     return tuple(found)
 
 
-class ConvolutionBackward(Ruled):
+class ConvolutionBackward(Multiplied):
     """Its way back, on which the gradient goes to the product and to the bias."""
 
     is_entered = False
 
 
-class Convolution(Ruled):
+class Convolution(Multiplied):
     """A convolution, or a transposed one, of sequences, images or volumes: one operation's name for each."""
 
     def operation_for(self, args: tuple[Any, ...]) -> str:
@@ -169,7 +169,7 @@ class Convolution(Ruled):
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Ruled] = {
+TABLE: dict[str, Multiplied] = {
     "convolution": Convolution("conv2d", convolved),
     "convolution_backward": ConvolutionBackward("conv2d", convolved_backward),
 }
