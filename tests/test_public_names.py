@@ -115,6 +115,7 @@ def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
 @pytest.mark.parametrize("room, name, hint", [
     ("nn", "functional", "losses are functions of simfloat.nn, and other operations methods of tensors"),
     ("nn", "utils", "clip_grad_norm_ and clip_grad_value_ are functions of simfloat.optim"),
+    ("optim", "GradScaler", "it is simfloat.optim.DynamicLossScale"),
     ("optim", "lr_scheduler", "schedules are names of simfloat.optim itself"),
     ("nn", "SiLu", "no attribute 'SiLu'$"),
 ])  # fmt: skip

@@ -80,7 +80,7 @@ def fused(
         fraction_bits,
         as_format(output),
         rounding=rounding,
-        align=as_rounding(align),
+        align=as_rounding(align, "align"),
         zero_exponent=zero_exponent,
     )
 

@@ -53,9 +53,9 @@ def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
         return x
     try:
         return _in_format(as_format(x))
-    except ValueError:
+    except ValueError as error:
         if isinstance(x, str):
-            raise
+            raise ValueError(f"{error} Other accumulators are values, such as simfloat.kahan(simfloat.BF16).") from None
     raise ValueError(f"accumulate must be a simfloat accumulator or a format, got {x!r} of type {type(x).__name__}.")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.operand_bounds import OperandBounds, Problem, first_stranger
+from simfloat.checks import did_you_mean
 from simfloat.formats import FP32, TF32, Format, as_format
 from simfloat.formats.format_names import FormatLike
 
@@ -61,7 +62,7 @@ def pair_text(pair: FormatPair, write: Callable[[Any], str]) -> str:
 def check_architecture(kind: str, table: Collection[str], architecture: Any) -> None:
     """Raise ValueError for what is no architecture of the table."""
     if not isinstance(architecture, str) or architecture not in table:
-        raise ValueError(f"{kind} knows {', '.join(table)}; got {architecture!r}.")
+        raise ValueError(f"{kind} knows {', '.join(table)}; got {architecture!r}.{did_you_mean(architecture, table)}")
 
 
 def find(

@@ -146,7 +146,8 @@ def as_vectors(a: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray]:
     """Two vectors of equal length."""
     a, b = as_operand(a, "a"), as_operand(b, "b")
     if a.ndim != 1 or a.shape != b.shape:
-        raise ValueError(f"dot takes two vectors of equal length, got shapes {a.shape} and {b.shape}.")
+        more = "; matmul takes matrices" if max(a.ndim, b.ndim) > 1 else ""
+        raise ValueError(f"dot takes two vectors of equal length, got shapes {a.shape} and {b.shape}{more}.")
     return a, b
 
 

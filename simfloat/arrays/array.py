@@ -217,7 +217,8 @@ class Array(ArrayOperators, NumpyProtocol):
             return narrowed(_data(x))
         raise ValueError(
             f"Operands of an array of {self.format} are arrays of {self.format} and single numbers, got "
-            f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it."
+            f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it, and np.asarray takes an "
+            "array's numbers out, to compute in float64."
         )
 
     def _check_same(self, other: Array) -> None:

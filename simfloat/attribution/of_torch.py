@@ -70,7 +70,9 @@ def checked_loss(loss: Any, model: torch.nn.Module) -> torch.Tensor:
     Raises ValueError for anything else, and for one that depends on a parameter which is none of the copy's.
     """
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        raise ValueError(f"loss_fn(model(x), y) must be a tensor of one number with a gradient, got {loss!r}.")
+        raise ValueError(
+            f"loss_fn(model(x), y) must be a tensor of one number with a gradient, one of PyTorch's, got {loss!r}."
+        )
     own = {id(parameter) for parameter in model.parameters()}
     for leaf in parameters_of(loss):
         if id(leaf) not in own:

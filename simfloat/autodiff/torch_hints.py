@@ -27,7 +27,10 @@ ROOMS = {
         "functional": "losses are functions of simfloat.nn, and other operations methods of tensors, such as x.relu()",
         "utils": "clip_grad_norm_ and clip_grad_value_ are functions of simfloat.optim",
     },
-    "optim": {"lr_scheduler": "schedules are names of simfloat.optim itself, such as simfloat.optim.StepLR"},
+    "optim": {
+        "GradScaler": "it is simfloat.optim.DynamicLossScale",
+        "lr_scheduler": "schedules are names of simfloat.optim itself, such as simfloat.optim.StepLR",
+    },
 }
 
 

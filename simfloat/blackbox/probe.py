@@ -94,11 +94,11 @@ class BlackBox:
             with np.errstate(all="ignore"):
                 result = self.function(x, y)
         except Exception as error:
+            types = " and ".join(dict.fromkeys(map(str, self._dtypes)))
             raise ValueError(
-                f"f must take two {x.dtype} and {y.dtype} vectors of length {self.terms}; it raised "
-                f"{type(error).__name__}: {error}"
+                f"f must take two {types} vectors of length {self.terms}; it raised {type(error).__name__}: {error}"
             ) from error
-        number = as_operand(result, "The result of f")
+        number = as_operand(result, "f(a, b)")
         if number.ndim:
             raise ValueError(f"f must return one number, as result[0, 0] or result.item(); got shape {number.shape}.")
         return float(number)

@@ -130,10 +130,10 @@ def stochastic(bits: int = 32, variant: str = "C") -> Rounding:
 RoundingLike: TypeAlias = Rounding | str
 
 
-def as_rounding(x: Any) -> Rounding:
+def as_rounding(x: Any, name: str = "rounding") -> Rounding:
     """The rounding that `x` is, or is printed as: ``"toward_zero"``, ``"stochastic(bits=8).saturating()"``.
 
-    Raises ValueError for anything else, with what may have been meant.
+    Raises ValueError for anything else, with what may have been meant; `name` is the argument's there.
     """
     if isinstance(x, Rounding):
         return x
@@ -143,7 +143,7 @@ def as_rounding(x: Any) -> Rounding:
             rounding = rounding_of(ast.parse(x.strip(), mode="eval").body)
         except (SyntaxError, TypeError, RecursionError, MemoryError):
             pass  # no expression, or arguments that stochastic does not take
-    return rounding or _refuse(x)
+    return rounding or _refuse(x, name)
 
 
 def rounding_of(expression: ast.expr) -> Rounding | None:
@@ -167,14 +167,14 @@ def _constant(expression: ast.expr) -> Any:
         raise TypeError(f"a number or a text is expected, not {ast.unparse(expression)[:100]}") from None
 
 
-def _refuse(x: Any) -> Rounding:
+def _refuse(x: Any, name: str) -> Rounding:
     """Raise ValueError for what is no rounding."""
     from difflib import get_close_matches  # only a mistake needs it
 
     known = [*MODES, "stochastic(bits=32)"]
-    name = x if isinstance(x, str) else getattr(x, "__name__", "")
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    word = x if isinstance(x, str) else getattr(x, "__name__", "")
+    near = get_close_matches(word, known, n=1, cutoff=0.5)
     raise ValueError(
-        f"rounding must be a simfloat.Rounding such as simfloat.nearest_even, or its text, got {x!r}. Modes: "
+        f"{name} must be a simfloat.Rounding such as simfloat.nearest_even, or its text, got {x!r}. Modes: "
         f"{', '.join(known)}, each with .saturating() behind it or not." + (f" Did you mean {near[0]}?" if near else "")
     )

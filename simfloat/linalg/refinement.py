@@ -231,9 +231,12 @@ class _System:
         """What it means that corrections shrink no more."""
         backward = found.backward_errors[-1]
         if backward <= self.least_error:
+            format, summed = self.u.format, self.order.result
+            is_short = summed is not None and summed.precision < 2 * format.precision
             return True, (
                 f"Corrections shrink no more at {found.corrections[-1]:.1e} of x, with a backward error of "
-                f"{backward:.1e}. A more precise residual= would bring x nearer to the solution."
+                f"{backward:.1e}. A more precise {'residual' if is_short else 'work'}= would bring x nearer to the "
+                "solution."
             )
         return False, (
             "Corrections do not shrink, for the condition number is too large: take a more precise factor= than "

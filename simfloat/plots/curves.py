@@ -103,9 +103,9 @@ def styled(curves: Sequence[Curve]) -> list[Curve]:
     return [curve if curve.style is not None else curve._replace(style=next(free)) for curve in curves]
 
 
-def tell_apart(axes: Axes, curves: Sequence[Curve]) -> None:
-    """A legend in the axes for several curves of which some left their styles to `styled`."""
-    if len(curves) > 1 and any(curve.style is None for curve in curves):
+def tell_apart(axes: Axes, curves: Sequence[Curve], *, bounds: bool = False) -> None:
+    """A legend in the axes for several curves, or for one and bounds, of which some left their styles to `styled`."""
+    if (len(curves) > 1 or bounds) and any(curve.style is None for curve in curves):
         axes.legend(fontsize=SMALL, handlelength=3, framealpha=0.8, edgecolor="none")
 
 

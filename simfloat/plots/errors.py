@@ -38,7 +38,7 @@ def draw_errors(
     Values of a curve are errors (samples, lengths). An error of zero counts in the mean, and has no place of its own on
     the axis. Given a unit roundoff, `deterministic_bound` and `probabilistic_bound` are drawn as far as they are below
     1; they bound the error relative to the sum of the absolute values of the terms. Styles and the legend are those of
-    `draw_curves`.
+    `draw_curves`; bounds have their names in it.
 
     Raises ValueError without curves, for a length or an error that is negative, and where `draw_curves` and the bounds
     do.
@@ -61,7 +61,7 @@ def draw_errors(
         logarithmic(axes, name)
     axes.xaxis.set_minor_locator(NullLocator())
     label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=plain(title))
-    tell_apart(axes, curves)
+    tell_apart(axes, curves, bounds=unit_roundoff is not None)
 
 
 def _draw_bounds(axes: Axes, curves: Sequence[Curve], unit_roundoff: float, factor: float) -> None:
@@ -103,7 +103,7 @@ def probabilistic_bound(lengths: ArrayLike, unit_roundoff: float, factor: float 
     Raises ValueError where `deterministic_bound` does, and for a factor that is not positive.
     """
     n, u = _checked(lengths, unit_roundoff)
-    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
+    if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or not 0 < factor < math.inf:
         raise ValueError(f"factor must be a positive number, got {factor!r}.")
     with np.errstate(over="ignore"):
         return np.expm1((factor * np.sqrt(n) * u + n * u * u) / (1 - u))
@@ -113,9 +113,9 @@ def _checked(lengths: ArrayLike, unit_roundoff: float) -> tuple[NDArray[np.float
     n = np.asarray(lengths, np.float64)
     if not (n >= 0).all():
         raise ValueError(f"Lengths must be zero or more, got {lengths!r}.")
-    if not isinstance(unit_roundoff, float) or not 0 < unit_roundoff < 1:
+    if not isinstance(unit_roundoff, float | np.floating) or not 0 < unit_roundoff < 1:
         raise ValueError(
             f"unit_roundoff must be a number between 0 and 1, such as simfloat.FP16.unit_roundoff, got "
             f"{unit_roundoff!r}."
         )
-    return n, unit_roundoff
+    return n, float(unit_roundoff)

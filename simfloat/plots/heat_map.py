@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -28,6 +29,9 @@ DECADES = 6
 #: So do all below this.
 LEAST = 1e-250
 
+#: A line of small text, in inches.
+LINE = 1.2 * SMALL / 72
+
 
 def draw_heat_map(
     axes: Axes,
@@ -42,6 +46,7 @@ def draw_heat_map(
     """Draw values (rows, columns), none of them negative, in logarithmic colours, with a bar that tells them.
 
     Zeros and what is not finite are left blank; what lies more than six powers of ten below the largest has one colour.
+    Where rows are lower than their names, only every second, third ... of them is named.
     As for an attribution: ``draw_heat_map(axes, *sf.attribute(...).grid())``. Maps that are to be compared are given
     one value, `most`: the colours of all of them reach from there six powers of ten down.
 
@@ -69,9 +74,10 @@ def draw_heat_map(
     else:
         least, most = 0.1, 1.0
     norm = LogNorm(min(least, most / 10), most, clip=True)
-    image = axes.imshow(shown, norm=norm, cmap=COLORS, aspect="auto")
+    image = axes.imshow(shown, norm=norm, cmap=COLORS, aspect="auto", interpolation="nearest")
     axes.set_xticks(range(len(columns)), map(plain, columns), rotation=45, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(len(rows)), map(plain, rows))
+    named = range(0, len(rows), math.ceil(len(rows) * LINE * axes.figure.dpi / axes.get_window_extent().height))
+    axes.set_yticks(named, [plain(rows[row]) for row in named])
     axes.tick_params(labelsize=SMALL, length=0, pad=2)
     axes.set_title(title, fontsize=NORMAL, pad=4)
     axes.spines[:].set_visible(False)

@@ -39,7 +39,7 @@ def lost_updates(
     """
     if not isinstance(recorders, Mapping) or not recorders:
         got = "none" if isinstance(recorders, Mapping) else f"a {type(recorders).__name__}"
-        raise ValueError(f"lost_updates takes recorders by their labels, got {got}.")
+        raise ValueError(f"lost_updates takes recorders by their labels, got {got}: write {{'bf16': recorder}}.")
     unknown = [label for label in deferred if label not in recorders]
     if unknown:
         raise ValueError(f"deferred names {unknown[0]!r}, which is none of {', '.join(recorders)}.")
@@ -50,7 +50,9 @@ def lost_updates(
         counts = recorder.series(path, "update", operation="update")
         share = unchanged_share(counts["unchanged"], counts["total"])
         if not np.isfinite(share).any():
-            raise ValueError(f"{label} counted no update in any step: call Recorder.step at the end of each.")
+            raise ValueError(
+                f"{label} counted no update in any step: call Recorder.step at the end of each, as fit does."
+            )
         curves[label] = Curve(label, np.arange(len(share)), share[np.newaxis], number, smooth)
     figure, axes = new_figure(1, 1, COLUMN_WIDTH, HEIGHT)
     draw_lost_updates(

@@ -268,4 +268,5 @@ def as_policy(policy: Policy | str, taker: str) -> Policy:
 
 def unknown(name: object) -> str:
     """What is said of a name that no policy has."""
-    return f"Unknown policy {name!r}. Policies: {', '.join(policies)}.{did_you_mean(name, policies)}"
+    read = " simfloat.Policy.from_toml takes the text of a file." if str(name).endswith(".toml") else ""
+    return f"Unknown policy {name!r}. Policies: {', '.join(policies)}.{did_you_mean(name, policies)}{read}"

@@ -47,8 +47,9 @@ def check_pattern(what: str, pattern: str | None, names: Iterable[str] = ()) -> 
     if pattern is None or not seen or any(matches(pattern, name) for name in seen):
         return
     shown = ", ".join(name or "''" for name in seen)
+    phase = f" {pattern!r} is a phase: pass phase={pattern!r}." if pattern in PHASES else ""
     raise ValueError(
-        f"{what} {pattern!r} matches nothing that was seen.{did_you_mean(pattern, seen, 3)} Seen: {shown}."
+        f"{what} {pattern!r} matches nothing that was seen.{phase}{did_you_mean(pattern, seen, 3)} Seen: {shown}."
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from simfloat.checks import did_you_mean
 from simfloat.table import Table
 from simfloat.train.history_difference import history_difference
 
@@ -33,6 +34,8 @@ class History(Mapping[str, list[Any]]):
         self.evaluations: dict[str, list[Any]] = {}
 
     def __getitem__(self, name: str) -> list[Any]:
+        if name not in self._columns:
+            raise KeyError(f"A history has no {name!r}. It has {', '.join(self)}.{did_you_mean(name, self)}")
         return self._columns[name]
 
     def __iter__(self) -> Iterator[str]:

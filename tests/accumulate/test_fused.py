@@ -175,6 +175,8 @@ def test_any_number_of_threads_gives_the_same_bits(rng):
         (lambda: sf.fused(8, 60), "fraction_bits must be an integer from 1 to 40, got 60"),
         (lambda: sf.fused(8, 24, align=sf.nearest_away), "align must be toward_zero, nearest_even or to_odd"),
         (lambda: sf.fused(8, 24, align=sf.to_odd.saturating()), "align must be toward_zero, nearest_even or to_odd"),
+        (lambda: sf.fused(8, 24, align="truncate"), "align must be a simfloat.Rounding .* got 'truncate'"),
+        (lambda: sf.tensor_core("hoper"), "Did you mean 'hopper'"),
         (lambda: sf.fused(8, 24, "posit8"), "posit"),
         (lambda: sf.fused(8, 24, zero_exponent=0.5), "zero_exponent must be an integer from -800 to 800"),
     ],

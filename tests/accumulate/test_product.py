@@ -152,7 +152,14 @@ def test_a_format_to_accumulate_in_may_be_named_by_a_dtype(rng):
         (lambda x: sf.matmul(x, x, accumulate=sf.FP32), r"got shapes \(2, 3\) and \(2, 3\)"),
         (lambda x: sf.matmul(1.0, x, accumulate=sf.FP32), r"got shapes \(\) and \(2, 3\)"),
         (lambda x: sf.matmul(np.ones((3, 2, 3)), np.ones((2, 3, 3)), accumulate=sf.FP32), "leading axes of shapes"),
-        (lambda x: sf.dot(x, x, accumulate=sf.FP32), "dot takes two vectors of equal length"),
+        (
+            lambda x: sf.dot(x, x, accumulate=sf.FP32),
+            "dot takes two vectors of equal length, .*; matmul takes matrices",
+        ),
+        (
+            lambda x: sf.sum(x, accumulate="kahan(BF16)"),
+            "Unknown format 'kahan.* Other accumulators are values, such as",
+        ),
         (lambda x: sf.dot(x[0], x[0, :2], accumulate=sf.FP32), r"shapes \(3,\) and \(2,\)"),
         (lambda x: sf.sum(x, 2, accumulate=sf.FP32), "axis must be None or an integer from -2 to 1, got 2"),
         (lambda x: sf.sum(x, accumulate=3), "accumulate must be a simfloat accumulator or a format, got 3"),

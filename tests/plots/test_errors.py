@@ -53,6 +53,13 @@ def test_errors_have_a_mean_and_a_band_and_bounds_as_far_as_they_say_something()
     assert np.isfinite(likely.get_ydata()).all() and likely.get_label() == "likely bound $2\\sqrt{n}u$"
 
 
+def test_one_curve_and_its_bounds_have_a_legend():
+    curve = Curve("a", np.array([10, 100]), np.array([1e-3, 1e-2]))
+    texts = drawn(curve, unit_roundoff=np.float32(2.0**-11)).get_legend().get_texts()
+    assert [text.get_text() for text in texts] == ["a", "bound $nu$", "likely bound $\\sqrt{n}u$"]
+    assert drawn(curve).get_legend() is None and drawn(curve._replace(style=0), unit_roundoff=0.5).get_legend() is None
+
+
 @pytest.mark.parametrize("errors", [[[0.0, 0.0]], [[np.nan, np.nan]], [[1e-300, np.inf]], [0.1, 0.2]], ids=str)
 def test_errors_of_every_kind_are_drawn(errors):
     drawn(Curve("a", np.array([1, 2]), np.array(errors)), unit_roundoff=2.0**-4)

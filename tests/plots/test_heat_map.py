@@ -1,5 +1,7 @@
 """Heat maps."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,22 @@ def test_rows_and_columns_are_named_and_the_bar_tells_the_values():
     assert bar.get_ylabel() == "error" and axes.get_title() == "t"
     labels = [text.get_text() for text in bar.get_yticklabels()]
     assert any("10^{-2}" in text for text in labels) and any("5" in text for text in labels)
+
+
+def test_of_rows_that_are_lower_than_their_names_only_some_are_named():
+    rows = [f"layer {row}" for row in range(50)]
+    figure, axes = drawn(np.outer(np.arange(50), [1, 0, 1]), rows=rows)
+    named = axes.get_yticklabels()
+    assert [text.get_text() for text in named] == rows[:: round(50 / len(named))] and len(named) > 5
+    boxes = [text.get_window_extent() for text in named]
+    assert all(below.y1 < above.y0 for above, below in pairwise(boxes))
+
+
+def test_cells_have_one_colour_up_to_their_edges():
+    figure, axes = drawn(np.outer(np.arange(50), [1, 0, 1]), rows=[""] * 50)
+    colours = np.asarray(figure.canvas.buffer_rgba())
+    x, y = (int(end) for end in axes.transAxes.transform([0.3, 0.5]))
+    assert (colours[-y, x - 5 : x + 5] == colours[-y, x]).all()
 
 
 @pytest.mark.parametrize(

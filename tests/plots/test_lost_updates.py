@@ -79,7 +79,10 @@ def test_what_recorders_counted_is_drawn_step_by_step(recorders):
         (lambda r: drawn([]), "draw_lost_updates takes lists of curves, got none"),
         (lambda r: drawn([curve("a", [0.5, 1.5])]), "Shares lie from 0 to 1; those of 'a' do not"),
         (lambda r: lost_updates({}), "lost_updates takes recorders by their labels, got none"),
-        (lambda r: lost_updates(r["Kahan"]), "lost_updates takes recorders by their labels, got a Recorder"),
+        (
+            lambda r: lost_updates(r["Kahan"]),
+            "lost_updates takes recorders by their labels, got a Recorder: write {'bf16': rec",
+        ),
         (lambda r: lost_updates({"a": {}}), "a must be a simfloat.Recorder, got a dict"),
         (lambda r: lost_updates(r, deferred=["Kahn"]), "deferred names 'Kahn', which is none of nearest, Kahan"),
         (lambda r: lost_updates({"a": sf.Recorder()}), "a counted no update in any step: call Recorder.step"),

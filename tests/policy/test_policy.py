@@ -320,6 +320,8 @@ def test_two_policies_side_by_side_show_what_differs():
 
 def test_every_preset_is_a_policy_of_its_name_and_an_unknown_one_names_the_nearest():
     assert [policy.name for policy in sf.policies.values()] == [*sf.policies]
+    with pytest.raises(ValueError, match="Unknown policy 'mine.toml'.*simfloat.Policy.from_toml takes the text"):
+        sf.simulate("mine.toml")
     with pytest.raises(KeyError, match="Unknown policy 'fp16-mater'.*Did you mean 'fp16-master'"):
         sf.policies["fp16-mater"]
     assert "fp16-mater" not in sf.policies and sf.policies.get("fp16-mater") is None

@@ -194,6 +194,7 @@ def test_nothing_seen_is_zero_everywhere():
         (lambda r: r.counts(phase="forwards"), "Unknown phase 'forwards'. Phases: .*Did you mean 'forward'"),
         (lambda r: r.histogram(phase="fwd"), "Unknown phase 'fwd'. Phases: forward, backward, update"),
         (lambda r: sf.Recorder(phase="updates"), "Unknown phase 'updates'.*Did you mean 'update'"),
+        (lambda r: r.counts("backward"), "matches nothing that was seen. 'backward' is a phase: pass phase='backward'"),
         (lambda r: r.counts("hiden.*"), r"path 'hiden.\*' matches nothing that was seen. Did you mean 'hidden.0"),
         (lambda r: r.histogram("haed", "update"), "path 'haed' .* Did you mean 'head'.* Seen: hidden.0"),
         (lambda r: r.counts(3), r"path must be a text, such as 'hidden.\*', got 3"),

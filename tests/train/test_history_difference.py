@@ -47,3 +47,10 @@ def test_other_things_are_refused():
     with pytest.raises(ValueError, match="diff takes another History, got a list"):
         history([1.0]).diff([1.0])
     assert isinstance(history([1.0]).diff(history([2.0])), str) and sf.train.History is History
+
+
+def test_a_column_that_a_history_lacks_is_refused_with_the_nearest():
+    history = History()
+    with pytest.raises(KeyError, match="A history has no 'losses'. It has loss, .* Did you mean 'loss'"):
+        history["losses"]
+    assert "losses" not in history and history.get("losses") is None
