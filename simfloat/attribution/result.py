@@ -69,7 +69,8 @@ class Attribution:
         """
         for field in (rows, columns):
             if field not in self.by:
-                raise ValueError(f"The attribution is by {', '.join(self.by)}; got {field!r}.")
+                fields = f"grid(rows, columns) takes two of {', '.join(self.by)}"
+                raise ValueError(f"{fields}, by which the attribution is; got {field!r}.")
         names = [tuple(dict.fromkeys(getattr(cost, field) for cost in self.measured)) for field in (rows, columns)]
         squares = np.zeros([len(each) for each in names])
         for cost in self.measured:

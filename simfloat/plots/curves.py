@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -210,6 +210,8 @@ def draw_loss_scale(axes: Axes, scale: ArrayLike, skipped: ArrayLike | None = No
     """
     from matplotlib.ticker import MaxNLocator
 
+    if isinstance(scale, Mapping):
+        raise ValueError(f"Scales come one for each step, as history['scale'], got a {type(scale).__name__}.")
     factors = np.asarray(scale, np.float64)
     if factors.ndim != 1 or not (np.isfinite(factors) & (factors > 0)).all():
         raise ValueError("Scales must be positive, finite and one for each step, such as history['scale'].")

@@ -47,7 +47,8 @@ def draw_number_line(
     Subnormal numbers have short ticks. Numbers too dense to be told apart are a grey band, with ticks at the powers of
     two. A logarithmic line shows the positive numbers by their exponents to base 2, so it has no zero.
 
-    limits are the ends of the line, in exponents to base 2 if `log`; by default those of all formats.
+    limits are the ends of the line, in exponents to base 2 if `log`; by default those of all formats. `fit_figure`
+    makes room for long names.
 
     Raises ValueError for no formats, one that is unknown, and limits that are not in ascending order or too far apart.
     """

@@ -20,7 +20,7 @@ def draw_comparison(axes: Axes, comparison: PolicyComparison, *, title: str = ""
 
     Errors of gradients are filled dots, those of losses hollow diamonds, on a logarithmic axis; an error of zero is at
     its left edge, and one that is not finite an arrow at its right. Policies that were refused are left out. About 0.2
-    inches of height are needed for a policy.
+    inches of height are needed for a policy; `fit_figure` makes room for long names.
 
     Raises ValueError for what is no comparison, and for one without errors.
     """
