@@ -59,7 +59,7 @@ class Revealed:
 
     def dot(self, a: ArrayLike, b: ArrayLike) -> NDArray[np.floating]:
         """The sum of the products of two vectors of equal length, as the function adds them: :func:`simfloat.dot` with
-        the inputs, accumulator, output and rounding that were found.
+        the inputs that were given, and the accumulator, output and rounding that were found.
 
         Vectors of other lengths than k are added as the accumulator does. Raises ValueError if none was found.
 
@@ -100,7 +100,8 @@ def reveal(
 
     `f(a, b)` returns one number, the sum of the products of two vectors of length `k`: an element of a BLAS product, a
     loop of yours, a program behind a socket. It gets new NumPy arrays of numbers of `inputs`, a format or a pair for a
-    and b: float32 arrays where they fit, else float64. A sum is asked for as ``lambda a, b: (a * b).sum()``.
+    and b: float32 arrays where they fit, else float64; those of a function that rounds its operands are the formats
+    that it rounds them to. A sum is asked for as ``lambda a, b: (a * b).sum()``.
 
     The order is found by FPRev (Xie et al., arXiv 2411.00442): of ones beside one large M and one -M those are lost
     that are added before M and -M meet. It takes some k calls of f for a sum from left to right, k log2(k) for most
@@ -118,8 +119,9 @@ def reveal(
     nor are infinite operands and NaN. What lies beyond the first k products is not seen: choose k of several of f's
     blocks and no power of two, to see how a last short one is added.
 
-    Raises ValueError if k is not from 2 to 2048; if the formats lack a sign, 0, 1 or 2; if f raises, returns anything
-    but one number, returns NaN for finite operands of middling size, is not deterministic, or is no sum of products.
+    Raises ValueError if k is not from 2 to 2048; if the formats lack a sign or 0, or 1 and 2 as normal numbers, which
+    `fixed(8)` does; if f raises, returns anything but one number, returns NaN for finite operands of middling size, is
+    not deterministic, or is no sum of products.
 
     Examples:
         >>> found = sf.reveal(lambda a, b: sf.dot(a, b, accumulate=sf.blocked(8, sf.FP16, sf.FP32)), 29)
@@ -152,6 +154,8 @@ def _searched(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -
         told = f"{len(excluded)} accumulators were tried, and each gives other bits." if excluded else NONE
         if len(excluded) == MOST_CANDIDATES:
             told += " These are the most that are tried."
+        if FP32 in box.inputs:
+            told += " If f rounds its operands, name their format, as inputs=simfloat.BF16."
     return _revealed(None, box, tree, [story, told], excluded)
 
 
@@ -197,5 +201,5 @@ def _checked_inputs(inputs: UnitInputs) -> tuple[Format, Format]:
     formats = as_formats(inputs)
     for format in formats:
         if not (format.signed and format.has_zero and format.emin <= 0 < format.emax):
-            raise ValueError(f"inputs must be formats with a sign, 0, 1 and 2, got {format}.")
+            raise ValueError(f"inputs must be formats with a sign, 0, and 1 and 2 as normal numbers, got {format}.")
     return formats

@@ -325,7 +325,16 @@ def test_other_lengths_are_refused(k):
         sf.reveal(np.dot, k)
 
 
-@pytest.mark.parametrize("inputs", [sf.E8M0, (sf.FP32, sf.Format(5, 2, signed=False))])
+def test_of_a_function_that_rounds_its_operands_the_format_is_asked_for():
+    def f(a, b):
+        return sf.dot(a, b, inputs=sf.BF16, accumulate=sf.FP32, output=sf.BF16)
+
+    assert "If f rounds its operands, name their format, as inputs=" in sf.reveal(f, 20).reason
+    found = sf.reveal(f, 20, inputs=sf.BF16)
+    assert (found.accumulator, found.output) == (sf.sequential(sf.FP32), sf.BF16) and "inputs=" not in found.reason
+
+
+@pytest.mark.parametrize("inputs", [sf.E8M0, (sf.FP32, sf.Format(5, 2, signed=False)), sf.fixed(8)])
 def test_operands_without_a_sign_are_refused(inputs):
     with pytest.raises(ValueError, match="formats with a sign"):
         sf.reveal(np.dot, 5, inputs=inputs)
