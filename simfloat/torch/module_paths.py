@@ -78,7 +78,7 @@ class ModulePaths:
         if not self._hooks or running() is None:
             raise ValueError(
                 "backward() was called outside of the block in which the model ran, or while that was paused, where "
-                "nothing is simulated; call it inside, unlike with torch.autocast."
+                "nothing is simulated; call it inside, and the optimizer's step too, unlike with torch.autocast."
             )
 
     def pause(self) -> None:
