@@ -43,8 +43,9 @@ def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
 
         epoch = sf.load("run.states", model=model, optimizer=optimizer, simulation=sim)["epoch"]
 
-    Gives the states of all parts that the file holds by name, those that are not restored too. Training that goes on
-    from there gives the same bits as if it had not been interrupted.
+    Gives the states of all parts that the file holds by name, those that are not restored too. A training of
+    which all parts are restored, the simulation with its random streams too, goes on with the same bits as if it had
+    not been interrupted.
 
     Raises OSError where the file cannot be read, and ValueError, naming the file, if it is damaged, or if a part is not
     in it or does not fit; then nothing is restored.
