@@ -128,7 +128,8 @@ class Recorder(Observer):
     ) -> dict[int | str, int]:
         """How many finite nonzero results have which exponent, floor(log2|result|), and under "zero" how many zeros.
 
-        What matches, and what is refused, is as in `counts`.
+        Exponents ascend, and "zero" comes last: ``zeros = histogram.pop("zero")`` leaves numbers alone, to sort or to
+        draw by hand. `simfloat.plots.exponents` draws both. What matches, and what is refused, is as in `counts`.
         """
         events = self._sum(Query(path, phase, operation))
         return exponents(events) | {"zero": zeros(events)}

@@ -102,6 +102,26 @@ def test_a_training_resumed_after_any_step_has_the_bits_of_one_that_never_stoppe
     assert_same(last, whole)
 
 
+def test_parts_that_are_saved_by_hand_go_on_with_the_bits_of_a_training_that_never_stopped(tmp_path):
+    found = []
+    for lengths in ([6], [2, 4]):
+        for number, steps in enumerate(lengths):
+            model = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
+            with torch.no_grad():
+                [parameter.fill_(0.5) for parameter in model.parameters()]
+            optimizer = SGD(model.parameters())
+            with sf.torch.simulate(model, "bf16-stochastic", seed=1) as run:
+                if number:
+                    sf.load(tmp_path / "parts", model=model, optimizer=optimizer, run=run)
+                for _ in range(steps):
+                    optimizer.zero_grad()
+                    model(torch.ones(4, 3)).square().mean().backward()
+                    optimizer.step()
+                sf.save(tmp_path / "parts", model=model, optimizer=optimizer, run=run)
+        found.append([parameter.detach() for parameter in model.parameters()])
+    assert all(map(torch.equal, *found))
+
+
 def test_a_policy_that_a_rule_switches_goes_on_too(tmp_path):
     def rule():
         return sf.Switching("fp8-hybrid", "bf16-standard", lambda: 1.0, above=0.5, hold=3)
