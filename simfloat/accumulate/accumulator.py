@@ -124,3 +124,6 @@ class Accumulator(ABC):
 
     def __str__(self) -> str:
         return self._call(str)
+
+    def __format__(self, specification: str) -> str:
+        return format(str(self), specification)

@@ -156,6 +156,9 @@ class Cast:
     def __str__(self) -> str:
         return str(self.format) if self.is_plain else self._call(str)
 
+    def __format__(self, specification: str) -> str:
+        return format(str(self), specification)
+
     def _call(self, write: Callable[[Any], str]) -> str:
         options = [] if self.rounding == nearest_even else [write(self.rounding)]
         options += [] if self.scale is None else [f"scale={write(self.scale)}"]

@@ -96,6 +96,9 @@ class Format:
     def __str__(self) -> str:
         return self._text
 
+    def __format__(self, specification: str) -> str:
+        return format(str(self), specification)
+
     def _repr_html_(self) -> str:
         return html(self)
 

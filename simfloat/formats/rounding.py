@@ -90,6 +90,9 @@ class Rounding:
         text = f"stochastic(bits={self.bits}, variant={self.variant!r})" if self.is_stochastic else self.mode
         return text + ".saturating()" if self.saturates else text
 
+    def __format__(self, specification: str) -> str:
+        return format(str(self), specification)
+
 
 def _check_stochastic(bits: int, variant: str) -> None:
     if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= 32:

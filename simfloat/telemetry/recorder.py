@@ -34,7 +34,7 @@ class Recorder(Observer):
     """An observer that counts the events of every rounding by tensor path, operation and phase.
 
     Pass it as ``observer=`` to `simulate` or to any function that rounds. Counted are results, not the steps inside an
-    accumulator:
+    accumulator, so a sum that a narrow accumulator made infinite is no overflow:
 
     * total: all of them; nan: those that are NaN;
     * overflow: a finite exact result was rounded beyond the format's max, clamped or not;

@@ -107,6 +107,11 @@ def test_name_is_for_display_only():
     assert str(sf.Format(5, 10, bias=3)) == "Format(5, 10, bias=3)"
 
 
+@pytest.mark.parametrize("value", [sf.E4M3, sf.toward_zero, sf.kahan(sf.FP16), sf.exact, sf.cast(sf.E4M3)], ids=str)
+def test_values_stand_in_columns_by_their_text(value):
+    assert f"{value:>20}" == str(value).rjust(20) and f"{value}" == str(value)
+
+
 def test_formats_are_immutable():
     with pytest.raises(AttributeError):
         sf.FP16.bias = 3
