@@ -73,7 +73,7 @@ def narrowing(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         run = running()
         if run is None or not takes_formats(run):
-            return function(*args, **options)
+            return function(*(args if run is None else under_autocast(run, function, args)), **options)
         # Sequences of several lengths have the sizes of their batches, integers, before the states.
         at = 2 if isinstance(args[1], torch.Tensor) and not args[1].is_floating_point() else 1
         states = args[at]
@@ -90,6 +90,23 @@ def narrowing(function: Callable[..., Any]) -> Callable[..., Any]:
         return (outputs.transpose(0, 1) if is_turned else outputs, *ends)
 
     return call
+
+
+def under_autocast(run: OpenRun, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operands of a recurrent layer as the program's own autocast has them: those of an LSTM are cast as a whole.
+
+    It is one operation there, by oneDNN or cuDNN. Of the other layers, and of LSTMs with projections or sequences of
+    several lengths, autocast casts products on a CPU alone, and that by itself.
+    """
+    is_whole = function.__name__ == "lstm" and not isinstance(args[1], torch.Tensor)
+    if not (is_whole and torch.is_autocast_enabled("cpu") and run.simulation.place("linear", run.path).is_written):
+        return args
+    x, (h, c), parameters, *others = args
+    if h.shape != c.shape:
+        return args
+    dtype = torch.get_autocast_dtype("cpu")
+    x, h, c, *parameters = (t.to(dtype) if t.dtype == torch.float32 else t for t in (x, h, c, *parameters))
+    return x, (h, c), parameters, *others
 
 
 def narrowed(run: OpenRun, x: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """The policy that follows a program's own types: results are rounded once, to the type that the program gives them."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -119,6 +120,19 @@ def test_autocast_casts_and_parameters_stay_in_fp32():
     assert torch.equal(model[0].weight.grad, model[0].weight.grad.bfloat16().float())
 
 
+def test_autocast_casts_an_lstm_as_a_whole():
+    layer, x = nn.LSTM(5, 4, 2, bidirectional=True), normal(3, 2, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        theirs, _ = layer(x)
+    with sf.torch.simulate(layer, "as-written"):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y, (_, c) = layer(x)
+        y.sum().backward()
+    assert y.dtype == theirs.dtype == c.dtype == torch.bfloat16 and layer.weight_hh_l0.grad.dtype == torch.float32
+    narrow = deepcopy(layer).bfloat16()
+    assert torch.equal(y, simulated(narrow, x.bfloat16(), model=narrow)[0])
+
+
 @pytest.mark.parametrize(
     "layer", [nn.LayerNorm(6), nn.GroupNorm(2, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4).eval()], ids=str
 )
@@ -214,6 +228,7 @@ def test_tensors_of_our_own_are_fp32():
 
 def test_an_observer_receives_each_rounding_to_the_programs_type_once():
     recorder, layer = sf.Recorder(), nn.Linear(4, 4).half()
+    nn.init.constant_(layer.weight, 0.5)
     optimizer = torch.optim.SGD(layer.parameters(), lr=1e-6)
     with sf.torch.simulate(layer, "as-written", observer=recorder):
         layer(normal(2, 4, dtype=torch.float16)).sum().backward()
