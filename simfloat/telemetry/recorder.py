@@ -269,7 +269,8 @@ class Recorder(Observer):
 
         * **more precision**: of more than `lost` of the results it is true that the sum lost its addend (unchanged).
           For an update that is a master copy of the weights in FP32, or, in the same format, ``update="kahan"`` or
-          ``"stochastic"``: under those nothing is lost for good, though it counts here too.
+          ``"stochastic"``: under those nothing is lost for good, though it counts here too. So does an eps that is
+          lost beside a root or a variance, where it does no harm.
         * Of the results that are not exactly zero more than `lost` underflow, or more than `overflow` overflow:
           **a scale**, if it would help, else **a wider format**. In updates it is always the format.
         * With `format` (what results are rounded to, or shall be, after a run in a wider one) results outside of its
