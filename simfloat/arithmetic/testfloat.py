@@ -19,7 +19,7 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.arithmetic.codes import code_of, decode, encode, texts_of
 from simfloat.arithmetic.operands import as_operand
-from simfloat.checks import file_path
+from simfloat.checks import did_you_mean, file_path
 from simfloat.formats import Format, as_format, nearest_even
 from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW
 from simfloat.formats.format_names import FormatLike
@@ -27,6 +27,9 @@ from simfloat.formats.format_names import FormatLike
 #: Codes, which have no prefix here, and flags in two digits.
 DIGITS, FLAGS = (re.compile(pattern, re.IGNORECASE) for pattern in ("[0-9a-f]+", "[0-9a-f]{2}"))
 MOST = INEXACT | UNDERFLOW | OVERFLOW | DIVISION_BY_ZERO | INVALID
+
+#: What TestFloat calls by another name, behind that of a format, as f16_mul.
+THEIRS = {"sub": "subtract", "mul": "multiply", "div": "divide", "mulAdd": "fma"}
 
 
 class Vectors(NamedTuple):
@@ -153,7 +156,9 @@ def _operands_of(operation: Any) -> int:
     if operation == "round":
         return 1
     if not isinstance(operation, str) or operation not in FUNCTIONS:
-        raise ValueError(f"operation is 'round' or one of {', '.join(FUNCTIONS)}; got {operation!r}.")
+        name = str(operation).rpartition("_")[2]
+        hint = f" Did you mean {THEIRS[name]!r}?" if name in THEIRS else did_you_mean(name, FUNCTIONS)
+        raise ValueError(f"operation is 'round' or one of {', '.join(FUNCTIONS)}; got {operation!r}.{hint}")
     return len(FUNCTIONS[operation].operands)
 
 
