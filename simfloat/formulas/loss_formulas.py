@@ -75,6 +75,15 @@ def huber_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: 
     return where(u, is_near, near, u.multiply(u.multiply(sign(u, d), number(delta)), share))
 
 
+def check_probabilities(x: NDArray) -> None:
+    """Raise ValueError for a number below 0 or above 1; NaN, which a narrow format may have made, is none."""
+    if ((x < 0) | (x > 1)).any():
+        raise ValueError(
+            "binary_cross_entropy takes probabilities from 0 to 1; got others. The loss of logits is "
+            "binary_cross_entropy_with_logits."
+        )
+
+
 def binary_cross_entropy(u: Rounded, x: NDArray, y: NDArray, weight: NDArray | None, reduction: str) -> NDArray:
     """(y - 1) * log1p(-x) - y * log(x), logarithms being no less than -100; times the weight."""
     against = u.multiply(u.subtract(y, ONE), _at_least(u, u.apply("log1p", negative(u, x))))
@@ -199,6 +208,13 @@ def nll_loss_slope(
     full = np.zeros(x.shape, share.dtype, like=share)
     full[places] = where(u, kept, share, ZERO)
     return full
+
+
+def check_classes(labels: NDArray[np.integer], classes: int, ignored: int) -> None:
+    """Raise ValueError for a label that is no class, and not the one that is ignored."""
+    if ((labels != ignored) & ((labels < 0) | (labels >= classes))).any():  # one look, which on a GPU is to wait for it
+        labels = labels[labels != ignored]
+        raise ValueError(f"Class numbers go from 0 to {classes - 1}; {labels.min()} to {labels.max()} came.")
 
 
 def _counted(

@@ -115,7 +115,7 @@ class _Given(NamedTuple):
             raise ValueError(f"{name} takes class numbers as integers, got dtype {labels.dtype}.{one_hot}")
         place = _class_axis(name, x.shape, labels.shape, axis)
         classes = x.shape[place]
-        _check_classes(labels, classes, ignored)
+        loss_formulas.check_classes(labels, classes, ignored)
         factors = None if weight is None else as_operand(weight, "weight")
         if factors is not None and factors.shape != (classes,):
             raise ValueError(f"weight has one number for each of {classes} classes, got shape {factors.shape}.")
@@ -168,9 +168,3 @@ def _class_axis(name: str, shape: tuple[int, ...], target: tuple[int, ...], axis
             "axis=-1 or, as in PyTorch, axis=1."
         )
     return fitting[0]
-
-
-def _check_classes(labels: NDArray[np.integer], classes: int, ignored: int) -> None:
-    if ((labels != ignored) & ((labels < 0) | (labels >= classes))).any():  # one look, which on a GPU is to wait for it
-        labels = labels[labels != ignored]
-        raise ValueError(f"Class numbers go from 0 to {classes - 1}; {labels.min()} to {labels.max()} came.")

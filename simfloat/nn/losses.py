@@ -134,8 +134,7 @@ def binary_cross_entropy(
         0.4904146194458008
     """
     x, y = _alike("binary_cross_entropy", input, constant("binary_cross_entropy", target), reduction)
-    if ((x.numbers < 0) | (x.numbers > 1)).any():
-        raise ValueError("binary_cross_entropy takes probabilities from 0 to 1; got others.")
+    loss_formulas.check_probabilities(x.numbers)
     factor = _broadcast_weight("weight", weight, x.shape)
     slopes: tuple[Slope, ...] = (
         lambda u, g, made, x, y: loss_formulas.binary_cross_entropy_slope(u, g, x, y, factor, reduction),

@@ -37,6 +37,7 @@ def binary_cross_entropy(
     u: Rounded, x: NDArray, y: NDArray, weight: NDArray | None = None, reduction: int = MEAN
 ) -> NDArray:
     """The formula of this name."""
+    loss_formulas.check_probabilities(x)
     return loss_formulas.binary_cross_entropy(u, x, y, weight, REDUCTIONS[reduction])
 
 
@@ -132,8 +133,19 @@ def logistic_loss(
 def nll_loss(
     u: Rounded, x: NDArray, target: NDArray, weight: NDArray | None, reduction: int, ignored: int
 ) -> tuple[NDArray, NDArray]:
-    """The formula of this name: classes are axis 1, or that of the one example."""
-    return loss_formulas.nll_loss(u, x, target, weight, REDUCTIONS[reduction], ignored, min(1, x.ndim - 1))
+    """The formula of this name: classes are axis 1, or that of the one example.
+
+    Raises ValueError for a target or weights that do not fit: a rule is asked before PyTorch has looked at them.
+    """
+    axis = min(1, x.ndim - 1)
+    classes, due = x.shape[axis], (*x.shape[:axis], *x.shape[axis + 1 :])
+    if target.dtype.kind not in "iu" or target.shape != due:
+        got = f"{target.dtype} of shape {target.shape}"
+        raise ValueError(f"cross_entropy takes class numbers, integers of shape {due}, got {got}.")
+    if weight is not None and weight.shape != (classes,):
+        raise ValueError(f"weight has one number for each of {classes} classes, got shape {weight.shape}.")
+    loss_formulas.check_classes(target, classes, ignored)
+    return loss_formulas.nll_loss(u, x, target, weight, REDUCTIONS[reduction], ignored, axis)
 
 
 def nll_loss_slope(
