@@ -119,9 +119,9 @@ def reveal(
     nor are infinite operands and NaN. What lies beyond the first k products is not seen: choose k of several of f's
     blocks and no power of two, to see how a last short one is added.
 
-    Raises ValueError if k is not from 2 to 2048; if the formats lack a sign or 0, or 1 and 2 as normal numbers, which
-    `fixed(8)` does; if f raises, returns anything but one number, returns NaN for finite operands of middling size, is
-    not deterministic, or is no sum of products.
+    Raises ValueError if k is not from 2 to 2048; if the formats lack a sign or 0, or, as `fixed(8)`, 1 and 2 as normal
+    numbers; if f raises, returns anything but one number, returns NaN for finite operands of middling size, is not
+    deterministic, or is no sum of products.
 
     Examples:
         >>> found = sf.reveal(lambda a, b: sf.dot(a, b, accumulate=sf.blocked(8, sf.FP16, sf.FP32)), 29)
