@@ -46,7 +46,7 @@ def test_sums_that_differ_from_an_accumulator_at_an_end_of_the_range_only_are_to
         assert (found.accumulator, found.output) == (sf.sequential(sf.FP16), FLUSHED_FP16)
         assert_gives_bits(found, f, k)
     else:
-        assert found.accumulator is None and found.reason.endswith("each gives other bits.")
+        assert found.accumulator is None and "and each gives other bits. If f rounds its operands" in found.reason
     for (accumulator, output, rounding), a, b, result, other, _ in found.excluded[:50]:
         ours = sf.dot(a, b, accumulate=accumulator, output=output, rounding=rounding)
         assert f(a, b) == result and equal(ours, other) and not equal(ours, result)
