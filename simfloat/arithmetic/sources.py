@@ -110,11 +110,21 @@ class Computed:
             loop(*self.block(start, start + out.size), self.route.sign, words, out, plan.unbounded)
 
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
+        if self.route.kernel == "fma":
+            return self._unchanged_by_product(start, stop, out)
         if self.route.kernel not in ("add", "subtract"):
             return 0
         a, b, _ = self.vectors if stop - start == self.size else self.block(start, stop)
         sign, either = (-1.0 if self.route.kernel == "subtract" else 1.0), self.route.operation != "update"
         return int(self.route.plan.machine.loops.counting.count_unchanged(a, b, out, sign, either))
+
+    def _unchanged_by_product(self, start: int, stop: int, out: NDArray) -> int:
+        """How many finite a * b + c lost c, or the product, which is the result where their difference is zero."""
+        a, b, c = self.block(start, stop)
+        rest = scratch("rest", stop - start, np.float64, self.route.plan.machine)
+        self.route.exact(a, b, (-out).astype(np.promote_types(out.dtype, c.dtype), copy=False), self.route.sign, rest)
+        lost = ((out == c) & (a != 0) & (b != 0)) | ((rest == 0) & (c != 0))
+        return int(np.count_nonzero(lost & np.isfinite(out)))
 
     def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
         return causes_of_operation(self.route.kernel, self.block(start, start + exact.size), exact, out)

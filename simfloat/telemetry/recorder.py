@@ -40,7 +40,7 @@ class Recorder(Observer):
     * overflow: a finite exact result was rounded beyond the format's max, clamped or not;
     * underflow: a nonzero exact result became zero;
     * subnormal: a nonzero result lies below the format's smallest normal number;
-    * unchanged: a sum lost an addend that was not zero: the result is the other, finite, addend.
+    * unchanged: a sum, that of `fma` too, lost an addend that was not zero: the result is the other, finite, addend.
 
     Operands that are rounded before a product count too, as operations ``cast_input``, ``cast_weight`` and
     ``cast_gradient`` at the path of their layer.

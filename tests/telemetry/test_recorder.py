@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -57,6 +58,21 @@ def test_unchanged_counts_addends_that_were_lost():
     w, u = np.array([1.0, 1.0, 1.0, 0.0]), np.array([1.5 * 2.0**-9, 2.0**-7, 0.0, 0.0])
     assert counts(lambda r: sf.add(w, u, sf.BF16, observer=r))["unchanged"] == 1
     assert counts(lambda r: sf.subtract(w, u, sf.BF16, observer=r))["unchanged"] == 0, "half a gap below one is less"
+
+
+@pytest.mark.parametrize("format", [sf.BF16, sf.FP32, sf.FP64, sf.E4M3], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_of_a_product_and_an_addend_that_are_fused_the_lost_one_is_counted(format, dtype, rng):
+    exponents = rng.integers(-8 - format.precision, 2, (3, 3000))
+    a, b, c = sf.round(rng.standard_normal((3, 3000)) * 2.0**exponents, format).astype(dtype)
+    b[::3], c[::5], a[::7] = 1, 0, 0
+    recorder = sf.Recorder()
+    y = sf.fma(a, b, c, format, observer=recorder)
+    lost = sum(
+        (after == c and a * b != 0) or (after == a * b and c != 0)
+        for a, b, c, after in (map(Fraction, map(float, each)) for each in zip(a, b, c, y, strict=True))
+    )
+    assert recorder.counts()["unchanged"] == lost > 0
 
 
 def test_results_do_not_depend_on_being_observed(rng):
