@@ -47,8 +47,9 @@ def diagnose(
       gradient wrong by a tenth, beside the reference's at the same weights.
 
     Each has the overrides that mend it, and whether that was verified by running again; `policy` of the result is the
-    policy with all that were. Events that do no harm are none of these, nor is what the reference does too. Draw the
-    losses by `simfloat.plots.draw_diagnosis`.
+    policy with all that were. Where another scale of the loss helps, larger or smaller, it is named beside them.
+    Events that do no harm are none of these, nor is what the reference does too. Draw the losses by
+    `simfloat.plots.draw_diagnosis`.
 
     model is a simfloat.nn.Module or a torch.nn.Module; `optimizer`, of its parameters, and `scaler` belong to the same
     package; without an optimizer nothing is learned. batches are pairs (x, y), of which as many as `steps` are taken,

@@ -13,7 +13,10 @@ from simfloat.telemetry.first_nan import Entries, FirstNaN, NaNFinding, finding
 from simfloat.telemetry.remedy import CASTS, Remedy, remedy
 
 #: So many faults, one behind the other, are mended at most.
-MOST = 8
+MOST = 24
+
+#: Scales of the loss that are tried where a larger one skips steps.
+SCALES = (2.0**24, 2.0**20, 2.0**16, 2.0**12, 2.0**8, 2.0**4, 1.0)
 
 NAN, INFINITY = "NaN", "infinity"
 
@@ -29,17 +32,20 @@ def mend_first_faults(mending: Mending) -> bool:
     exact = beyond_repair(mending.exact)
     if exact is not None:
         first, entries = exact
-        fault = _fault(first, entries)
-        mending.faults.append(fault._replace(why=f"{fault.why}; under the reference, too: the policy is no cause"))
+        fault = _fault(first, entries, _smaller_scale(mending, mending.reference, mending.exact))
+        why = f"{fault.why}; under the reference, too: the policy is no cause"
+        mending.faults.append(fault._replace(why=why))
         return False
     course: Course | None = mending.given
-    for _ in range(MOST):
+    for number in range(MOST + 1):
         found = None if course is None else beyond_repair(course)
         if found is None:
             return True
         first, entries = found
-        fault, is_mended = _fault(first, entries), False
-        for candidate in _candidates(first, entries, mending.policy):
+        candidates = _candidates(first, entries, mending)
+        also = _smaller_scale(mending, mending.policy, mending.given) if course is mending.given else ""
+        fault, is_mended = _fault(first, entries, also), False
+        for candidate in candidates if number < MOST else ():
             policy = mending.remedied(mending.policy, [candidate])
             course = None if policy is None else mending.tried(policy)
             if course is not None and policy is not None and _is_later(beyond_repair(course), first):
@@ -48,7 +54,7 @@ def mend_first_faults(mending: Mending) -> bool:
                 mending.faults.append(fault._replace(remedies=(candidate,), verified=True))
                 break
         if not is_mended:
-            mending.faults.append(fault._replace(remedies=tuple(_candidates(first, entries, mending.policy)[:1])))
+            mending.faults.append(fault._replace(remedies=tuple(candidates[:1])))
             return False
     return False
 
@@ -67,11 +73,11 @@ def _is_later(found: tuple[FirstNaN, Entries] | None, first: FirstNaN) -> bool:
     return found is None or found[0].step > first.step or found[0].step == first.step and found[0].key != first.key
 
 
-def _fault(first: FirstNaN, entries: Entries) -> Fault:
+def _fault(first: FirstNaN, entries: Entries, also: str) -> Fault:
     found = _finding(first, entries)
     why = first.operands if found is None else found.why.partition(": ")[2].replace(ZERO, first.operands)
     kind = INFINITY if first.operands in (OVERFLOWED, OVERFLOWED_SUM, DIVIDED, INHERITED) else NAN
-    return Fault(kind, first.step, first.phase, first.path, first.operation, why, first.operands)
+    return Fault(kind, first.step, first.phase, first.path, first.operation, why, first.operands, also=also)
 
 
 def _finding(first: FirstNaN, entries: Entries) -> NaNFinding | None:
@@ -81,7 +87,17 @@ def _finding(first: FirstNaN, entries: Entries) -> NaNFinding | None:
     return finding(first._replace(operands=ZERO) if first.operands == DIVIDED else first, entries)
 
 
-def _candidates(first: FirstNaN, entries: Entries, policy: Policy) -> list[Remedy]:
+def _smaller_scale(mending: Mending, policy: Policy, course: Course) -> str:
+    """The largest scale of the loss, in words, with which steps are made where most were skipped; else empty."""
+    if course.watch.first is not None or mending.trial.parts[2] is None:
+        return ""
+    trial, steps = mending.trial, mending.steps
+    smaller = (scale for scale in SCALES if scale < trial.parts[2].get_scale())
+    found = next((scale for scale in smaller if beyond_repair(trial.train(policy, steps, scale)) is None), None)
+    return "" if found is None else f"a loss scale of {found:.0f}"
+
+
+def _candidates(first: FirstNaN, entries: Entries, mending: Mending) -> list[Remedy]:
     """What may mend it, the most likely first: where it came from, where it was met, and both everywhere."""
     events, keys = dict(entries)[first.key], [key for key, _ in entries]
     before = _finding(first, entries)
@@ -89,8 +105,9 @@ def _candidates(first: FirstNaN, entries: Entries, policy: Policy) -> list[Remed
     here = remedy(first.key, keys, is_fp32=are_wide(events), sums=overflowed_sums(events) > 0)
     found = [each for each in (at_source, here) if each is not None]
     if first.operation in CASTS:  # eight bits are scaled by those who use them
-        other = scaled_instead(found[-1], policy)
+        other = scaled_instead(found[-1], mending.policy)
         found = [other, *found] if other.value.format.bits <= 8 else [*found, other]
     everywhere = [each.everywhere() for each in found]
-    # What one parameter's update meets, those of others meet sooner or later.
-    return list(dict.fromkeys([*everywhere, *found] if first.phase == "update" else [*found, *everywhere]))
+    # What one parameter's update meets, or many places have met, those of others meet sooner or later.
+    is_first = first.phase == "update" or any(mending.has_many(each) for each in found)
+    return list(dict.fromkeys([*everywhere, *found] if is_first else [*found, *everywhere]))

@@ -65,6 +65,11 @@ class Mending:
             if remedy not in self._taken:
                 self.policy, self._taken[remedy] = remedy.applied(self.policy), None
 
+    def has_many(self, remedy: Remedy) -> bool:
+        """Whether so many places have the same remedy already that it is to be that of all."""
+        alike = [each for each in self._taken if (each.role, each.value) == (remedy.role, remedy.value)]
+        return len(alike) >= PLACES
+
     def mend_all(self) -> None:
         """Take all verified remedies into the policy."""
         self.take(each for fault in self.faults if fault.verified for each in fault.remedies)

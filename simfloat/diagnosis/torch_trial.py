@@ -58,7 +58,7 @@ class TorchTrial(TrainingTrial):
         """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
         model, _, scaler = self._copies(moment.parts)
         if scale != 1.0:
-            scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+            scaler = self._scaler_of(scale)
         with self._simulated(model, policy, None, moment.state):
             self._differentiated(model, scaler, moment.batch)
         factor = 1.0 if scaler is None else scaler.get_scale()
@@ -85,6 +85,9 @@ class TorchTrial(TrainingTrial):
         if copies[1] is not None:
             vars(copies[1]).pop("step", None)  # the hook of a schedule
         return copies
+
+    def _scaler_of(self, scale: float) -> torch.amp.GradScaler:
+        return torch.amp.GradScaler("cpu", init_scale=scale)
 
     @contextmanager
     def _simulated(

@@ -55,10 +55,14 @@ class TrainingTrial:
         self.parts: Any = (model, optimizer, scaler)  # as they were given
         self.loss_fn, self.batches, self.seed = loss_fn, batches, seed
 
-    def train(self, policy: Policy, steps: int) -> Course:
-        """So many steps, but none behind the one with the first NaN or overflow to infinity."""
+    def train(self, policy: Policy, steps: int, scale: float | None = None) -> Course:
+        """So many steps, but none behind the one with the first NaN or overflow to infinity.
+
+        `scale` is one of the loss, in the place of the loss scale that was given.
+        """
         course = Course(Watch())
         model, optimizer, scaler = parts = self._copies(self.parts)
+        scaler = scaler if scale is None else self._scaler_of(scale)
         with self._simulated(model, policy, course.watch) as simulation:
             for step in range(steps):
                 loss = self._differentiated(model, scaler, self.batches[step % len(self.batches)])
@@ -86,6 +90,10 @@ class TrainingTrial:
     def _copies(self, parts: Any) -> Any:
         """Copies of model, optimizer and loss scale that belong together."""
         return copy.deepcopy(parts)
+
+    def _scaler_of(self, scale: float) -> Any:
+        """A loss scale that begins with this factor."""
+        raise NotImplementedError
 
     def _simulated(self, model: Any, policy: Policy, watch: Watch | None, state: Any = None) -> Any:
         """A block of a simulation of its own, which has a state."""
@@ -146,7 +154,7 @@ class TensorTrial(TrainingTrial):
         """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
         model, _, scaler = self._copies(moment.parts)
         if scale != 1.0:
-            scaler = StaticLossScale(scale)
+            scaler = self._scaler_of(scale)
         with self._simulated(model, policy, None, moment.state):
             self._differentiated(model, scaler, moment.batch)
         factors = {path: 1.0 if scaler is None else scaler.scale_of(p) for path, p in model.named_parameters()}
@@ -166,6 +174,9 @@ class TensorTrial(TrainingTrial):
         with self._simulated(model, policy, None):
             optimizer.step()
         return before, _arrays(model, optimizer)
+
+    def _scaler_of(self, scale: float) -> LossScale:
+        return StaticLossScale(scale)
 
     @contextmanager
     def _simulated(self, model: Module, policy: Policy, watch: Watch | None, state: Any = None) -> Iterator[Simulation]:

@@ -194,6 +194,32 @@ def test_steps_that_a_dynamic_loss_scale_skips_are_no_fault_but_a_scale_that_ski
         assert [fault.kind for fault in found.faults][:1] == kinds
 
 
+@pytest.mark.parametrize("make", [sf.optim.StaticLossScale, sf.optim.DynamicLossScale])
+def test_a_smaller_loss_scale_is_named_where_one_that_is_too_large_skips_the_steps(make):
+    model = mlp()
+    optimizer = sgd(model)
+    found = sf.diagnose(model, MSE, [(X, Y)], "amp-fp16", optimizer=optimizer, scaler=make(2.0**40), steps=4)
+    assert found.first.kind == "infinity" and found.first.also.startswith("a loss scale of ")
+    named = float(found.first.also.rpartition(" ")[2])
+    again = sf.diagnose(model, MSE, [(X, Y)], "amp-fp16", optimizer=optimizer, scaler=make(named), steps=4)
+    assert again.faults == ()
+
+
+@pytest.mark.parametrize("most", [3, 24])
+def test_the_same_fault_of_many_layers_is_mended_in_all_and_one_that_is_left_is_told(most, monkeypatch):
+    monkeypatch.setattr("simfloat.diagnosis.first_faults.MOST", most)
+    model = sf.nn.MLP([4, 8, 8, 8, 8, 8, 1], rng=0)
+    model.hidden[0].weight.data = model.hidden[0].weight.data * 1e8
+
+    def diagnosed(policy):
+        return sf.diagnose(model, lambda output, y: MSE(output * 1e-8, y), [(X, Y)], policy, steps=2)
+
+    found = diagnosed("fp16-master")
+    *mended, last = found.faults
+    assert all(fault.verified for fault in mended)
+    assert last.verified is (most == 24) and (diagnosed(found.policy).faults == ()) is last.verified
+
+
 class Gpt(sf.nn.Module):
     def __init__(self):
         super().__init__()
