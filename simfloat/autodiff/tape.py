@@ -131,7 +131,7 @@ def _gradient(
         gradient = arithmetic.add(before, gradient)
     if complete and parent.node is None and parent.grad is not None:
         # What earlier backward calls left is added to when the new gradient is complete, as in torch.
-        gradient = arithmetic.add(parent.grad, gradient)
+        gradient = node.to_stored(number, arithmetic).add(parent.grad, gradient)
     return gradient
 
 

@@ -50,6 +50,14 @@ class Node(NamedTuple):
             return self.place.to_activation(number, format)
         return self.place.to_weight(path, number, format)
 
+    def to_stored(self, number: int, arithmetic: Arithmetic) -> Arithmetic:
+        """That which adds a gradient of this arithmetic to what an earlier backward pass left."""
+        if not self.place.takes_formats:
+            return arithmetic
+        path = self.paths[number]
+        own = self.parents[number].stored_format if path is None else self.place.recipe_of(path).weights
+        return self.place.to_stored(path, number, own).observed_by(arithmetic.target.observer)
+
 
 class Balance(Protocol):
     """What scales gradients on their way back from a variable, as a layer-wise loss scale does."""

@@ -24,6 +24,7 @@ from simfloat.simulation.histories import Histories
 from simfloat.simulation.metering import MeteredArithmetic, Metering, Site, WorkMeter
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.update_rules import UpdateRules, mode_of_update, update_rules_of
+from simfloat.simulation.widest import holds
 
 
 class InForce(NamedTuple):
@@ -158,6 +159,18 @@ class Place:
                 "weight_gradients", recipe, "backward", operand, format, asked=self.path_as_own(parameter)
             )
         return self._backward[key]
+
+    def to_stored(self, parameter: str | None, operand: int, own: Format) -> Arithmetic:
+        """The arithmetic that adds a gradient to that of an earlier backward pass, of a parameter or of data.
+
+        Where results take the formats of operands, as under automatic mixed precision, it is kept in the format of what
+        it belongs to, `own`: only what one pass adds up meets in the narrower format of a product.
+        """
+        made = self.to_activation(operand, own) if parameter is None else self.to_weight(parameter, operand, own)
+        if not self.takes_formats or not holds(own, made.format):
+            return made
+        refusal = _refusal(own, made.target.rounding, "weight_gradients", self.where)
+        return made.to(made.target._replace(format=own, dtype=carrier_of(own)))._replace(refusal=refusal)
 
     @cached_property
     def weights(self) -> Format:

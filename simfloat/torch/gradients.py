@@ -12,6 +12,7 @@ from simfloat.formats import Format, nearest_even
 from simfloat.policy.role_types import WIDEST
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
+from simfloat.simulation.widest import holds
 from simfloat.torch.forward_log import LoggedOperation, Operand
 from simfloat.torch.narrowing import Narrowed
 from simfloat.torch.observing import observed_at
@@ -80,8 +81,9 @@ class Gradients:
     ) -> torch.Tensor | None:
         """The gradient of the parameter at a path, which is complete: rounded to `weight_gradients` if it was not.
 
-        None stands for one that a backward pass left out. An observer receives the events of its last rounding at the
-        parameter's path; where `.grad` has numbers already, the last rounding is the addition to them, which follows.
+        Where that is the parameter's own format, numbers of a narrower one stay as they are. None stands for one that a
+        backward pass left out. An observer receives the events of its last rounding at the parameter's path; where
+        `.grad` has numbers already, the last rounding is the addition to them, which follows.
         """
         if gradient is None:
             return None
@@ -91,12 +93,13 @@ class Gradients:
         chosen = place.recipe_of(path).weight_gradients
         format = own if chosen == WIDEST else chosen
         where = place.path if accumulates and leaf.grad is not None else path
-        is_last = tag.format == format and tag.events is not None and tag.events.count == gradient.numel()
+        has_format = tag.format == format or chosen == WIDEST and tag.format is not None and holds(own, tag.format)
+        is_last = has_format and tag.events is not None and tag.events.count == gradient.numel()
         if tag.events is not None:
             tag.events.pass_on(where if is_last else None)
-        if tag.format != format or not is_last and wants(place.observer, where, "backward"):
+        if not has_format or not is_last and wants(place.observer, where, "backward"):
             arithmetic = observed_at(where, place, place.to_weight(path, way.operand.number if way.operand else 0, own))
-            if tag.format == format:  # only counted, so that an observer draws nothing
+            if has_format:  # only counted, so that an observer draws nothing
                 arithmetic = arithmetic.rounded_by(nearest_even)
             gradient = Narrowed.apply(gradient, arithmetic)
         elif accumulates and leaf.grad is None and not torch.is_grad_enabled():

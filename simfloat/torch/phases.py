@@ -25,6 +25,9 @@ Tensors = Sequence[torch.Tensor]
 #: Operations that PyTorch carries out together with the addition of a bias.
 WITH_BIAS = ("linear", "matmul", "conv2d", "conv_transpose2d")
 
+#: Under this name the memory of a gradient has what it was rounded to where it entered a node, and when.
+ENTERED = "_simfloat_entered"
+
 _target: ContextVar[int | None] = ContextVar("simfloat.torch target operand", default=None)
 
 
@@ -194,8 +197,20 @@ class Backward(Forward):
         arithmetic = place.to_activation(0, format)
         if arithmetic.format == tag.format:
             return x
+        return self._entered_once(x, tag, arithmetic)
+
+    def _entered_once(self, x: torch.Tensor, tag: Tag, arithmetic: Arithmetic) -> torch.Tensor:
+        """A gradient rounded when its node first reads it: other operations of the node read the same numbers."""
+        storage, version = x.untyped_storage(), None if x.is_inference() else x._version
+        now = current_number(), arithmetic.format, version, x.storage_offset()
+        before, shape, strides, rounded = getattr(storage, ENTERED, (None, (), (), x))
+        if now == before and (x.shape, x.stride()) == (shape, strides):
+            return rounded
+        if now == before and x.ndim == 2 and (x.shape, x.stride()) == (shape[::-1], strides[::-1]):
+            return rounded.t()
         rounded = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
         put_tag(rounded, tag._replace(format=arithmetic.format))
+        setattr(storage, ENTERED, (now, x.shape, x.stride(), rounded))
         return rounded
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
@@ -257,7 +272,9 @@ class Complete(Backward):
     """An addition of a complete gradient to what earlier backward passes left in a parameter's `.grad`."""
 
     def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
-        """The arithmetic of a parameter's gradient, whose events an observer receives at the parameter's path."""
+        """That of what is stored, whose events an observer receives at the parameter's path."""
+        if self.operand is not None:
+            arithmetic = self.place.to_stored(path, self.operand.number, self.operand.format)
         return observed_at(path, self.place, arithmetic)
 
 

@@ -139,3 +139,52 @@ def test_views_in_place_leave_what_is_known_of_numbers():
     with sf.torch.simulate(layer, "amp-bf16"):
         found = layer(torch.randn(2, 3)).detach().unsqueeze_(0).transpose_(0, 1).tril_() * 1.5
     assert is_narrow(found, "amp-bf16")
+
+
+def mean_square(output):
+    """The mean of squares in either package, whose gradients are numbers of FP32."""
+    return ((output - 0.3) ** 2).mean()
+
+
+@pytest.mark.parametrize("policy", FORMATS)
+def test_gradients_of_several_passes_are_added_as_wide_as_parameters_and_data_are(policy):
+    theirs, batches = nn.Linear(4, 3), [torch.randn(5, 4) for _ in range(3)]
+    own = sf.nn.Linear(4, 3)
+    own.load_state_dict({key: value.numpy().copy() for key, value in theirs.state_dict().items()})
+    x, alone = torch.randn(5, 4, requires_grad=True), []
+    own_x = sf.Tensor(x.detach().numpy().copy(), requires_grad=True)
+    with sf.torch.simulate(theirs, policy), sf.simulate(policy):
+        for batch in batches:
+            theirs.zero_grad()
+            x.grad = None
+            mean_square(theirs(batch * x)).backward()
+            alone.append([x.grad, theirs.weight.grad, theirs.bias.grad])
+        x.grad = None
+        theirs.zero_grad()
+        for batch in batches:
+            mean_square(theirs(batch * x)).backward()
+            mean_square(own(own_x * batch.numpy())).backward()
+    found = [x.grad, theirs.weight.grad, theirs.bias.grad]
+    for total, ours, (a, b, c) in zip(found, [own_x, own.weight, own.bias], zip(*alone, strict=True), strict=True):
+        assert torch.equal(total, a + b + c) and not is_narrow(total, policy)
+        assert torch.equal(total, torch.from_numpy(ours.grad))
+    assert all(is_narrow(gradient, policy) for _, *gradients in alone for gradient in gradients)
+
+
+def test_a_gradient_that_is_brought_to_a_layers_format_is_so_once_and_counted_once():
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 3), torch.randn(5, 4)
+    recorder = sf.Recorder(more=True)
+    with sf.torch.simulate(model, "amp-fp16", observer=recorder):
+        (mean_square(model(x)) * 2.0**30).backward()
+    brought = recorder.counts("", "backward", operation="add")
+    assert brought["total"] == brought["overflow"] == 15
+
+
+def test_the_gradient_of_a_bias_has_the_events_of_the_narrow_sum_that_it_is():
+    torch.manual_seed(0)
+    model, x, recorder = nn.Linear(4, 3), torch.randn(5, 4), sf.Recorder(more=True)
+    with sf.torch.simulate(model, "amp-fp16", observer=recorder):
+        model(x).backward(torch.full((5, 3), 20000.0))
+    found = recorder.counts("bias", "backward", more=True)
+    assert found["total"] == found["overflow"] == found["inexact"] == 3 and torch.isinf(model.bias.grad).all()
