@@ -147,4 +147,6 @@ def _arrays_in(part: Any) -> list[Any]:
     if isinstance(part, list | tuple) and any(hasattr(one, "shape") or isinstance(one, dict) for one in part):
         return [array for one in part for array in _arrays_in(one)]
     detached = part.detach() if hasattr(part, "detach") else part
+    if hasattr(detached, "is_floating_point") and detached.is_floating_point():
+        detached = detached.double()  # NumPy has no bfloat16
     return [np.asarray(on_cpu(detached))]

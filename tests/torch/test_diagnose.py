@@ -119,10 +119,13 @@ def test_a_healthy_training_raises_no_alarm(model, batch, policy):
     assert found.faults == ()
 
 
-def test_data_that_are_nan_are_named():
-    bad = X.clone()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_data_that_are_nan_are_named(dtype):
+    good, bad = X.to(dtype), X.to(dtype, copy=True)
     bad[3, 1] = float("nan")
-    (fault,) = sf.diagnose(mlp(), F.mse_loss, [(X, Y), (bad, Y)], "fp16-master", steps=2).faults
+    model = mlp()
+    model.register_forward_pre_hook(lambda _, args: (args[0].float(),))
+    (fault,) = sf.diagnose(model, F.mse_loss, [(good, Y), (bad, Y)], "fp16-master", steps=2).faults
     assert fault.kind == "NaN in data" and "(3, 1)" in fault.why
 
 
