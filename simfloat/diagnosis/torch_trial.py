@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from simfloat.attribution.of_torch import checked_loss, in_double
-from simfloat.diagnosis.trial import Arrays, Batch, TrainingTrial, TrialMoment, check_owned
+from simfloat.diagnosis.trial import Arrays, Batch, TrainingTrial, TrialMoment, begin, check_owned
 from simfloat.diagnosis.watch import Watch
 from simfloat.policy import Policy
 from simfloat.torch.open_run import opened
@@ -97,7 +97,7 @@ class TorchTrial(TrainingTrial):
         run = Run(model, policy, self.seed, watch)
         if state is not None:
             run.load_state(state)
-        run.simulation.repeats.is_settled = True  # it repeats draws on purpose
+        begin(run.simulation, model)
         with torch.random.fork_rng(devices=[]), run, torch.enable_grad():
             torch.manual_seed(self.seed)
             yield run

@@ -124,6 +124,13 @@ class TrainingTrial:
         raise NotImplementedError
 
 
+def begin(simulation: Simulation, model: Any) -> None:
+    """Let a simulation repeat draws, on purpose, and know all layers: a step alone meets those with parameters only."""
+    simulation.repeats.is_settled = True
+    for path, _ in model.named_modules():
+        simulation.note_path(path)
+
+
 def check_owned(model: Any, parameters: Iterable[Any]) -> None:
     """Raise ValueError unless all parameters that an optimizer updates are the model's."""
     own = {id(parameter) for parameter in model.parameters()}
@@ -184,7 +191,7 @@ class TensorTrial(TrainingTrial):
         simulation = Simulation(policy, self.seed, watch)
         if state is not None:
             simulation.load_state(state)
-        simulation.repeats.is_settled = True  # it repeats draws on purpose
+        begin(simulation, model)
         with simulation, running(path="", composites=(), names=None), np.errstate(all="ignore"):
             yield simulation
 

@@ -205,6 +205,15 @@ def test_a_smaller_loss_scale_is_named_where_one_that_is_too_large_skips_the_ste
     assert again.faults == ()
 
 
+def test_a_policy_may_name_a_layer_that_has_no_parameters():
+    model = sf.nn.Sequential(sf.nn.Linear(4, 8, rng=0), sf.nn.ReLU(), sf.nn.Linear(8, 1, rng=1))
+    policy = sf.policies["bf16-kahan"].override("1", activations=sf.FP32)
+    found = sf.diagnose(model, MSE, [(X, Y)], policy, optimizer=adamw(model, weight_decay=0.5), steps=2)
+    assert found.losses["policy"] and found.policy.overrides[0] == policy.overrides[0]
+    with pytest.raises(ValueError, match="Override '3' matches no layer"):
+        sf.diagnose(model, MSE, [(X, Y)], policy.override("3", compute=sf.FP16), optimizer=adamw(model), steps=2)
+
+
 @pytest.mark.parametrize("most", [3, 24])
 def test_the_same_fault_of_many_layers_is_mended_in_all_and_one_that_is_left_is_told(most, monkeypatch):
     monkeypatch.setattr("simfloat.diagnosis.first_faults.MOST", most)

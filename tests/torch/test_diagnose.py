@@ -129,6 +129,13 @@ def test_data_that_are_nan_are_named(dtype):
     assert fault.kind == "NaN in data" and "(3, 1)" in fault.why
 
 
+def test_a_loss_scale_that_is_too_large_is_mended_in_layers_without_parameters_too():
+    model, scaler = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), torch.amp.GradScaler("cpu", 2.0**40)
+    found = sf.diagnose(model, F.mse_loss, [(X, Y)], "amp-fp16", optimizer=adamw(model), scaler=scaler, steps=3)
+    assert ("1", "relu") in [(fault.path, fault.operation) for fault in found.faults]
+    assert all(fault.verified for fault in found.faults) and found.first.also == "a loss scale of 65536"
+
+
 def test_model_optimizer_schedule_and_random_numbers_stay_as_they_are():
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 1))
