@@ -218,18 +218,23 @@ class Recorder(Observer):
 
         Raises ValueError for anything else, and for the state of a recorder that counts something else.
         """
-        if not isinstance(state_dict, Mapping) or set(state_dict) != set(STATE):
-            raise ValueError(f"load_state_dict takes what Recorder.state_dict gives, got {state_dict!r}.")
-        if state_dict["counts"] != self._options():
-            raise ValueError(f"The state is of {_call(state_dict['counts'])}, and this is {_call(self._options())}.")
-        events = np.zeros((len(state_dict["keys"]), self._size), np.int64)
-        events[:, state_dict["places"]] = state_dict["events"]
-        series, scalars = Series.restored(state_dict["series"]), Scalars.restored(state_dict["scalars"])
+        takes = "load_state_dict takes what Recorder.state_dict gives"
+        is_state = isinstance(state_dict, Mapping) and set(state_dict) == set(STATE)
+        if not (is_state and isinstance(state_dict["counts"], Mapping)):
+            raise ValueError(f"{takes}, got {state_dict!r}.")
+        if (options := state_dict["counts"]) != self._options():
+            raise ValueError(f"The state is of {_call(options)}, and this is {_call(self._options())}.")
+        try:
+            keys = [Key(*key) for key in state_dict["keys"]]
+            events = np.zeros((len(keys), self._size), np.int64)
+            events[:, state_dict["places"]] = state_dict["events"]
+            series, scalars = Series.restored(state_dict["series"]), Scalars.restored(state_dict["scalars"])
+            first = FirstNaN(*state_dict["first_nan"]) if len(state_dict["first_nan"]) else None
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"{takes}, and this is damaged: {error}.") from error
         with self._lock:
-            self._events = {tuple(key): row for key, row in zip(state_dict["keys"], events, strict=True)}
-            self._series, self._scalars = series, scalars
-            self._first_nan = FirstNaN(*state_dict["first_nan"]) if state_dict["first_nan"] else None
-            self._goes_on = True
+            self._events = {(*key,): row for key, row in zip(keys, events, strict=True)}
+            self._series, self._scalars, self._first_nan, self._goes_on = series, scalars, first, True
 
     @property
     def goes_on(self) -> bool:

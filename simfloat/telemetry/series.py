@@ -64,9 +64,9 @@ class Series:
         series = cls()
         series.steps = state["steps"]
         for names, rows in zip(state["keys"], state["rows"], strict=True):
-            key = Key(*names)
-            series._rows[key] = array("q", rows.tobytes())
-            series._first[key], series._before[key] = series.steps - len(rows), rows.sum(axis=0)
+            key, counts = Key(*names), np.asarray(rows, np.int64).reshape(-1, len(COUNTED))
+            series._rows[key] = array("q", counts.tobytes())
+            series._first[key], series._before[key] = series.steps - len(counts), counts.sum(axis=0)
         return series
 
 

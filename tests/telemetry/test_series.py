@@ -100,6 +100,11 @@ def test_a_recorder_that_saw_nothing_is_restored_too(made):
     ({"keys": []}, "takes what Recorder.state_dict gives, got {'keys': ..}"),
     (sf.Recorder(path="").state_dict(), r"The state is of Recorder\(path=''\), and this is Recorder\(\)"),
     (sf.Recorder(more=True).state_dict(), r"The state is of Recorder\(more=True\), and this is Recorder\(\)"),
+    (sf.Recorder().state_dict() | {"counts": 3}, "takes what Recorder.state_dict gives, got {'counts': 3"),
+    *(
+        (sf.Recorder().state_dict() | {part: 3}, "takes what Recorder.state_dict gives, and this is damaged: ")
+        for part in ("keys", "places", "series", "scalars", "first_nan")
+    ),
 ])  # fmt: skip
 def test_what_is_not_the_recorders_state_is_refused_and_nothing_is_forgotten(recorder, state, message):
     before = asked(recorder)
