@@ -127,8 +127,10 @@ def compare(
     """
     known = as_table(table)
     limit = _checked_margin(kind, margin)
-    with_pairs = [pairs] if isinstance(pairs, str) else list(pairs)
+    with_pairs = list(pairs) if isinstance(pairs, Iterable) and not isinstance(pairs, str) else [pairs]
     for name in (value, by, *with_pairs):
+        if not isinstance(name, str):
+            raise ValueError(f"value, by and pairs name columns, got {name!r}.")
         known[name]
     label = _reference(known[by], by, reference)
     among = [name for name in known.axes if name not in (by, value, *with_pairs)]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import simfloat as sf
+from simfloat.checks import file_path
 from simfloat.studies.intervals import discoveries
 from simfloat.studies.notes import NOTES, notes_in
 from simfloat.studies.stored import column_names
@@ -194,7 +195,7 @@ def report(folder: str | Path) -> Path:
         >>> sf.studies.report(folder).name
         'report.html'
     """
-    return write_report(Path(folder))[0]
+    return write_report(file_path(folder))[0]
 
 
 def write_report(folder: Path) -> tuple[Path, Archive]:

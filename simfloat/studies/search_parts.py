@@ -92,8 +92,9 @@ def checked_cost(cost: Any) -> Callable[[Policy], float]:
 
 def checked_parts(parts: Iterable[Any]) -> list[SearchPart]:
     """The parts that are meant. Raises ValueError for what is none, and for one that is given twice."""
-    if isinstance(parts, str):
-        raise ValueError(f"parts is a list of parts, got the text {parts!r}; give [{parts!r}].")
+    if isinstance(parts, str) or not isinstance(parts, Iterable):
+        given = f"the text {parts!r}; give [{parts!r}]" if isinstance(parts, str) else repr(parts)
+        raise ValueError(f"parts is a list of parts, got {given}.")
     found = [_part(part) for part in parts]
     twice = [part for part in found if found.count(part) > 1]
     if twice or not found:

@@ -10,7 +10,7 @@ its parts are trusted less. At the end single parts are made cheaper as long as 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -314,7 +314,7 @@ def _check(train: Any, within: Any, formats: Any) -> None:
         raise ValueError(f"search calls train(policy, seed); {train!r} does not take these: {error}.") from None
     if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within < math.inf:
         raise ValueError(f"within is a share of the reference's loss above 0, such as 0.01; got {within!r}.")
-    if isinstance(formats, str) or not formats:
+    if isinstance(formats, str) or not isinstance(formats, Collection) or not len(formats):
         raise ValueError(f"formats is a list of formats, got {formats!r}.")
 
 

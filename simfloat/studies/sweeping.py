@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from simfloat.checks import file_path
 from simfloat.policy import Policy
 from simfloat.studies.executors import Executor, Job, Result, in_processes, one_by_one
 from simfloat.studies.machine_room import on_scheduler
@@ -98,7 +99,7 @@ def sweep(
         with closing(executor(plan.run, plan.jobs)) as finished:
             results.update(finished)
         return plan.table([results[place] for place in range(len(plan.jobs))])
-    with Workspace(Path(folder), home_of(function), SWEEP_FILES, SWEEP_HIDDEN) as workspace:
+    with Workspace(file_path(folder), home_of(function), SWEEP_FILES, SWEEP_HIDDEN) as workspace:
         return conduct_sweep(plan, workspace, executor)[0]
 
 
@@ -205,6 +206,8 @@ def executor_for(
 
     Raises ValueError for what cannot.
     """
+    if scheduler is not None and not (isinstance(scheduler, str) and scheduler):
+        raise ValueError(f"scheduler is the address of a Dask scheduler, such as 'tcp://node:8786', got {scheduler!r}.")
     if scheduler is not None and workers is not None:
         raise ValueError("workers is for processes of this machine: a scheduler has its own. Leave out one.")
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):

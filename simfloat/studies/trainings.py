@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+from simfloat.checks import file_path
 from simfloat.policy import Policy
 from simfloat.studies.executors import Executor, Job, Result
 from simfloat.studies.references import function_digest, home_of, name_of, resolved
@@ -43,7 +44,7 @@ class Trainings:
         self._digest = function_digest(train)
         self._executor: Executor = executor_for(train, workers, scheduler, train_as_sent)
         home = home_of(train)
-        self.workspace = None if folder is None else Workspace(Path(folder), home, tuple(targets), SEARCH_HIDDEN)
+        self.workspace = None if folder is None else Workspace(file_path(folder), home, tuple(targets), SEARCH_HIDDEN)
         self._known: dict[str, Result] = {}
         self._watched: Asked | None = None
         self._held = ExitStack()

@@ -91,6 +91,7 @@ def test_columns_and_files_are_tables_too(tmp_path):
         ({"value": "los"}, r"no column 'los'\. Columns: policy, seed, loss\. Did you mean 'loss'\?"),
         ({"reference": "fp64"}, "The reference 'fp64' is not in the column policy, which has: fp32, same"),
         ({"pairs": []}, r"Two rows have policy='fp32' and .*; name all columns that tell runs apart"),
+        ({"pairs": 5}, "value, by and pairs name columns, got 5"),
         ({"kind": "quotient"}, "kind is 'ratio' or 'difference', got 'quotient'"),
         ({"kind": "difference"}, "needs margin="),
         ({"margin": 0.99}, "margin must be a number above 1, for a ratio; got 0.99"),

@@ -177,6 +177,14 @@ def test_what_cannot_carry_out_a_sweep_is_refused():
         sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, workers=0)
     with pytest.raises(ValueError, match="takes a function"):
         sf.studies.sweep(5, {"seed": [1]})
+    with pytest.raises(ValueError, match="the address of a Dask scheduler, such as 'tcp://node:8786', got 8786"):
+        sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, scheduler=8786)
+    for call in (
+        lambda: sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, folder=""),
+        lambda: sf.studies.report(""),
+    ):
+        with pytest.raises(ValueError, match="A path is text or a pathlib.Path, got ''"):
+            call()
 
 
 @pytest.mark.parametrize(
