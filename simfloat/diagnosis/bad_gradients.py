@@ -19,8 +19,14 @@ from simfloat.telemetry.remedy import CASTS, Remedy, remedy
 Measure = Callable[..., float]
 Remedies = Mapping[str, tuple[Remedy, ...]]
 
+#: By role, where results or operands are rounded to it, with what mends them there.
+Groups = dict[str, list[tuple[Key, Remedy]]]
+
 #: Shares of results above which it is asked whether underflow, few digits and saturation do harm.
 UNDERFLOWED, SUBNORMAL, SATURATED = 0.05, 0.25, 0.01
+
+#: The share of saturated results above which saturation is told, though nothing that was tried takes half of its harm.
+OBVIOUS = 0.25
 
 #: The shares of a gradient above which it is gone, or wrong; a remedy takes at least half of that away.
 GONE, WRONG = 0.1, 0.1
@@ -56,9 +62,7 @@ def find_underflow(mending: Mending, course: Course, harm: Harm) -> None:
         remedies = next((each for each in (there, everywhere) if _needed(mending, each, measure, before)), {})
         needed = _needed(mending, remedies, measure, before)
         if needed:
-            found = [
-                key for key, _ in next((groups[role] for role in needed if role in groups), next(iter(groups.values())))
-            ]
+            found = _keys_of(needed, groups)
             share = max(course.watch.share(kind, key) for key in found)
             why, also = f"{percent(share)} {words.format(named(found), before)}", _scale(mending, measure, before)
             step = min(course.watch.first_step(kind, key) for key in found)
@@ -74,19 +78,22 @@ def find_saturation(mending: Mending, course: Course, harm: Harm) -> None:
     if before <= WRONG:
         return
     groups = _by_role(keys, [key for key, _ in course.watch.entries()])
-    for choose in (scaled_instead, _unscaled):
-        remedies = {
-            role: together([choose(each, mending.policy) for _, each in group]) for role, group in groups.items()
-        }
-        needed = _needed(mending, remedies, harm.wrong, before)
-        if needed:
-            found = [key for role in needed for key, _ in groups[role]]
-            share = max(course.watch.share("overflow", key) for key in found)
-            why = f"{percent(share)} stop at the largest number ({named(found)}): a gradient is wrong by {before:.0%}"
-            step = min(course.watch.first_step("overflow", key) for key in found)
-            fault = Fault("saturation", step, found[0].phase, found[0].path, found[0].operation, why)
-            _attempt_all(mending, fault, [each for role in needed for each in remedies[role]], harm.wrong, before)
-            return
+    scaled, plain = (
+        {role: together([choose(each, mending.policy) for _, each in group]) for role, group in groups.items()}
+        for choose in (scaled_instead, _unscaled)
+    )
+    # What saturates behind numbers that stopped, or on their way back, is seen once these are mended: then all are.
+    everywhere = {role: (scaled_instead(Remedy("*", "", role, FP32), mending.policy),) for role in CASTS.values()}
+    tried = ((remedies, _needed(mending, remedies, harm.wrong, before)) for remedies in (scaled, everywhere, plain))
+    obvious = [key for key in keys if course.watch.share("overflow", key) > OBVIOUS]
+    remedies, needed = next((each for each in tried if each[1]), (scaled, list(groups) if obvious else []))
+    if needed:
+        found = _keys_of(needed, groups)
+        share = max(course.watch.share("overflow", key) for key in found)
+        why = f"{percent(share)} stop at the largest number ({named(found)}): a gradient is wrong by {before:.0%}"
+        step = min(course.watch.first_step("overflow", key) for key in found)
+        fault = Fault("saturation", step, found[0].phase, found[0].path, found[0].operation, why)
+        _attempt_all(mending, fault, [each for role in needed for each in remedies[role]], harm.wrong, before)
 
 
 def find_swamped_sums(mending: Mending, course: Course, harm: Harm) -> None:
@@ -126,14 +133,20 @@ def _alike(roles: Iterable[str]) -> list[str]:
     return [role for phase in phases if any(role in phase for role in roles) for role in phase]
 
 
-def _by_role(keys: Sequence[Key], seen: Sequence[Key]) -> dict[str, list[tuple[Key, Remedy]]]:
-    """By role, where results or operands are rounded to it, with what mends them there."""
-    groups: dict[str, list[tuple[Key, Remedy]]] = {}
+def _by_role(keys: Sequence[Key], seen: Sequence[Key]) -> Groups:
+    """These keys by the roles that mend them."""
+    groups: Groups = {}
     for key in keys:
         found = remedy(key, seen, is_fp32=False)
         if found is not None:
             groups.setdefault(found.role, []).append((key, found))
     return groups
+
+
+def _keys_of(roles: Iterable[str], groups: Groups) -> list[Key]:
+    """What was counted of these roles; of the first role of all where nothing was."""
+    found = [key for role in roles for key, _ in groups.get(role, ())]
+    return found or [key for key, _ in next(iter(groups.values()))]
 
 
 def _needed(mending: Mending, remedies: Remedies, measure: Measure, before: float) -> list[str]:

@@ -73,6 +73,7 @@ def sgd(model, **options):
 
 
 MIXED = sf.Policy(compute=sf.BF16, weights=sf.FP32, optimizer_state=sf.BF16)
+CLAMPED = sf.Policy(compute=sf.cast(sf.E4M3, sf.nearest_even.saturating()), activations=sf.BF16, weights=sf.FP32)
 SATURATING = sf.Policy(compute=sf.scaled(sf.E4M3, sf.delayed(margin=-8)), activations=sf.BF16, weights=sf.FP32)
 FP16_SUMS = sf.Policy(compute=sf.FP16, activations=sf.FP32, weights=sf.FP32, accumulate=sf.FP16)
 NARROW_GATES = sf.policies["fp16-master"].override("lstm", compute=sf.FP32, activations=sf.FP16)
@@ -347,6 +348,22 @@ def test_operands_in_eight_bits_are_scaled_and_do_not_get_more():
     assert (found.first.kind, found.first.operands) == ("NaN", "beyond max in a format without infinities")
     assert found.first.override == "policy.override('hidden.0', compute=cast(E4M3, scale=per_tensor()))"
     assert all(fault.verified for fault in found.faults)
+
+
+@pytest.mark.parametrize("seed", [1, 6, 19])
+def test_saturation_that_hides_that_of_later_layers_is_mended_in_all_of_them(seed):
+    model = sf.nn.MLP([4, 8, 8, 8, 1], rng=seed)
+    found = sf.diagnose(model, MSE, [(1e5 * X, Y)], CLAMPED, steps=2)
+    assert (found.first.kind, found.first.path, found.first.operation) == ("saturation", "hidden.0", "cast_input")
+    assert all(fault.verified for fault in found.faults)
+    assert found.losses["mended"][-1] == pytest.approx(found.losses["reference"][-1], rel=0.2)
+
+
+def test_saturation_of_most_numbers_is_told_though_no_remedy_takes_half_of_its_harm(monkeypatch):
+    monkeypatch.setattr("simfloat.diagnosis.bad_gradients._needed", lambda *_: [])
+    found = sf.diagnose(mlp(), MSE, [(1e5 * X, Y)], CLAMPED, steps=2)
+    assert (found.first.kind, found.first.path, found.first.role) == ("saturation", "hidden.0", "compute")
+    assert sf.diagnose(mlp(), MSE, [(X, Y)], CLAMPED, steps=2).faults == ()
 
 
 def test_a_moment_that_is_rounded_stochastically_decays():
