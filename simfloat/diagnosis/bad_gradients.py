@@ -59,7 +59,9 @@ def find_underflow(mending: Mending, course: Course, harm: Harm) -> None:
         # What underflows behind a result that is zero is seen once that one is mended: then all of its kind are.
         there = {role: together([each for _, each in group]) for role, group in groups.items()}
         everywhere = {role: (Remedy("*", "", role, FP32),) for role in _alike(groups)}
-        remedies = next((each for each in (there, everywhere) if _needed(mending, each, measure, before)), {})
+        # Sums of what underflows may underflow themselves, step by step, which shows in no result.
+        with_sums = everywhere | (_narrow_sums(mending.policy) if groups else {})
+        remedies = next((x for x in (there, everywhere, with_sums) if _needed(mending, x, measure, before)), {})
         needed = _needed(mending, remedies, measure, before)
         if needed:
             found = _keys_of(needed, groups)
@@ -98,11 +100,10 @@ def find_saturation(mending: Mending, course: Course, harm: Harm) -> None:
 
 def find_swamped_sums(mending: Mending, course: Course, harm: Harm) -> None:
     """Note sums in narrow accumulators, where gradients are wrong and sums in FP32 make them right."""
-    roles = [role for role in SUMS if _is_narrow(mending.policy, role)]
-    before = harm.wrong(mending.policy) if roles else 0.0
+    groups = _narrow_sums(mending.policy)
+    before = harm.wrong(mending.policy) if groups else 0.0
     if before <= WRONG:
         return
-    groups = {role: (Remedy("*", "", role, FP32),) for role in roles}
     needed = _needed(mending, groups, harm.wrong, before)
     if not needed:
         return
@@ -191,6 +192,11 @@ def _alone(mending: Mending, keys: Sequence[Key], role: str, harm: Harm, before:
         if policy is not None and harm.wrong(policy) < before / 2:
             return key
     return None
+
+
+def _narrow_sums(policy: Policy) -> dict[str, tuple[Remedy, ...]]:
+    """The remedies of the roles of sums that are made in less than FP32's precision."""
+    return {role: (Remedy("*", "", role, FP32),) for role in SUMS if _is_narrow(policy, role)}
 
 
 def _is_narrow(policy: Policy, role: str) -> bool:

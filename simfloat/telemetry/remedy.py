@@ -51,10 +51,11 @@ def remedy(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) 
     """What gives the results that were counted by `key` a better format: FP32, or FP64 if theirs is as good already.
 
     `keys` are all that were seen, which tell parameters from layers; `sums` if it is the accumulator that is too
-    narrow. None for a function that was called outside of any model, where no policy has a say.
+    narrow, and narrower than FP32. None for a function that was called outside of any model, where no policy has a say.
     """
     path, role = _path_and_role(key, frozenset(keys), sums)
-    return None if role is None else Remedy(path, "" if path else key.operation, role, FP64 if is_fp32 else FP32)
+    value = FP64 if is_fp32 and not sums else FP32
+    return None if role is None else Remedy(path, "" if path else key.operation, role, value)
 
 
 def override(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) -> str:

@@ -359,6 +359,21 @@ def test_saturation_that_hides_that_of_later_layers_is_mended_in_all_of_them(see
     assert found.losses["mended"][-1] == pytest.approx(found.losses["reference"][-1], rel=0.2)
 
 
+def test_a_sum_that_overflows_in_a_narrow_accumulator_is_mended_by_one_in_fp32_whatever_its_result_is():
+    found = sf.diagnose(long_sum(), over_all_terms, [(200 * LONG, Y[:4])], FP16_SUMS, steps=1)
+    assert (found.first.kind, found.first.operands) == ("infinity", "an overflow inside a sum")
+    assert found.first.override == "policy.override(operation='linear', accumulate=sf.FP32)" and found.first.verified
+
+
+@pytest.mark.parametrize("compute", [sf.FP16, sf.E4M3])
+def test_gradients_that_underflow_as_operands_and_in_their_sums_have_both_mended(compute):
+    model, policy = mlp(), sf.Policy(compute=compute, activations=sf.FP32, weights=sf.FP32, accumulate=sf.FP16)
+    found = sf.diagnose(model, lambda output, y: MSE(output, y) * 1e-8, [(X, Y)], policy, steps=1)
+    roles = [remedy.role for remedy in found.first.remedies]
+    assert found.first.kind == "underflow" and found.first.verified
+    assert roles == ["compute_gradients", "accumulate"], "which accumulate_gradients follows"
+
+
 def test_saturation_of_most_numbers_is_told_though_no_remedy_takes_half_of_its_harm(monkeypatch):
     monkeypatch.setattr("simfloat.diagnosis.bad_gradients._needed", lambda *_: [])
     found = sf.diagnose(mlp(), MSE, [(1e5 * X, Y)], CLAMPED, steps=2)
