@@ -69,8 +69,10 @@ def beyond_repair(course: Course) -> tuple[FirstNaN, Entries] | None:
 
 
 def _is_later(found: tuple[FirstNaN, Entries] | None, first: FirstNaN) -> bool:
-    """Whether another training came further."""
-    return found is None or found[0].step > first.step or found[0].step == first.step and found[0].key != first.key
+    """Whether another training came further; behind a sum that overflows its result may, in the same place."""
+    if found is None or found[0].step != first.step:
+        return found is None or found[0].step > first.step
+    return found[0].key != first.key or first.operands == OVERFLOWED_SUM != found[0].operands
 
 
 def _fault(first: FirstNaN, entries: Entries, also: str) -> Fault:

@@ -365,6 +365,13 @@ def test_a_sum_that_overflows_in_a_narrow_accumulator_is_mended_by_one_in_fp32_w
     assert found.first.override == "policy.override(operation='linear', accumulate=sf.FP32)" and found.first.verified
 
 
+def test_a_sum_and_its_result_that_overflow_in_one_place_are_mended_both():
+    policy = sf.Policy(compute=sf.FP16, weights=sf.FP32, accumulate=sf.FP16)
+    found = sf.diagnose(mlp(), lambda output, y: (output * 0 + 1e4).sum(), [(X, Y)], policy, steps=1)
+    assert [fault.operation for fault in found.faults] == ["sum", "sum"]
+    assert [fault.role for fault in found.faults] == ["reduce", "activations"] and found.faults[-1].verified
+
+
 @pytest.mark.parametrize("compute", [sf.FP16, sf.E4M3])
 def test_gradients_that_underflow_as_operands_and_in_their_sums_have_both_mended(compute):
     model, policy = mlp(), sf.Policy(compute=compute, activations=sf.FP32, weights=sf.FP32, accumulate=sf.FP16)
