@@ -9,7 +9,7 @@ from typing import Any
 
 from simfloat.checks import did_you_mean
 from simfloat.policy.operation_roles import check_operation, roles_of, with_classes
-from simfloat.policy.roles import PARAMETER, ROLES, UPDATE, led_by
+from simfloat.policy.roles import MOVEMENT, PARAMETER, ROLES, UPDATE, led_by
 
 #: Names that an error lists before it says how many more there are.
 LISTED = 12
@@ -119,8 +119,8 @@ def path_matches(pattern: str, path: str) -> bool:
 def check_matched(overrides: Iterable[Override], paths: Iterable[str], operations: Iterable[str]) -> None:
     """Raise ValueError naming the first override that met nothing among `paths` and `operations`; see Policy."""
     places, names = list(paths), list(operations)
-    # Steps of optimizers alone say nothing about the operations of a model.
-    seen = with_classes(names) if any(name != UPDATE for name in names) else ()
+    # Steps of optimizers alone say nothing about the operations of a model, nor do gradients that are set to zero.
+    seen = with_classes(names) if any(name not in (UPDATE, MOVEMENT) for name in names) else ()
     for override in overrides:
         path, operation = override.path, override.operation
         if path is not None and places and not any(path_matches(path, place) for place in places):

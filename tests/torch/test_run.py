@@ -128,6 +128,19 @@ def test_an_override_that_matches_nothing_is_refused_at_the_end():
         pass
 
 
+def test_an_override_of_an_operation_is_not_judged_where_an_optimizer_steps_alone():
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    policy = sf.policies["bf16-standard"].override(operation="softmax", activations=sf.FP32)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    with sf.torch.simulate(model, policy):
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+    with pytest.raises(ValueError, match="'softmax' met none"), sf.torch.simulate(model, policy):
+        model(torch.ones(1, 3))
+
+
 def test_explain_lists_layers_formats_and_what_would_be_refused_and_leaves_the_model_alone():
     class Odd(torch.nn.Module):
         def forward(self, x):
