@@ -58,7 +58,8 @@ PRESETS: tuple[tuple[str, Callable[[], Policy], str], ...] = (
     ("apex-o1", lambda: listed(FP16, APEX_NARROW, APEX_WIDE), f"{APEX}: O1, the lists of apex/amp/lists"),
     (
         "apex-o2",
-        lambda: Policy(compute=FP16, weights=FP32).deny("batch_norm", *LOSSES),
+        # In PyTorch cross_entropy is two operations, of which log_softmax is one.
+        lambda: Policy(compute=FP16, weights=FP32).deny("batch_norm", "log_softmax", *LOSSES),
         f"{APEX}: O2, an FP16 model with FP32 batch norm, outputs and master weights",
     ),
     ("apex-o3", lambda: Policy(compute=FP16), f"{APEX}: O3, FP16 throughout"),

@@ -171,6 +171,7 @@ def test_apex_follows_its_table_of_properties_and_its_lists():
     assert formats_of(o1, "add") == {"widest"} and formats_of(o2, "add") == formats_of(o2, "softmax") == {sf.FP16}
     assert formats_of(o1, "batch_norm") == formats_of(o2, "batch_norm") == {sf.FP32}
     assert formats_of(o2, "mse_loss") == {sf.FP32}, "apex hands the model's outputs on in FP32"
+    assert formats_of(o2, "log_softmax") == {sf.FP32}, "in PyTorch cross_entropy begins with it"
 
 
 def test_a_linear_layer_under_amp_computes_in_fp16_with_its_bias_and_keeps_fp32_weights(rng):

@@ -97,6 +97,13 @@ def test_a_loss_has_the_same_bits_under_both_front_ends(name, policy):
         assert_bits(ours, theirs)
 
 
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "l1" and "smoothed" not in name])
+def test_a_loss_behind_an_fp16_model_of_apex_has_the_same_bits_under_both_front_ends(name):
+    policy = sf.policies["apex-o2"]
+    for theirs, ours in zip(of_torch(policy, LOSSES[name], (X, Y)), of_ours(policy, LOSSES[name], (X, Y)), strict=True):
+        assert_bits(ours, theirs)
+
+
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "fused"])
 @pytest.mark.parametrize(("reduction", "zero_infinity"), [("mean", True), ("none", True), ("none", False)])
 def test_ctc_has_the_same_bits_under_both_front_ends(reduction, zero_infinity, policy):
