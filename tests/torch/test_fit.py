@@ -171,7 +171,7 @@ def test_a_manifest_tells_what_a_pytorch_training_is_and_another_one_is_refused(
     assert history["lr"] == [0.1, 0.1 * 0.9, 0.2]
 
 
-@pytest.mark.parametrize("policy", ["bf16-standard", "fp16-master"])
+@pytest.mark.parametrize("policy", ["bf16-standard", "fp16-master", "amp-fp16", "apex-o2", "fp8-delayed"])
 def test_the_history_of_a_perceptron_is_that_of_its_twin_in_our_layers(policy):
     theirs = Theirs(3, 5, 2)
     ours = Ours(theirs)
