@@ -181,6 +181,17 @@ def test_a_gradient_that_is_brought_to_a_layers_format_is_so_once_and_counted_on
     assert brought["total"] == brought["overflow"] == 15
 
 
+def test_a_gradient_that_enters_a_layer_in_two_passes_is_rounded_in_each():
+    model, recorder = nn.Linear(4, 3), sf.Recorder()
+    with sf.torch.simulate(model, "amp-fp16", observer=recorder):
+        y = model(torch.ones(5, 4))
+        (g,) = torch.autograd.grad(y.float().pow(2).sum(), y, retain_graph=True)
+        for _ in range(2):
+            y.backward(g, retain_graph=True)
+    # The share of the bias in the second pass, which is added to that of the first, is one of the layer's results.
+    assert recorder.counts("", "backward", operation="add")["total"] == 2 * 15 + 3
+
+
 def test_the_gradient_of_a_bias_has_the_events_of_the_narrow_sum_that_it_is():
     torch.manual_seed(0)
     model, x, recorder = nn.Linear(4, 3), torch.randn(5, 4), sf.Recorder(more=True)
