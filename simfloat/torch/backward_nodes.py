@@ -15,7 +15,7 @@ from simfloat.simulation.arithmetic import HeldEvents
 from simfloat.torch.deferring import Deferred
 from simfloat.torch.deferring_recorded import DeferredRecorded
 from simfloat.torch.forward_log import ACCUMULATING, LoggedOperation, Operand, Origin
-from simfloat.torch.gradients import Gradients
+from simfloat.torch.gradients import Gradients, are_replicas
 from simfloat.torch.tags import stored_format, tag_of, weight_path
 from simfloat.torch.wrapped_tensors import check_unwrapped
 
@@ -93,6 +93,7 @@ class BackwardNodes:
         self._ended: BackwardNode | None = None  # the last one, whose results autograd adds to what came before
         self._nodes: dict[Any, int] = {}  # of the backward pass that runs, with how many edges lead to each
         self._uses: dict[int, int] | None = None  # how many lead to each leaf, once that was asked for
+        self._completed: set[str] = set()  # the parameters whose gradients one call each completes
         self.are_recorded = False  # whether gradients of what the backward pass computes may be asked for
 
     @property
@@ -115,6 +116,10 @@ class BackwardNodes:
             self._uses = {id(node.variable): count for node, count in leaves}
         return self._uses.get(id(leaf), 0)
 
+    def completes(self, path: str | None) -> bool:
+        """Whether the call that makes the gradient of the parameter at a path completes it, so that nothing follows."""
+        return path in self._completed
+
     def _end(self, way: BackwardNode, results: Sequence[Any]) -> tuple[Any, ...]:
         found = way.end(results)
         if self._ended is not None:
@@ -130,7 +135,8 @@ class BackwardNodes:
         """
         hooks: list[Any] = []
         nodes, before, were_recorded = _nodes_behind(roots), self._gradients.under, self.are_recorded
-        outer, self._nodes, self._uses = self._nodes, nodes, None
+        outer = self._nodes, self._completed
+        self._nodes, self._completed, self._uses = nodes, set(), None
         notes = {node: note for node in nodes if (note := self._note_of(node)) is not None}
         self._gradients.under = next((note.place for note in notes.values()), None)
         self.are_recorded = is_recorded
@@ -141,7 +147,7 @@ class BackwardNodes:
             yield
         finally:
             self._gradients.under, self._ended, self.are_recorded = before, None, were_recorded
-            self._nodes, self._uses = outer, None
+            (self._nodes, self._completed), self._uses = outer, None
             for hook in hooks:
                 hook.remove()
             for node in nodes:
@@ -152,7 +158,7 @@ class BackwardNodes:
         if number == ACCUMULATING:
             leaf = node.variable
             path = weight_path(leaf)
-            if path is None:
+            if path is None or path in self._completed:
                 return []
             return [leaf.register_hook(lambda gradient: self._gradients.finished(leaf, path, gradient, accumulates))]
         note = notes.get(node)
@@ -161,6 +167,8 @@ class BackwardNodes:
         way = self._ways[number] = BackwardNode(_operands(note, node, notes))
         wanted = [x for x in way.operands if x is not None]
         is_told = note.is_one_call and not self.are_recorded  # by the call itself
+        if is_told and accumulates and not are_replicas():
+            self._completed.update(self._completed_by(node))
         has_several = not is_told and len(wanted) > 1 and len({_role(note, x) for x in wanted}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
         has_formats = note.place.takes_formats or any([x.path is not None for x in wanted])
@@ -168,6 +176,20 @@ class BackwardNodes:
         if not hooks and not (has_formats and (is_added or note.place.observer is not None)):
             return []  # nothing is added up, or what is added up is of one format
         return [*hooks, node.register_hook(lambda results, _: self._end(way, results))]
+
+    def _completed_by(self, node: Any) -> Iterator[str]:
+        """The paths of the weight, which is turned, and of the bias of a linear layer that is one call, where nothing
+        is added to their gradients, and nobody listens to them.
+        """
+        for target, _ in node.next_functions[1:]:
+            if self._nodes.get(target) == 1 and target.name() == "TBackward0":
+                ((target, _),) = target.next_functions
+            if self._nodes.get(target) != 1 or target._sequence_nr() != ACCUMULATING:
+                continue
+            leaf = target.variable
+            path = weight_path(leaf)
+            if path is not None and leaf.grad is None and not leaf._backward_hooks:
+                yield path
 
 
 def _operands(note: LoggedOperation, node: Any, notes: Notes) -> list[Operand | None]:

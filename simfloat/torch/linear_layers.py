@@ -138,6 +138,7 @@ def _computed(
     run, note = context.run, context.note
     way, place, read = Backward(note, run.simulation, None), note.place, run.parameters.read
     g = way.entered(g)
+    owners = [x.path if run.ways.completes(x.path) else None for x in note.operands]
     numbers, found = numbers_of(g), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
         to_x = way.to_operand(0).arithmetic(())
@@ -146,10 +147,10 @@ def _computed(
     if x is not None and needed[1]:
         to_weight = way.to_operand(1).arithmetic(())
         made = to_weight.matmul(numbers.T, numbers_of(read(x)), place.gradient, place.input(weight_path(x)))
-        found[1] = gradient_of(made, to_weight.format, g.dtype).t()
+        found[1] = gradient_of(made, to_weight.format, g.dtype, owners[1]).t()
     if needed[2]:
         addition = way.of_bias()
         addition.place.has_summed = True
         to_bias = addition.arithmetic(())
-        found[2] = gradient_of(to_bias.sum(numbers, (0,)), to_bias.format, g.dtype)
+        found[2] = gradient_of(to_bias.sum(numbers, (0,)), to_bias.format, g.dtype, owners[2])
     return found

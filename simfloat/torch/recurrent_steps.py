@@ -138,10 +138,10 @@ class RecurrentSteps(torch.autograd.Function):
         return None, *made
 
 
-def gradient_of(array: NDArray, format: Format, dtype: torch.dtype) -> Tensor:
-    """A gradient as a tensor of which its format is known."""
+def gradient_of(array: NDArray, format: Format, dtype: torch.dtype, owner: str | None = None) -> Tensor:
+    """A gradient as a tensor of which its format is known, and whose it is if it is a parameter's complete one."""
     tensor = tensor_of(array, dtype)
-    put_tag(tensor, Tag(format, True, node=current_number()))
+    put_tag(tensor, Tag(format, True, owner, node=current_number()))
     return tensor
 
 
