@@ -32,6 +32,11 @@ def test_no_two_files_differ_by_case_alone():
     assert len(names) == len(set(names))
 
 
+def test_every_system_takes_the_names_of_files():
+    paths = [*ROOT.iterdir(), *(ROOT / "simfloat").rglob("*")]
+    assert [path.name for path in paths if re.search(r'[<>:"|?*\\]', path.name)] == []
+
+
 def test_the_rooms_that_are_said_to_be_stable_have_lists_of_names():
     page = (ROOT / "docs/stability.md").read_text(encoding="utf-8")
     rooms = re.findall(r"`(\w+)`", re.search(r"of its rooms \(([^)]*)\)", page)[1])
