@@ -76,7 +76,7 @@ def huber_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: 
 
 
 def check_probabilities(x: NDArray) -> None:
-    """Raise ValueError for a number below 0 or above 1; NaN, which a narrow format may have made, is none."""
+    """Raise ValueError for a number below 0 or above 1; NaN, which a narrow format may have made, is let through."""
     if ((x < 0) | (x > 1)).any():
         raise ValueError(
             "binary_cross_entropy takes probabilities from 0 to 1; got others. The loss of logits is "
@@ -210,11 +210,13 @@ def nll_loss_slope(
     return full
 
 
-def check_classes(labels: NDArray[np.integer], classes: int, ignored: int) -> None:
-    """Raise ValueError for a label that is no class, and not the one that is ignored."""
+def check_classes(labels: NDArray[np.integer], weight: NDArray | None, classes: int, ignored: int) -> None:
+    """Raise ValueError for a label that is no class, and not the one that is ignored; and for weights of others."""
     if ((labels != ignored) & ((labels < 0) | (labels >= classes))).any():  # one look, which on a GPU is to wait for it
         labels = labels[labels != ignored]
         raise ValueError(f"Class numbers go from 0 to {classes - 1}; {labels.min()} to {labels.max()} came.")
+    if weight is not None and weight.shape != (classes,):
+        raise ValueError(f"weight has one number for each of {classes} classes, got shape {weight.shape}.")
 
 
 def _counted(

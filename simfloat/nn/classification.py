@@ -114,11 +114,8 @@ class _Given(NamedTuple):
             one_hot = " Of probabilities of classes take the largest: target.argmax(-1)." if is_like_input else ""
             raise ValueError(f"{name} takes class numbers as integers, got dtype {labels.dtype}.{one_hot}")
         place = _class_axis(name, x.shape, labels.shape, axis)
-        classes = x.shape[place]
-        loss_formulas.check_classes(labels, classes, ignored)
         factors = None if weight is None else as_operand(weight, "weight")
-        if factors is not None and factors.shape != (classes,):
-            raise ValueError(f"weight has one number for each of {classes} classes, got shape {factors.shape}.")
+        loss_formulas.check_classes(labels, factors, x.shape[place], ignored)
         factors = None if factors is None else beside(factors, x.numbers)
         return cls(x, beside(labels.copy(), x.numbers), factors, ignored, reduction, place % x.ndim)
 

@@ -138,13 +138,11 @@ def nll_loss(
     Raises ValueError for a target or weights that do not fit: a rule is asked before PyTorch has looked at them.
     """
     axis = min(1, x.ndim - 1)
-    classes, due = x.shape[axis], (*x.shape[:axis], *x.shape[axis + 1 :])
+    due = (*x.shape[:axis], *x.shape[axis + 1 :])
     if target.dtype.kind not in "iu" or target.shape != due:
         got = f"{target.dtype} of shape {target.shape}"
         raise ValueError(f"cross_entropy takes class numbers, integers of shape {due}, got {got}.")
-    if weight is not None and weight.shape != (classes,):
-        raise ValueError(f"weight has one number for each of {classes} classes, got shape {weight.shape}.")
-    loss_formulas.check_classes(target, classes, ignored)
+    loss_formulas.check_classes(target, weight, x.shape[axis], ignored)
     return loss_formulas.nll_loss(u, x, target, weight, REDUCTIONS[reduction], ignored, axis)
 
 
