@@ -91,8 +91,7 @@ class BackwardNodes:
         self._note_of, self._gradients = note_of, gradients
         self._ways: dict[int, BackwardNode] = {}
         self._ended: BackwardNode | None = None  # the last one, whose results autograd adds to what came before
-        self._nodes: dict[Any, int] = {}  # of the backward pass that runs, with how many edges lead to each
-        self._uses: dict[int, int] | None = None  # how many lead to each leaf, once that was asked for
+        self._nodes: dict[Any, int] = {}  # of the backward pass that runs, with how many shares the gradient has there
         self._completed: set[str] = set()  # the parameters whose gradients one call each completes
         self.are_recorded = False  # whether gradients of what the backward pass computes may be asked for
 
@@ -109,12 +108,9 @@ class BackwardNodes:
         """Whether a node has computed, so that what follows under it adds its results to others."""
         return way is self._ended
 
-    def uses(self, leaf: torch.Tensor) -> int:
-        """How many shares a leaf's gradient of the backward pass that runs has."""
-        if self._uses is None:
-            leaves = [(node, count) for node, count in self._nodes.items() if node._sequence_nr() == ACCUMULATING]
-            self._uses = {id(node.variable): count for node, count in leaves}
-        return self._uses.get(id(leaf), 0)
+    def shares(self, node: Any) -> int:
+        """Of how many shares the backward pass that runs makes a leaf's gradient, by the leaf's node; 0 for others."""
+        return self._nodes.get(node, 0) if node._sequence_nr() == ACCUMULATING else 0
 
     def completes(self, path: str | None) -> bool:
         """Whether the call that makes the gradient of the parameter at a path completes it, so that nothing follows."""
@@ -136,7 +132,7 @@ class BackwardNodes:
         hooks: list[Any] = []
         nodes, before, were_recorded = _nodes_behind(roots), self._gradients.under, self.are_recorded
         outer = self._nodes, self._completed
-        self._nodes, self._completed, self._uses = nodes, set(), None
+        self._nodes, self._completed = nodes, set()
         notes = {node: note for node in nodes if (note := self._note_of(node)) is not None}
         self._gradients.under = next((note.place for note in notes.values()), None)
         self.are_recorded = is_recorded
@@ -147,7 +143,7 @@ class BackwardNodes:
             yield
         finally:
             self._gradients.under, self._ended, self.are_recorded = before, None, were_recorded
-            (self._nodes, self._completed), self._uses = outer, None
+            self._nodes, self._completed = outer
             for hook in hooks:
                 hook.remove()
             for node in nodes:
@@ -166,15 +162,15 @@ class BackwardNodes:
             return []
         way = self._ways[number] = BackwardNode(_operands(note, node, notes))
         wanted = [x for x in way.operands if x is not None]
-        is_told = note.is_one_call and not self.are_recorded  # by the call itself
-        if is_told and accumulates and not are_replicas():
+        is_sorted = note.is_one_call and not self.are_recorded  # it says itself whose gradient a result is
+        if is_sorted and accumulates and not are_replicas():
             self._completed.update(self._completed_by(node))
-        has_several = not is_told and len(wanted) > 1 and len({_role(note, x) for x in wanted}) > 1
+        has_several = not is_sorted and len(wanted) > 1 and len({_role(note, x) for x in wanted}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
         has_formats = note.place.takes_formats or any([x.path is not None for x in wanted])
         is_added = any([self._nodes.get(target, 0) > 1 for target, _ in node.next_functions])
         if not hooks and not (has_formats and (is_added or note.place.observer is not None)):
-            return []  # nothing is added up, or what is added up is of one format
+            return []  # nothing is added up, nor do events wait; or what is added up is of one format
         return [*hooks, node.register_hook(lambda results, _: self._end(way, results))]
 
     def _completed_by(self, node: Any) -> Iterator[str]:
@@ -220,7 +216,9 @@ def _reached(target: Any, result: int, notes: Notes) -> tuple[str | None, Format
 
 
 def _nodes_behind(roots: Iterable[Any]) -> dict[Any, int]:
-    """All nodes that gradients of these tensors, or edges, may come through, with how many edges lead to each."""
+    """All nodes that gradients of these tensors, or edges, may come through, with how many shares the gradient has at
+    each: one by every edge that leads there, and one for a root.
+    """
     found: dict[Any, int] = {}
     stack = [_node_of(root) for root in roots]
     while stack:

@@ -62,7 +62,7 @@ class LoggedOperation:
         self.place, self.operands, self.format = place, operands, format
         self.weight: str | None = None
         self.is_composite = False  # made of other operations
-        self.is_one_call = False  # with its way back, which knows whose gradients it makes
+        self.is_one_call = False  # and so is its way back, which says itself whose gradient a result is
         self.is_of_backward = False  # one of a backward pass, where gradients are operands too
 
     def operand(self, number: int) -> Operand | None:
@@ -75,10 +75,8 @@ class ForwardLog:
 
     def __init__(self) -> None:
         self._notes: dict[int, LoggedOperation | None] = {}
-        self._found: tuple[int, LoggedOperation | None] = (
-            -1,
-            None,
-        )  # what was asked for last; numbers are not given twice
+        # What was asked for last; numbers are not given twice.
+        self._found: tuple[int, LoggedOperation | None] = (-1, None)
         self.in_place = False  # whether the operation that begins next writes to its first operand
 
     @property
@@ -98,8 +96,8 @@ class ForwardLog:
         if not any([stored(x).requires_grad for x in operands]):
             self.skip()
             return None
-        # Before autograd writes over a number that it needs for the way back, it copies it: an operation of its own,
-        # which follows the node of the write, and makes one only where that number wants a gradient.
+        # Before autograd writes over a number that it needs for the way back, it copies it, by an operation of its own.
+        # The node of the copy, which there is only where that number wants a gradient, follows that of the write.
         if in_place and self._notes.get(number) is not None:
             number -= 1
         known = tuple([operand_of(i, x) for i, x in enumerate(operands)])

@@ -73,8 +73,8 @@ class StepWeights(torch.autograd.Function):
     def backward(context: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         """The gradients; their sum where nothing else is computed with the parameter."""
         layer, path, (parameter,) = context.layer, context.path, context.saved_tensors
-        given = [g for g in gradients if g is not None]
-        if torch.is_grad_enabled() or len(given) < 2 or layer.run.ways.uses(parameter) != layer.steps:
+        given, (leaf, _) = [g for g in gradients if g is not None], context.next_functions[0]
+        if torch.is_grad_enabled() or len(given) < 2 or layer.run.ways.shares(leaf) != layer.steps:
             return None, None, *(None if g is None else g.t() for g in gradients)
         u = RecurrentSlopes(layer.run.simulation, layer.path)
         with undispatched():

@@ -26,8 +26,8 @@ def is_alone(run: RunContext) -> bool:
 
 
 def is_unwatched(run: RunContext, operation: str = "linear") -> bool:
-    """Whether a layer's operations in the forward pass need no place of their own: nor draws or overrides tell them
-    apart, and float32 holds their results and gradients.
+    """Whether a layer's operations in the forward pass need no place of their own: neither draws nor overrides tell
+    them apart, and float32 holds their results and gradients.
     """
     if not is_alone(run) or run.is_inside or run.simulation.policy.overrides or run.optimizing.optimizer is not None:
         return False
@@ -41,6 +41,6 @@ def is_unwatched(run: RunContext, operation: str = "linear") -> bool:
 
 
 def is_plain(x: Any) -> bool:
-    """Whether it is a tensor of float32 numbers, and of some."""
+    """Whether it is an ordinary tensor of float32 numbers, one at least."""
     is_usual = type(x) in (torch.Tensor, torch.nn.Parameter) and x.dtype == torch.float32 and x.layout is torch.strided
     return is_usual and x.numel() > 0
