@@ -32,8 +32,9 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
     by_operations = in_rows(function)
 
     @wraps(function)
-    def call(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def call(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         run: Any = running()
+        x = input
         if run is None or not (is_unwatched(run) and _are_plain(x, weight, bias)):
             return by_operations(x, weight, bias)
         run.parameters.of(aten.t.default, (weight, bias), {})

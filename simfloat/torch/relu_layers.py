@@ -29,10 +29,11 @@ def relu_layer(function: Callable[..., Any]) -> Callable[..., Any]:
     """A wrapper of PyTorch's function of a ReLU."""
 
     @wraps(function)
-    def call(x: Tensor, *args: Any, **options: Any) -> Tensor:
+    def call(*args: Any, **options: Any) -> Tensor:
         run: Any = running()
-        if run is None or args or options or not is_unwatched(run, "relu"):
-            return function(x, *args, **options)
+        if run is None or options or len(args) != 1 or not is_unwatched(run, "relu"):
+            return function(*args, **options)
+        (x,) = args
         if not is_plain(x) or not x.is_contiguous() or tag_of(x).is_gradient or tag_of(x).is_weight:
             return function(x)
         run.meet(aten.relu.default, "rule")

@@ -42,6 +42,11 @@ class Learned(nn.Module):
         return self.layer(self.x) + F.linear(self.x, self.layer.weight[1:2])
 
 
+class Named(nn.Linear):
+    def forward(self, x):
+        return F.linear(input=x, weight=self.weight, bias=self.bias)
+
+
 def perceptron(frozen=(), bias=True):
     model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 6, bias=bias))
     for name in frozen:
@@ -66,6 +71,7 @@ CASES = {
     "a parameter as input, a part of a weight": (Learned, lambda model, x: model(x)),
     "a part that runs again": (perceptron, lambda model, x: checkpoint(model, x, use_reentrant=False)),
     "a backward pass inside of one": (perceptron, lambda model, x: checkpoint(model, x, use_reentrant=True)),
+    "operands by their names": (lambda: Named(6, 3), lambda model, x: model(x)),
     "gradients of gradients": (perceptron, penalty),
     "the same by data": (perceptron, lambda model, x: penalty(model, x) * model(x.detach()).mean()),
 }
