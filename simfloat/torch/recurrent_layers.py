@@ -13,7 +13,7 @@ from simfloat.torch.open_run import running
 from simfloat.torch.recurrent_steps import Layer, RecurrentSteps, StepWeights
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import weight_path
-from simfloat.torch.unwatched import is_plain, is_unwatched
+from simfloat.torch.unwatched import is_packed, is_plain, is_unwatched
 
 Tensor = torch.Tensor
 
@@ -80,8 +80,7 @@ def steps(
     """The outputs of one layer in one direction, in the order of time, and its last state."""
     count, cell = given.shape[0], CELLS[name]
     paths = tuple(str(weight_path(p)) for p in hidden)
-    is_packed = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-    layer = Layer(run, name, run.path, cell, is_reversed, paths, len(before), count, is_packed)
+    layer = Layer(run, name, run.path, cell, is_reversed, paths, len(before), count, is_packed())
     with layer.quiet():
         weights = [
             w for p, path in zip(hidden, paths, strict=True) for w in StepWeights.apply(layer, path, *[p] * count)

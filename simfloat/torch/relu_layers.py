@@ -1,7 +1,8 @@
 """PyTorch's ReLU as one call, with its way back, where nobody looks at operations.
 
 PyTorch makes an operation of it and one of its way back, and two more to keep the result and to find it again, each of
-which comes to Python. Bits are those of the operations.
+which comes to Python. Bits are those of the operations, to which a ReLU is left where hooks of the program's keep its
+result, as a checkpoint's do: what these compute is simulated.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from simfloat.torch.rules.aten_pointwise import rectified, rectified_slope
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import Tag, put_tag, tag_of
 from simfloat.torch.tensor_arrays import laid_out_as, numbers_of, tensor_of
-from simfloat.torch.unwatched import is_plain, is_unwatched
+from simfloat.torch.unwatched import is_packed, is_plain, is_unwatched
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -31,7 +32,7 @@ def relu_layer(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **options: Any) -> Tensor:
         run: Any = running()
-        if run is None or options or len(args) != 1 or not is_unwatched(run, "relu"):
+        if run is None or options or len(args) != 1 or is_packed() or not is_unwatched(run, "relu"):
             return function(*args, **options)
         (x,) = args
         if not is_plain(x) or not x.is_contiguous() or tag_of(x).is_gradient or tag_of(x).is_weight:

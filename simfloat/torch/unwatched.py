@@ -40,6 +40,11 @@ def is_unwatched(run: RunContext, operation: str = "linear") -> bool:
     return not torch.is_autocast_enabled("cpu") and (current_node() is None or is_recomputing())
 
 
+def is_packed() -> bool:
+    """Whether hooks of the program's keep what the way back reads, and may run operations again for it."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 def is_plain(x: Any) -> bool:
     """Whether it is an ordinary tensor of float32 numbers, one at least."""
     is_usual = type(x) in (torch.Tensor, torch.nn.Parameter) and x.dtype == torch.float32 and x.layout is torch.strided

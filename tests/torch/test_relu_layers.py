@@ -29,12 +29,12 @@ CASES = {
     "a gradient without memory of its own": lambda x: torch.relu(x).sum(),
     "a gradient in other memory": lambda x: torch.relu(x).t() * torch.ones(6, 8),
     "columns that lie one behind the other": lambda x: torch.relu(x.t()).t(),
-    "a part that runs again": lambda x: checkpoint(torch.relu, x, use_reentrant=False),
+    "a part that runs again": lambda x: checkpoint(lambda x: torch.relu(x.exp() * x), x, use_reentrant=False),
     "a backward pass inside of one": lambda x: checkpoint(torch.relu, x, use_reentrant=True),
     "gradients of gradients": penalty,
     "an operand by its name": lambda x: torch.relu(input=x),
 }
-LEFT_TO_OPERATIONS = ("columns that lie one behind the other", "an operand by its name")
+LEFT_TO_OPERATIONS = ("columns that lie one behind the other", "a part that runs again", "an operand by its name")
 
 
 @pytest.fixture
