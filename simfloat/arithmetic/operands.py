@@ -17,6 +17,10 @@ FloatType: TypeAlias = Any
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
+#: Of a matrix that lies transposed, its columns so many bytes apart, few fit into the cache at once: so many are copied
+#: at a time, if it has so many elements at least.
+CONFLICTING, COLUMNS, LEAST_TURNED = 1024, 16, 1 << 14
+
 #: Above it not every integer is a float64 number.
 INTEGERS = 2.0**53
 
@@ -213,7 +217,15 @@ def _repeated(operand: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 def _filled(shape: tuple[int, ...], numbers: NDArray) -> NDArray:
     """A new array in C order with these numbers, broadcast to the shape."""
-    dtype = numbers.dtype
-    out = np.empty(shape, dtype) if type(numbers) is ndarray else machine_of(numbers).make("empty", shape, dtype)
-    out[...] = numbers
+    dtype, strides = numbers.dtype, numbers.strides
+    if type(numbers) is not ndarray:
+        out = machine_of(numbers).make("empty", shape, dtype)
+        out[...] = numbers
+        return out
+    out = np.empty(shape, dtype)
+    if numbers.size < LEAST_TURNED or strides[-1] % CONFLICTING or strides[-2:-1] != (dtype.itemsize,):
+        out[...] = numbers
+        return out
+    for start in range(0, shape[-1], COLUMNS):
+        out[..., start : start + COLUMNS] = numbers[..., start : start + COLUMNS]
     return out

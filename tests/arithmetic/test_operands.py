@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.operands import as_operand, flat
 from tests.bits import assert_bits
 
 
@@ -107,3 +107,10 @@ def test_a_tensor_of_pytorch_may_be_infinite_or_beyond_the_integers_of_float64(d
     large = 2.0**15 if dtype == "float16" else 2.0**100
     x = torch.tensor([large, float("inf")], dtype=getattr(torch, dtype))
     assert_bits(sf.round(x, sf.FP64), [large, np.inf])
+
+
+@pytest.mark.parametrize("shape", [(256, 512), (77, 256), (3, 40, 256), (16, 1024)])
+def test_elements_of_transposed_matrices_come_in_their_order(shape):
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    for turned in (x.swapaxes(-1, -2), x.swapaxes(-1, -2)[..., ::2, 1:], np.broadcast_to(x[..., :1, :], shape).T):
+        assert np.array_equal(flat(turned), turned.ravel())
