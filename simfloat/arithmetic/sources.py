@@ -120,8 +120,9 @@ class Computed:
 
     def _unchanged_by_product(self, start: int, stop: int, out: NDArray) -> int:
         """How many finite a * b + c lost c, or the product, which is the result where their difference is zero."""
-        a, b, c = self.block(start, stop)
-        rest = scratch("rest", stop - start, np.float64, self.route.plan.machine)
+        machine = self.route.plan.machine
+        a, b, c = map(machine.take, self.block(start, stop))
+        rest = scratch("rest", stop - start, np.float64, machine)
         self.route.exact(a, b, (-out).astype(np.promote_types(out.dtype, c.dtype), copy=False), self.route.sign, rest)
         lost = ((out == c) & (a != 0) & (b != 0)) | ((rest == 0) & (c != 0))
         return int(np.count_nonzero(lost & np.isfinite(out)))
