@@ -217,15 +217,12 @@ def _repeated(operand: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 def _filled(shape: tuple[int, ...], numbers: NDArray) -> NDArray:
     """A new array in C order with these numbers, broadcast to the shape."""
-    dtype, strides = numbers.dtype, numbers.strides
-    if type(numbers) is not ndarray:
-        out = machine_of(numbers).make("empty", shape, dtype)
+    dtype, strides, is_on_cpu = numbers.dtype, numbers.strides, type(numbers) is ndarray
+    out = np.empty(shape, dtype) if is_on_cpu else machine_of(numbers).make("empty", shape, dtype)
+    is_turned = strides[-2:-1] == (dtype.itemsize,) and strides[-1] % CONFLICTING == 0
+    if is_turned and is_on_cpu and numbers.size >= LEAST_TURNED:
+        for start in range(0, shape[-1], COLUMNS):
+            out[..., start : start + COLUMNS] = numbers[..., start : start + COLUMNS]
+    else:
         out[...] = numbers
-        return out
-    out = np.empty(shape, dtype)
-    if numbers.size < LEAST_TURNED or strides[-1] % CONFLICTING or strides[-2:-1] != (dtype.itemsize,):
-        out[...] = numbers
-        return out
-    for start in range(0, shape[-1], COLUMNS):
-        out[..., start : start + COLUMNS] = numbers[..., start : start + COLUMNS]
     return out
