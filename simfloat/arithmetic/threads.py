@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.machines import CPU, Machine
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+from simfloat.arithmetic.pieces import Piece, end, pool
 
 #: Nanoseconds of work that a thread must have: to wake it and to wait for its end takes about half as long.
 LEAST_WORK = 100_000
@@ -57,20 +54,14 @@ def busy_threads(work: float) -> int:
     return min(_count, int(work / LEAST_WORK))
 
 
-@cache
-def _pool(count: int) -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor  # a tenth of the time of importing simfloat
-
-    return ThreadPoolExecutor(count, thread_name_prefix="simfloat")
-
-
 # A forked child has none of its parent's threads: it makes a pool of its own.
 if hasattr(os, "register_at_fork"):  # Windows does not fork
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=pool.cache_clear)
 
 
 def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
-    """`work(piece)` for every piece: the last one here, the others on the pool if there is more than one thread.
+    """`work(piece)` for every piece: the last one here, the others on the pool if there is more than one thread, but
+    those that no thread has begun until then.
 
     Where one raises an exception, or the user interrupts, the others have ended when the exception leaves: the memory
     that they write to may be the next call's.
@@ -79,17 +70,15 @@ def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
         return [work(pieces[0])]
     if not pieces or _count == 1:
         return [work(piece) for piece in pieces]
-    pool = _pool(_count)
-    begun: list[Future[Any]] = []
+    others = [Piece(work, part) for part in pieces[:-1]]
     try:
-        for piece in pieces[:-1]:
-            begun.append(pool.submit(work, piece))
+        queue = pool(_count)
+        for piece in others:
+            queue.put(piece)
         last = work(pieces[-1])
-        return [*(future.result() for future in begun), last]
+        return [*(piece.result() for piece in others), last]
     except BaseException:
-        for future in begun:
-            if not future.cancel():
-                future.exception()
+        end(others)
         raise
 
 

@@ -89,3 +89,56 @@ def test_a_forked_child_makes_its_own_threads(pytestconfig):
 def test_systems_that_cannot_fork_can_import_it():
     code = "import os; del os.register_at_fork; import simfloat as sf; assert sf.round(0.1, sf.E4M3) == 0.1015625"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+#: Has two threads work under an interrupt at one instruction after the other of what this thread does in Python.
+INTERRUPTED = """
+import sys
+import time
+
+from simfloat.arithmetic import threads
+
+threads.set_threads(2)
+left, at_work = 0, set()
+
+
+def work(piece):
+    at_work.add(piece)
+    time.sleep(0.002 * (piece != 2))
+    at_work.remove(piece)
+    return piece
+
+
+def at_instructions(frame, event, argument):
+    global left
+    frame.f_trace_opcodes = True
+    if event == "opcode":
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+    return at_instructions
+
+
+count, interrupts = 0, 0
+while not left:
+    count += 1
+    left = count
+    sys.settrace(at_instructions)
+    try:
+        threads.run_all(work, (0, 1, 2))
+    except KeyboardInterrupt:
+        sys.settrace(None)
+        interrupts += 1
+        at_work.discard(2)
+        assert not at_work, (count, at_work)
+    sys.settrace(None)
+    left = max(left, 0)
+    assert threads.run_all(work, (0, 1, 2)) == [0, 1, 2]
+print(interrupts)
+"""
+
+
+def test_an_interrupt_at_any_instruction_leaves_the_threads_in_order():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100
