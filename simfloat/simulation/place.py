@@ -127,6 +127,18 @@ class Place:
         casts = (recipe.compute, recipe.compute_weights, recipe.compute_gradients) if self.is_contraction else ()
         return any(isinstance(as_cast(cast).scale, Delayed) for cast in casts)
 
+    @cached_property
+    def is_uniform(self) -> bool:
+        """Whether all calls here have one arithmetic, in formats of float32: no draws, types of operands, histories or
+        overrides tell them apart.
+        """
+        if self.draws or self.takes_formats or self.keeps_histories or self.is_written:
+            return False
+        recipe = self.recipe
+        roles = recipe.activations, recipe.activation_gradients, recipe.weight_gradients
+        holds_all = all(isinstance(format, Format) and format.fits_float32 for format in roles)
+        return holds_all and not self.in_force.policy.overrides
+
     @property
     def is_particular(self) -> bool:
         """Whether an operation's parameter matters: overrides may name it, an observer receives its path."""

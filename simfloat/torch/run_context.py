@@ -224,9 +224,10 @@ class RunContext:
 
     def _note_of(self, node: Any) -> LoggedOperation | None:
         """The note of a node; of a program's own function its name at its module's path."""
-        path = self.paths.at(node._sequence_nr()) if self._is_of_program(node) else None
+        known = self.notes.of(node)
+        path = self.paths.at(node._sequence_nr()) if known is None and self._is_of_program(node) else None
         if path is None:
-            return self.notes.of(node)
+            return known
         return LoggedOperation(self.simulation.place(node.name().removesuffix("Backward"), path), ())
 
     def _is_of_program(self, node: Any) -> bool:

@@ -13,13 +13,13 @@ from torch.nn.utils import stateless
 from torch.utils import checkpoint
 
 from simfloat.formulas.recurrent_cells import CELLS
+from simfloat.torch.formula_calls import class_loss, relu_layer
 from simfloat.torch.linear_layers import linear_layer
 from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, narrowing
 from simfloat.torch.open_run import running, scaling
 from simfloat.torch.other_weights import with_other_weights
 from simfloat.torch.recomputing import forward_pass, reentrant, remembering
 from simfloat.torch.recurrent_layers import in_one_call
-from simfloat.torch.relu_layers import relu_layer
 from simfloat.torch.tags import put_tag, tag_of
 from simfloat.torch.whole_updates import WHOLE_UPDATES
 from simfloat.torch.wrapped_tensors import check_unwrapped
@@ -118,6 +118,7 @@ SETTINGS = (
     wrapped(torch.amp.GradScaler, "step", by_formula),
     wrapped(torch.nn.functional, "linear", linear_layer),
     wrapped(torch, "relu", relu_layer),
+    wrapped(torch._C._nn, "cross_entropy_loss", class_loss),
     *(wrapped(_VF, name, narrowing) for name in RECURRENT),
     *(wrapped(_VF, name, in_one_call(name)) for name in CELLS),
     *(wrapped(_VF, name, alike) for name in DROPPING),

@@ -8,7 +8,6 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from simfloat.formats import Format
 from simfloat.torch.gradients import current_node
 from simfloat.torch.recomputing import is_recomputing
 from simfloat.torch.rules.search import USERS
@@ -29,15 +28,11 @@ def is_unwatched(run: RunContext, operation: str = "linear") -> bool:
     """Whether a layer's operations in the forward pass need no place of their own: neither draws nor overrides tell
     them apart, and float32 holds their results and gradients.
     """
-    if not is_alone(run) or run.is_inside or run.simulation.policy.overrides or run.optimizing.optimizer is not None:
+    if not is_alone(run) or run.is_inside or run.optimizing.optimizer is not None:
         return False
-    place = run.simulation.place(operation, run.path)
-    if place.draws or place.takes_formats or place.keeps_histories or place.is_written:
+    if torch.is_autocast_enabled("cpu") or not run.simulation.place(operation, run.path).is_uniform:
         return False
-    gradients = place.recipe.activation_gradients, place.recipe.weight_gradients
-    if not all([isinstance(x, Format) and x.fits_float32 for x in (place.forward.format, *gradients)]):
-        return False
-    return not torch.is_autocast_enabled("cpu") and (current_node() is None or is_recomputing())
+    return current_node() is None or is_recomputing()
 
 
 def is_packed() -> bool:

@@ -1,0 +1,169 @@
+"""Operations of PyTorch's as one call each, with their way back, where nobody looks at operations: ReLUs, and the two
+operations of cross-entropy.
+
+PyTorch makes an operation of each and one of its way back, and others to keep results and to find them again, each of
+which comes to Python. Bits are those of the operations, to which all is left where hooks of the program's keep what the
+way back reads, as a checkpoint's do: what these compute is simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple
+
+import torch
+
+from simfloat.formulas import exponentials
+from simfloat.simulation.inside import Inside
+from simfloat.simulation.place import Place
+from simfloat.torch.open_run import running, undispatched
+from simfloat.torch.phases import Backward
+from simfloat.torch.recurrent_steps import gradient_of
+from simfloat.torch.rules.aten_losses import nll_loss, nll_loss_slope
+from simfloat.torch.rules.aten_pointwise import rectified, rectified_slope
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tags import Tag, put_tag, tag_of
+from simfloat.torch.tensor_arrays import laid_out_as, numbers_of, tensor_of
+from simfloat.torch.unwatched import is_packed, is_plain, is_unwatched
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+
+#: The axis of classes.
+CLASSES = 1
+
+
+class FormulaCall(NamedTuple):
+    """An operation, and that of its way back, by their formulas: (arithmetic, *arguments) -> numbers.
+
+    The way back takes the gradient, the result or else the operand, labels, further arguments, and what the formula
+    gives beside the result.
+    """
+
+    name: str  # in policies
+    operation: Any
+    formula: Callable[..., Any]
+    way_back: Any
+    slope: Callable[..., Any]
+    reads_result: bool = True
+    is_composite: bool = True  # whose steps have places of their own
+
+
+RELU = FormulaCall(
+    "relu", aten.relu.default, rectified, aten.threshold_backward.default, rectified_slope, is_composite=False
+)
+LOG_SOFTMAX = FormulaCall(
+    "log_softmax",
+    aten._log_softmax.default,
+    lambda u, x: exponentials.log_softmax(u, x, (CLASSES,)),
+    aten._log_softmax_backward_data.default,
+    lambda u, g, y, *_: exponentials.log_softmax_slope(u, g, y, (CLASSES,)),
+)
+NLL_LOSS = FormulaCall(
+    "cross_entropy", aten.nll_loss_forward.default, nll_loss, aten.nll_loss_backward.default, nll_loss_slope,
+    reads_result=False,
+)  # fmt: skip
+
+
+def relu_layer(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of PyTorch's function of a ReLU."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Tensor:
+        run: Any = running()
+        if run is None or options or len(args) != 1 or is_packed() or not is_unwatched(run, RELU.name):
+            return function(*args, **options)
+        if not _is_operand(args[0]):
+            return function(*args)
+        with undispatched():
+            return apply(run, RELU, args[0], (), (), (0,))
+
+    return call
+
+
+def class_loss(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of PyTorch's function of the cross-entropy."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Tensor:
+        run: Any = running()
+        if run is None or options or len(args) != 6 or is_packed() or not _are_classes(*args):
+            return function(*args, **options)
+        if not (is_unwatched(run, LOG_SOFTMAX.name) and is_unwatched(run, NLL_LOSS.name)):
+            return function(*args)
+        x, target, *others, _ = args
+        with undispatched():
+            logarithms = apply(run, LOG_SOFTMAX, x, (), (), (CLASSES, x.dtype))
+            return apply(run, NLL_LOSS, logarithms, (target,), others, others)
+
+    return call
+
+
+def _are_classes(x: Any, target: Any, weight: Any, reduction: int, ignored: int, smoothing: float) -> bool:
+    """Whether rows of numbers come with a class each, all of one weight."""
+    if weight is not None or smoothing or not _is_operand(x) or x.ndim != 2:
+        return False
+    return type(target) is Tensor and target.dtype == torch.int64 and target.shape == x.shape[:1]
+
+
+def _is_operand(x: Any) -> bool:
+    """Whether it is a tensor of a forward pass that lies in one piece, and no parameter."""
+    if not is_plain(x) or not x.is_contiguous():
+        return False
+    tag = tag_of(x)
+    return not (tag.is_gradient or tag.is_weight)
+
+
+class FormulaNode(torch.autograd.Function):
+    """(run, call, x, labels, others, further) -> the call's formula of x, labels and others."""
+
+    @staticmethod
+    def forward(
+        context: Any, run: RunContext, call: FormulaCall, x: Tensor, labels: Any, others: Any, further: Any
+    ) -> Tensor:
+        """The result."""
+        run.meet(call.operation, "decomposition" if call.is_composite else "rule")
+        place = run.simulation.place(call.name, run.path)
+        note = run.notes.begin(place, (x,))
+        u: Any = Inside.forward(run.simulation, place, ()) if call.is_composite else place.forward
+        found = call.formula(u, numbers_of(x), *[label.numpy() for label in labels], *others)
+        result, *kept = found if isinstance(found, tuple) else (found,)
+        made, *kept = [_tagged(place, tensor_of(array, x.dtype)) for array in (result, *kept)]
+        if note is not None:
+            note.format, note.is_one_call = place.forward.format, True
+        context.set_materialize_grads(False)
+        context.run, context.call, context.note = run, call, note
+        context.labels, context.further = len(labels), further
+        context.save_for_backward(made if call.reads_result else x, *labels, *kept)
+        return made
+
+    @staticmethod
+    def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
+        """The gradient of x."""
+        if g is None:
+            return (None,) * 6
+        with undispatched():
+            call, saved = context.call, context.saved_tensors
+        read, labels, kept = saved[0], saved[1 : 1 + context.labels], saved[1 + context.labels :]
+        if torch.is_grad_enabled():
+            found = call.way_back(g, read, *labels, *context.further, *kept)
+        else:
+            with undispatched():
+                arrays = [numbers_of(g), numbers_of(read), *[label.numpy() for label in labels]]
+                arithmetic = Backward(context.note, context.run.simulation, None).to_operand(0).arithmetic(())
+                slope = call.slope(arithmetic, *arrays, *context.further, *map(numbers_of, kept))
+                made = gradient_of(slope, arithmetic.format, g.dtype)
+                found = laid_out_as(made, g)
+                put_tag(found, tag_of(made))
+        return None, None, found, None, None, None
+
+
+#: Of a function of autograd, without its search for the transforms of torch.func, of which there are none.
+apply: Callable[..., Tensor] = super(torch.autograd.Function, FormulaNode).apply
+
+
+def _tagged(place: Place, made: Tensor) -> Tensor:
+    """A result of the forward pass, of which its format is known."""
+    put_tag(made, Tag(place.forward.format))
+    return made

@@ -1,0 +1,143 @@
+"""ReLUs and the operations of cross-entropy are one call each where nobody looks, with the bits of operations."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import simfloat as sf
+from simfloat.torch import formula_calls
+
+POLICIES = {
+    "formats apart": sf.Policy(compute=sf.BF16, activations=sf.Format(3, 2), activation_gradients=sf.Format(4, 3)),
+    "upwards": sf.Policy(compute=sf.Format(5, 3), rounding=sf.toward_positive),
+}
+
+
+CLASSES = torch.tensor([0, 5, 2, -100, 3, 3, 1, 4])
+
+
+def penalty(x, loss=lambda x: torch.relu(x).exp()):
+    """A loss with the gradient's own square, for which the way back is recorded."""
+    y = loss(x)
+    (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    return y + g * g
+
+
+def entropy(x, **options):
+    """The cross-entropy of rows."""
+    return functional.cross_entropy(x, CLASSES, **options)
+
+
+RELUS = {
+    "numbers that a format lacks": lambda x: torch.relu(x),
+    "a module": lambda x: nn.ReLU()(x * 1.0) * x,
+    "what is read twice": lambda x: (y := torch.relu(x)) + torch.relu(y) * y,
+    "a gradient without memory of its own": lambda x: torch.relu(x).sum(),
+    "a gradient in other memory": lambda x: torch.relu(x).t() * torch.ones(6, 8),
+    "columns that lie one behind the other": lambda x: torch.relu(x.t()).t(),
+    "a part that runs again": lambda x: checkpoint(lambda x: torch.relu(x.exp() * x), x, use_reentrant=False),
+    "a backward pass inside of one": lambda x: checkpoint(torch.relu, x, use_reentrant=True),
+    "gradients of gradients": penalty,
+    "an operand by its name": lambda x: torch.relu(input=x),
+}
+LOSSES = {
+    "a mean": entropy,
+    "a sum": lambda x: entropy(x, reduction="sum"),
+    "a loss of each row": lambda x: entropy(x, reduction="none") * torch.arange(8),
+    "another class that counts for nothing": lambda x: functional.cross_entropy(x, CLASSES % 6, ignore_index=3),
+    "a module of rows that are made": lambda x: nn.CrossEntropyLoss()(x * 2 + x, CLASSES.abs() % 6),
+    "rows that are read twice": lambda x: entropy(x) + x.square().sum() + entropy(x, reduction="sum"),
+    "a scaled loss": lambda x: entropy(x) * 1024,
+    "gradients of gradients of a loss": lambda x: penalty(x, lambda x: entropy(x * x)),
+    "losses in a backward pass inside of one": lambda x: checkpoint(entropy, x, use_reentrant=True),
+    "losses that are computed again": lambda x: checkpoint(lambda x: entropy(x.exp()), x, use_reentrant=False),
+    "rows that lie one behind the other in columns": lambda x: functional.cross_entropy(x.t(), CLASSES[1:3].repeat(3)),
+    "weights of classes": lambda x: entropy(x, weight=torch.linspace(0.5, 2, 6)),
+    "smoothed classes": lambda x: entropy(x, label_smoothing=0.1),
+    "classes of pixels": lambda x: functional.cross_entropy(x[None], CLASSES[None, :6] % 8),
+    "probabilities of classes": lambda x: functional.cross_entropy(x, torch.full((8, 6), 1 / 6)),
+    "one row": lambda x: functional.cross_entropy(x[1], CLASSES[1]),
+}
+CASES = RELUS | LOSSES
+LEFT_TO_OPERATIONS = (
+    "columns that lie one behind the other", "a part that runs again", "an operand by its name",
+    "losses that are computed again", "rows that lie one behind the other in columns", "weights of classes",
+    "smoothed classes", "classes of pixels", "probabilities of classes", "one row",
+)  # fmt: skip
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What ReLUs as one call gave."""
+    found, apply = [], formula_calls.apply
+    monkeypatch.setattr(formula_calls, "apply", lambda *given: found.append(apply(*given)) or found[-1])
+    return found
+
+
+def numbers(case, policy, observer=None):
+    """The result, and the gradient of what goes in: numbers of either sign, zeros, NaN, and some that underflow."""
+    x = torch.linspace(-4, 4, 48).reshape(8, 6)
+    x[0, :4] = torch.tensor([1e-9, -0.0, 0.0, torch.nan])
+    x.requires_grad_()
+    with sf.torch.simulate(nn.Identity(), policy, observer=observer):
+        y = CASES[case](x)
+        y.sum().backward()
+    return y.detach().numpy(), x.grad.numpy()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("case", CASES)
+def test_the_bits_are_those_of_operations_as_an_observer_has_them(case, policy, calls):
+    one_call = numbers(case, POLICIES[policy])
+    count = len(calls)
+    assert bool(count) == (case not in LEFT_TO_OPERATIONS)
+    watched = numbers(case, POLICIES[policy], sf.Recorder())
+    assert len(calls) == count
+    for a, b in zip(one_call, watched, strict=True):
+        assert np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b))
+
+
+FORWARD = {
+    "numbers that a format lacks": {("aten.relu.default", "rule")},
+    "a mean": {("aten._log_softmax.default", "decomposition"), ("aten.nll_loss_forward.default", "decomposition")},
+}
+
+
+@pytest.mark.parametrize("case", FORWARD)
+def test_the_table_has_the_operations_either_way(case):
+    for observer in (None, sf.Recorder()):
+        with sf.torch.simulate(nn.Identity(), POLICIES["formats apart"], observer=observer) as run:
+            y = CASES[case](torch.ones(8, 6, requires_grad=True))
+        assert (type(y.grad_fn).__name__ == "FormulaNodeBackward") == (observer is None)
+        assert {(str(func), how) for func, how, _ in run.met} >= FORWARD[case]
+
+
+def test_a_result_that_is_written_to_is_refused_on_the_way_back():
+    x = torch.ones(3, requires_grad=True)
+    with sf.torch.simulate(nn.Identity(), "bf16-standard"):
+        y = torch.relu(x)
+        y.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+def test_classes_that_are_written_to_are_refused_on_the_way_back():
+    x, classes = torch.ones(8, 6, requires_grad=True), CLASSES % 6
+    with sf.torch.simulate(nn.Identity(), "bf16-standard"):
+        loss = functional.cross_entropy(x, classes)
+        classes += 0
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+@pytest.mark.parametrize("classes", [CLASSES - 1, CLASSES[:3], CLASSES.float()], ids=["no class", "few", "no integers"])
+def test_classes_that_do_not_fit_are_refused_in_the_same_words(classes):
+    said = []
+    for observer in (None, sf.Recorder()):
+        with sf.torch.simulate(nn.Identity(), "bf16-standard", observer=observer), pytest.raises(ValueError) as error:
+            functional.cross_entropy(torch.ones(8, 6), classes)
+        said.append(str(error.value))
+    assert said[0] == said[1]
