@@ -244,10 +244,15 @@ class Format:
 
     def magnitude(self, code: int) -> float:
         """The number of a code without its sign bit, read as if it were finite."""
-        exponent, fraction = divmod(code, 1 << self.mantissa_bits)
-        if exponent == 0 and self.has_zero:
-            return math.ldexp(fraction, self.emin - self.mantissa_bits) if self.subnormals else 0.0
-        return math.ldexp(fraction + (1 << self.mantissa_bits), exponent - self.bias - self.mantissa_bits)
+        return float(self.magnitudes(np.array([code], np.int64))[0])
+
+    def magnitudes(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The same for every one of these codes."""
+        exponents, fractions = np.divmod(codes, 1 << self.mantissa_bits)
+        are_small = (exponents == 0) & self.has_zero
+        units = np.where(are_small, fractions * self.subnormals, fractions + (1 << self.mantissa_bits))
+        powers = np.where(are_small, self.emin, exponents - self.bias) - self.mantissa_bits
+        return np.ldexp(units.astype(np.float64), powers.astype(np.intc))
 
     def values(self) -> NDArray[np.floating]:
         """All finite values, ascending; zero once. Float32 if the format fits, else float64.
@@ -256,11 +261,10 @@ class Format:
         """
         if self.bits > 16:
             raise ValueError(f"values() lists formats of at most 16 bits; {self} has {self.bits}.")
-        magnitudes = {self.magnitude(code) for code in range(self.max_code + 1)}
-        numbers = magnitudes | {-v for v in magnitudes} if self.signed else magnitudes
-        # -0 == 0, so the set holds one of them; adding +0 makes it the positive one.
-        ascending = [number + 0.0 for number in sorted(numbers)]
-        return np.array(ascending, np.float32 if self.fits_float32 else np.float64)
+        magnitudes = self.magnitudes(np.arange(self.max_code + 1))
+        numbers = np.concatenate([-magnitudes, magnitudes]) if self.signed else magnitudes
+        # -0 == 0, so one of them is left; adding +0 makes it the positive one.
+        return (np.unique(numbers) + 0.0).astype(np.float32 if self.fits_float32 else np.float64)
 
 
 #: The formats that others know by a name, in lower case: the catalog and `names` fill it.

@@ -25,7 +25,7 @@ def all_values(format: sf.Format) -> Array:
 def adversarial(format: sf.Format, rng: np.random.Generator, count: int = 20) -> Array:
     """float64 numbers around `count` random numbers of the format: ties, neighbours of ties, edges, specials."""
     codes = rng.integers(0, format.max_code + 1, count)
-    base = [format.magnitude(int(code)) for code in codes]
+    base = format.magnitudes(codes).tolist()
     base += [0.0, format.smallest_subnormal, format.smallest_normal, format.max]
     if format.flushes:
         base.append(format.smallest_normal * (1 - format.eps / 2))  # the last number that is tiny after rounding

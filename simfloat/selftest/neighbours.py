@@ -65,7 +65,7 @@ def round_quotient(numerator: Array, denominator: Array, negative: Flags, format
 @cache
 def _magnitudes(format: Format) -> Array:
     """All finite magnitudes, and two steps beyond: where overflow is decided, and where it is sure."""
-    table = [format.magnitude(code) for code in range(format.max_code + 1)]
+    table = format.magnitudes(np.arange(format.max_code + 1))
     step = 2.0 ** (format.emax - format.mantissa_bits)
     return np.array([*table, format.max + step, format.max + 2 * step])
 

@@ -47,7 +47,7 @@ def codes_round_trip(quick: bool) -> Iterator[Batch]:
 
 def numbers_by_code(format: sf.Format) -> tuple[NDArray[np.int64], Array]:
     """All codes with a number, and one of NaN, by the formula of a code's value."""
-    table = {code: format.magnitude(code) for code in range(format.max_code + 1)}
+    table = dict(enumerate(format.magnitudes(np.arange(format.max_code + 1)).tolist()))
     if format.infinity_code is not None:
         table[format.infinity_code] = np.inf
     if format.signed:
