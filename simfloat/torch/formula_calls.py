@@ -90,7 +90,7 @@ def class_loss(function: Callable[..., Any]) -> Callable[..., Any]:
         run: Any = running()
         if run is None or options or len(args) != 6 or is_packed() or not _are_classes(*args):
             return function(*args, **options)
-        if not (is_unwatched(run, LOG_SOFTMAX.name) and is_unwatched(run, NLL_LOSS.name)):
+        if not (_is_served(run, LOG_SOFTMAX) and _is_served(run, NLL_LOSS)):
             return function(*args)
         x, target, *others, _ = args
         with undispatched():
@@ -105,6 +105,11 @@ def _are_classes(x: Any, target: Any, weight: Any, reduction: int, ignored: int,
     if weight is not None or smoothing or not _is_operand(x) or x.ndim != 2:
         return False
     return type(target) is Tensor and target.dtype == torch.int64 and target.shape == x.shape[:1]
+
+
+def _is_served(run: RunContext, call: FormulaCall) -> bool:
+    """Whether nobody looks at the operation, and it is no fused composite, whose result is rounded once more."""
+    return is_unwatched(run, call.name) and not run.simulation.place(call.name, run.path).recipe.fused
 
 
 def _is_operand(x: Any) -> bool:
