@@ -112,10 +112,9 @@ def work(piece):
 def at_instructions(frame, event, argument):
     global left
     frame.f_trace_opcodes = True
-    if event == "opcode":
-        left -= 1
-        if left == 0:
-            raise KeyboardInterrupt
+    left -= 1
+    if left == 0:
+        raise KeyboardInterrupt
     return at_instructions
 
 
@@ -141,4 +140,4 @@ print(interrupts)
 def test_an_interrupt_at_any_instruction_leaves_the_threads_in_order():
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 100
+    assert int(done.stdout) > 100  # Python 3.12 tells of lines only
