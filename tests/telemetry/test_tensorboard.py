@@ -1,5 +1,6 @@
 """Event files, read back by TensorBoard's own reader where it is installed."""
 
+import importlib.util
 import subprocess
 import sys
 
@@ -7,6 +8,10 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+
+is_written = pytest.mark.skipif(
+    importlib.util.find_spec("tensorboardX") is None, reason="tensorboardX is not installed"
+)
 
 
 @pytest.fixture
@@ -31,6 +36,7 @@ def read(folder):
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard|google")
 
 
+@is_written
 def test_scalars_are_numbers_of_steps_and_shares_of_results_by_phase_and_path(recorder, tmp_path):
     recorder.to_tensorboard(tmp_path / "made" / "runs")
     scalars, _ = read(tmp_path / "made" / "runs")
@@ -42,6 +48,7 @@ def test_scalars_are_numbers_of_steps_and_shares_of_results_by_phase_and_path(re
     assert {tag.split("/")[0] for tag in scalars} == {"training", "underflow", "overflow", "unchanged"}
 
 
+@is_written
 def test_histograms_have_a_bucket_for_each_binade(recorder, tmp_path):
     recorder.to_tensorboard(tmp_path)
     _, histograms = read(tmp_path)
@@ -53,6 +60,7 @@ def test_histograms_have_a_bucket_for_each_binade(recorder, tmp_path):
     assert value.num == sum(found.values()) and value.min == min(found) and value.max == max(found) + 1
 
 
+@is_written
 def test_without_steps_all_counts_are_those_of_one(tmp_path):
     recorder = sf.Recorder()
     sf.round([1e9, 1.0], sf.FP16, observer=recorder)
@@ -61,11 +69,13 @@ def test_without_steps_all_counts_are_those_of_one(tmp_path):
     assert scalars == {"overflow/forward/-": [(0, 0.5)]} and len(histograms) == 1
 
 
+@is_written
 def test_a_recorder_that_saw_nothing_writes_a_file_without_events(tmp_path):
     sf.Recorder().to_tensorboard(tmp_path)
     assert read(tmp_path) == ({}, {})
 
 
+@is_written
 def test_what_is_no_folder_is_refused(recorder, tmp_path):
     with pytest.raises(ValueError, match="to_tensorboard takes a path, text or a pathlib.Path, got 3"):
         recorder.to_tensorboard(3)
