@@ -92,7 +92,7 @@ class BackwardNodes:
         self._ways: dict[int, BackwardNode] = {}
         self._ended: BackwardNode | None = None  # the last one, whose results autograd adds to what came before
         self._nodes: dict[Any, int] = {}  # of the backward pass that runs, with how many shares the gradient has there
-        self._completed: set[str] = set()  # the parameters whose gradients one call each completes
+        self._completed: dict[str, Any] = {}  # the parameters whose gradients one call each completes, by path
         self.are_recorded = False  # whether gradients of what the backward pass computes may be asked for
 
     @property
@@ -112,9 +112,9 @@ class BackwardNodes:
         """Of how many shares the backward pass that runs makes a leaf's gradient, by the leaf's node; 0 for others."""
         return self._nodes.get(node, 0) if node._sequence_nr() == ACCUMULATING else 0
 
-    def completes(self, path: str | None) -> bool:
-        """Whether the call that makes the gradient of the parameter at a path completes it, so that nothing follows."""
-        return path in self._completed
+    def completed(self, path: str | None) -> Any:
+        """The parameter at a path, if the call that makes its gradient completes it, so that nothing follows."""
+        return None if path is None else self._completed.get(path)
 
     def _end(self, way: BackwardNode, results: Sequence[Any]) -> tuple[Any, ...]:
         found = way.end(results)
@@ -124,22 +124,23 @@ class BackwardNodes:
         return found
 
     @contextmanager
-    def open(self, roots: Iterable[Any], accumulates: bool, is_recorded: bool) -> Iterator[None]:
+    def open(self, roots: Iterable[Any], accumulates: bool, is_recorded: bool, is_whole: bool) -> Iterator[None]:
         """A block in which a backward pass runs from these tensors.
 
-        `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for.
+        `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for, `is_whole` if
+        all leaves are reached.
         """
         hooks: list[Any] = []
         nodes, before, were_recorded = _nodes_behind(roots), self._gradients.under, self.are_recorded
         outer = self._nodes, self._completed
-        self._nodes, self._completed = nodes, set()
+        self._nodes, self._completed = nodes, {}
         notes = {node: note for node in nodes if (note := self._note_of(node)) is not None}
         self._gradients.under = next((note.place for note in notes.values()), None)
         self.are_recorded = is_recorded
         check_unwrapped([node.variable for node in nodes if node._sequence_nr() == ACCUMULATING])
         try:
             for node in nodes:
-                hooks += self._listen(node, notes, accumulates)
+                hooks += self._listen(node, notes, accumulates, is_whole)
             yield
         finally:
             self._gradients.under, self._ended, self.are_recorded = before, None, were_recorded
@@ -149,7 +150,7 @@ class BackwardNodes:
             for node in nodes:
                 self._ways.pop(node._sequence_nr(), None)
 
-    def _listen(self, node: Any, notes: Notes, accumulates: bool) -> list[Any]:
+    def _listen(self, node: Any, notes: Notes, accumulates: bool, is_whole: bool) -> list[Any]:
         number = node._sequence_nr()
         if number == ACCUMULATING:
             leaf = node.variable
@@ -163,7 +164,7 @@ class BackwardNodes:
         way = self._ways[number] = BackwardNode(_operands(note, node, notes))
         wanted = [x for x in way.operands if x is not None]
         is_sorted = note.is_one_call and not self.are_recorded  # it says itself whose gradient a result is
-        if is_sorted and accumulates and not are_replicas():
+        if is_sorted and accumulates and is_whole and not are_replicas():
             self._completed.update(self._completed_by(node))
         has_several = not is_sorted and len(wanted) > 1 and len({_role(note, x) for x in wanted}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
@@ -173,9 +174,9 @@ class BackwardNodes:
             return []  # nothing is added up, nor do events wait; or what is added up is of one format
         return [*hooks, node.register_hook(lambda results, _: self._end(way, results))]
 
-    def _completed_by(self, node: Any) -> Iterator[str]:
-        """The paths of the weight, which is turned, and of the bias of a linear layer that is one call, where nothing
-        is added to their gradients, and nobody listens to them.
+    def _completed_by(self, node: Any) -> Iterator[tuple[str, Any]]:
+        """The weight, which is turned, and the bias of a linear layer that is one call, by path, where nothing is added
+        to their gradients, and nobody listens to them.
         """
         for target, _ in node.next_functions[1:]:
             if self._nodes.get(target) == 1 and target.name() == "TBackward0":
@@ -184,8 +185,12 @@ class BackwardNodes:
                 continue
             leaf = target.variable
             path = weight_path(leaf)
-            if path is not None and leaf.grad is None and not leaf._backward_hooks:
-                yield path
+            if (
+                path is not None
+                and leaf.grad is None
+                and not (leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
+            ):
+                yield path, leaf
 
 
 def _operands(note: LoggedOperation, node: Any, notes: Notes) -> list[Operand | None]:

@@ -12,7 +12,9 @@ from functools import wraps
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
+from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.torch.narrowing import in_rows
 from simfloat.torch.open_run import running, undispatched
@@ -139,7 +141,6 @@ def _computed(
     run, note = context.run, context.note
     way, place, read = Backward(note, run.simulation, None), note.place, run.parameters.read
     g = way.entered(g)
-    owners = [x.path if run.ways.completes(x.path) else None for x in note.operands]
     numbers, found = numbers_of(g), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
         to_x = way.to_operand(0).arithmetic(())
@@ -148,10 +149,24 @@ def _computed(
     if x is not None and needed[1]:
         to_weight = way.to_operand(1).arithmetic(())
         made = to_weight.matmul(numbers.T, numbers_of(read(x)), place.gradient, place.input(weight_path(x)))
-        found[1] = gradient_of(made, to_weight.format, g.dtype, owners[1]).t()
+        gradient = _handed_on(run, note.operands[1].path, made, to_weight.format)
+        found[1] = None if gradient is None else gradient.t()
     if needed[2]:
         addition = way.of_bias()
         addition.place.has_summed = True
         to_bias = addition.arithmetic(())
-        found[2] = gradient_of(to_bias.sum(numbers, (0,)), to_bias.format, g.dtype, owners[2])
+        found[2] = _handed_on(run, note.operands[2].path, to_bias.sum(numbers, (0,)), to_bias.format)
     return found
+
+
+def _handed_on(run: RunContext, path: str, array: NDArray, format: Format) -> Tensor | None:
+    """A parameter's gradient, for autograd to hand on; None where it is complete, and becomes `.grad` here.
+
+    Autograd, too, keeps it as it is, by up to two operations, each of which comes to Python.
+    """
+    leaf = run.ways.completed(path)
+    gradient = gradient_of(array, format, torch.float32, None if leaf is None else path)
+    if leaf is None or leaf.grad is not None or not leaf.is_contiguous():
+        return gradient
+    leaf.grad = gradient
+    return None

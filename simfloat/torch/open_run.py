@@ -36,10 +36,13 @@ class OpenRun(Protocol):
         """A block that runs where the module at this path does."""
         ...
 
-    def backward(self, roots: Iterable[Any], *, accumulates: bool, is_recorded: bool) -> AbstractContextManager[None]:
+    def backward(
+        self, roots: Iterable[Any], *, accumulates: bool, is_recorded: bool, is_whole: bool
+    ) -> AbstractContextManager[None]:
         """A block in which a backward pass runs from these tensors.
 
-        `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for.
+        `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for, `is_whole` if
+        all leaves are reached.
         """
         ...
 

@@ -199,12 +199,15 @@ class RunContext:
             return phase.inside(operation)
         return phase.of_bias() if phase.is_of_bias(operation) else phase
 
-    def backward(self, roots: Iterable[Any], *, accumulates: bool, is_recorded: bool) -> AbstractContextManager[None]:
+    def backward(
+        self, roots: Iterable[Any], *, accumulates: bool, is_recorded: bool, is_whole: bool
+    ) -> AbstractContextManager[None]:
         """A block in which a backward pass runs from these tensors.
 
-        `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for.
+        `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for, `is_whole` if
+        all leaves are reached.
         """
-        return self.ways.open(roots, accumulates, is_recorded)
+        return self.ways.open(roots, accumulates, is_recorded, is_whole)
 
     def in_place_of(self, path: str, x: Any) -> Any:
         """A tensor that takes a parameter's place in a call: its numbers as rounded to the parameter's `weights`."""

@@ -16,11 +16,12 @@ from simfloat.formulas.recurrent_cells import CELLS
 from simfloat.torch.formula_calls import class_loss, relu_layer
 from simfloat.torch.linear_layers import linear_layer
 from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, narrowing
-from simfloat.torch.open_run import running, scaling
+from simfloat.torch.open_run import running, scaling, undispatched
 from simfloat.torch.other_weights import with_other_weights
 from simfloat.torch.recomputing import forward_pass, reentrant, remembering
 from simfloat.torch.recurrent_layers import in_one_call
 from simfloat.torch.tags import put_tag, tag_of
+from simfloat.torch.unwatched import is_alone
 from simfloat.torch.whole_updates import WHOLE_UPDATES
 from simfloat.torch.wrapped_tensors import check_unwrapped
 
@@ -55,18 +56,35 @@ def off(before: bool) -> bool:
 def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
     """The start of a backward pass, which first marks the gradients that it begins with, and finds the ways back."""
 
-    def begin(outputs: Any, gradients: Any, keeps: bool, is_recorded: bool, *args: Any, **options: Any) -> Any:
+    def begin(
+        outputs: Any, gradients: Any, keeps: bool, is_recorded: bool, inputs: Any, *args: Any, **options: Any
+    ) -> Any:
         run = running()
         if run is None:
-            return engine(outputs, gradients, keeps, is_recorded, *args, **options)
+            return engine(outputs, gradients, keeps, is_recorded, inputs, *args, **options)
         check_unwrapped([*outputs, *gradients])
         for gradient in gradients:
             if isinstance(gradient, torch.Tensor):
                 put_tag(gradient, tag_of(gradient)._replace(is_gradient=True, is_weight=False))
-        with run.backward(outputs, accumulates=options.get("accumulate_grad", False), is_recorded=is_recorded):
-            return engine(outputs, gradients, keeps, is_recorded, *args, **options)
+        accumulates = options.get("accumulate_grad", False)
+        with run.backward(outputs, accumulates=accumulates, is_recorded=is_recorded, is_whole=not inputs):
+            return engine(outputs, gradients, keeps, is_recorded, inputs, *args, **options)
 
     return begin
+
+
+def making_ones(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What makes the ones that a backward pass begins with, which come to nobody who does not look."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        run: Any = running()
+        if run is None or not is_alone(run):
+            return function(*args, **options)
+        with undispatched():
+            return function(*args, **options)
+
+    return call
 
 
 def while_scaling(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,6 +130,7 @@ SETTINGS = (
     Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, off),
     wrapped(checkpoint, "_checkpoint_without_reentrant_generator", remembering),
     Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),
+    wrapped(torch.autograd, "_make_grads", making_ones),
     wrapped(torch.autograd, "_engine_run_backward", marking),
     wrapped(stateless, "_functional_call", with_other_weights),
     *(wrapped(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),

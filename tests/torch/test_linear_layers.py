@@ -114,3 +114,55 @@ def test_the_table_shows_the_layer_as_the_operation_that_it_is():
     with sf.torch.simulate(model, "bf16-standard") as run:
         model(torch.ones(2, 6))
     assert ("aten.addmm.default", "rule", "2") in {(str(func), how, path) for func, how, path in run.met}
+
+
+def of_some(model, x, found):
+    model(x).square().mean().backward(inputs=[model[0].bias, model[2].weight])
+
+
+def onto_earlier_ones(model, x, found):
+    model(x).square().mean().backward()
+    model(2 * x).square().mean().backward()
+
+
+def met_by_an_inner_pass(model, x, found):
+    (checkpoint(model, x, use_reentrant=True) + model[2](torch.relu(model[0](x)))).square().mean().backward()
+
+
+def with_hooks(model, x, found):
+    model[0].weight.register_hook(lambda g: found.append(g.clone()) or g / 2)
+    model[2].weight.register_post_accumulate_grad_hook(lambda p: found.append(p.grad.clone()))
+    model(x).square().mean().backward()
+
+
+def with_hooks_of_nodes(model, x, found):
+    for p in model.parameters():
+        node = torch.autograd.graph.get_gradient_edge(p).node
+        node.register_hook(lambda *_, p=p: found.append(p.grad.clone()))
+        found.append(node)  # which goes when nothing holds it
+    model(x).square().mean().backward()
+
+
+def turned():
+    model = perceptron()
+    model[0].weight = nn.Parameter(torch.randn(6, 5).t())
+    return model
+
+
+PASSES = (of_some, onto_earlier_ones, met_by_an_inner_pass, with_hooks, with_hooks_of_nodes)
+
+
+@pytest.mark.parametrize("make", [perceptron, turned])
+@pytest.mark.parametrize("backward", PASSES)
+def test_gradients_are_where_autograd_leaves_them(backward, make):
+    results = []
+    for observer in (None, sf.Recorder()):
+        torch.manual_seed(0)
+        model, x, found = make(), torch.randn(8, 6, requires_grad=True), []
+        with sf.torch.simulate(model, POLICIES["formats apart"], observer=observer):
+            backward(model, x, found)
+        own = [p.grad for p in model.parameters()]
+        assert all(g is None or g.stride() == p.stride() for g, p in zip(own, model.parameters(), strict=True))
+        results.append([*(g for g in found if isinstance(g, torch.Tensor)), x.grad, *own])
+    for a, b in zip(*results, strict=True):
+        assert (a is b is None) or np.array_equal(a.numpy(), b.numpy())
