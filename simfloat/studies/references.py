@@ -11,22 +11,28 @@ import dis
 import hashlib
 import importlib
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import partial
 from importlib.util import find_spec
-from types import CodeType, FunctionType, MethodType
+from itertools import pairwise
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import numpy as np
-
-from simfloat.formats import Format
-from simfloat.policy import Policy
 from simfloat.studies.workspace import code_digest, place_of
+from simfloat.train.feed import digest
 
-#: Values that cannot change: where a function uses them from outside, they are part of what it computes.
-FIXED = (bool, int, float, complex, str, bytes, type(None), Format, Policy)
+#: What may be met again inside of itself, or is changed from outside, and is written out once.
+REMEMBERED = (FunctionType, type, list, dict, set)
+
+#: Methods that change a list, dictionary or set: of what a function calls them on, the content says nothing of it.
+CHANGING = {"append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "remove", "discard", "clear"}
+CALLED = ("LOAD_METHOD", "LOAD_ATTR")  # until Python 3.11, and since
+
+#: Where something lies in memory, in its repr.
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def home_of(function: Any) -> str:
@@ -68,59 +74,69 @@ def name_of(function: Any) -> str:
 
 
 def function_digest(function: Any) -> str:
-    """A digest of the function's code and of all that it uses from outside and cannot change there.
+    """A digest of the function's code and of all that it uses from outside, lists and dictionaries with their contents.
 
-    These are numbers, texts, arrays, formats, accumulators, roundings, policies and other frozen dataclasses, and
-    functions and classes that stand in no module. Lists, dictionaries and other objects may change from point to point.
+    What the function itself appends to or fills is no part of it, nor is what objects without a repr of their own hold;
+    functions and classes that stand in a module are there by their names.
     """
-    digest = hashlib.sha256()
-    for piece in _pieces(function, set()):
-        digest.update(piece.encode() + b"\0")
-    return digest.hexdigest()
+    content = hashlib.sha256()
+    for piece in _pieces(function, {}):
+        content.update(piece.encode() + b"\0")
+    return content.hexdigest()
 
 
 def _innermost(function: Any) -> Any:
     return _innermost(function.func) if isinstance(function, partial) else function
 
 
-def _pieces(value: Any, seen: set[int]) -> Iterator[str]:
+def _pieces(value: Any, seen: dict[int, int]) -> Iterator[str]:
     """The texts that stand for a value, without those that hang on where it lies in memory."""
-    if isinstance(value, FIXED):
-        yield repr(value)
-    elif isinstance(value, tuple | frozenset):
-        pieces = ["".join(_pieces(item, seen)) for item in value]
-        yield f"({','.join(pieces if isinstance(value, tuple) else sorted(pieces))})"
-    elif isinstance(value, np.generic | np.ndarray):
-        if not value.dtype.hasobject:
-            yield f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
-    elif is_dataclass(value) and not isinstance(value, type):
-        if value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-            yield type(value).__qualname__
-            for field in fields(value):
-                yield from _pieces((field.name, getattr(value, field.name)), seen)
+    if id(value) in seen:
+        yield f"as {seen[id(value)]}"
+        return
+    if isinstance(value, REMEMBERED):
+        seen[id(value)] = len(seen)
+    if isinstance(value, tuple | list | dict | set | frozenset):
+        pieces = ["".join(_pieces(item, seen)) for item in (value.items() if isinstance(value, dict) else value)]
+        yield f"{type(value).__name__}({','.join(sorted(pieces) if isinstance(value, set | frozenset) else pieces)})"
     elif isinstance(value, partial):
-        for each in (value.func, *value.args, *value.keywords, *value.keywords.values()):
-            yield from _pieces(each, seen)
+        yield from _pieces((value.func, value.args, value.keywords), seen)
     elif isinstance(value, CodeType):
         yield value.co_code.hex() + " ".join(value.co_names)
         yield from _pieces(tuple(each for each in value.co_consts if each != value.co_name), seen)
-    elif isinstance(value, FunctionType) and id(value) not in seen:
-        seen.add(id(value))
-        yield value.__qualname__
+    elif isinstance(value, FunctionType):
+        yield f"{value.__module__}.{value.__qualname__}"
         if _stands_in_no_module(value) or value.__closure__:
             yield from _pieces_of_function(value, seen)
     elif isinstance(value, MethodType):
-        yield from _pieces((value.__func__, type(value.__self__)), seen)
+        yield from _pieces((value.__func__, value.__self__), seen)
     elif isinstance(value, staticmethod | classmethod):
         yield from _pieces(value.__func__, seen)
     elif isinstance(value, property):
         yield from _pieces((value.fget, value.fset), seen)
     elif isinstance(value, type):
-        if _stands_in_no_module(value) and id(value) not in seen:
-            seen.add(id(value))
+        yield f"{value.__module__}.{value.__qualname__}"
+        if _stands_in_no_module(value):
             yield from _pieces_of_class(value, seen)
-    elif _stands_in_no_module(type(value)):
-        yield from _pieces(type(value), seen)
+    elif isinstance(value, ModuleType):
+        yield value.__name__
+    elif hasattr(value, "__wrapped__"):  # functools.cache, numba.njit
+        yield from _pieces(value.__wrapped__, seen)
+    else:
+        yield from _pieces_of_object(value, seen)
+
+
+def _pieces_of_object(value: Any, seen: dict[int, int]) -> Iterator[str]:
+    kind = type(value)
+    if hasattr(value, "__array__"):
+        yield digest(value)
+    elif is_dataclass(value):
+        yield kind.__qualname__
+        yield from _pieces(tuple((field.name, getattr(value, field.name)) for field in fields(value)), seen)
+    elif kind.__repr__ is not object.__repr__:
+        yield ADDRESS.sub("", repr(value))
+    if _stands_in_no_module(kind):
+        yield from _pieces(kind, seen)
 
 
 def _stands_in_no_module(value: Any) -> bool:
@@ -128,8 +144,7 @@ def _stands_in_no_module(value: Any) -> bool:
     return value.__module__ == "__main__" or "<" in value.__qualname__
 
 
-def _pieces_of_class(kind: type, seen: set[int]) -> Iterator[str]:
-    yield kind.__qualname__
+def _pieces_of_class(kind: type, seen: dict[int, int]) -> Iterator[str]:
     yield from _pieces(kind.__bases__, seen)
     for name, item in vars(kind).items():
         if not name.startswith("__") or isinstance(item, FunctionType):
@@ -137,12 +152,13 @@ def _pieces_of_class(kind: type, seen: set[int]) -> Iterator[str]:
             yield from _pieces(item, seen)
 
 
-def _pieces_of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
+def _pieces_of_function(function: FunctionType, seen: dict[int, int]) -> Iterator[str]:
     code = function.__code__
     yield from _pieces(code, seen)
     yield from _pieces((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()), seen)
     steps = [step for each in _codes(code) for step in dis.get_instructions(each)]
     changed = {step.argval for step in steps if step.opname in ("STORE_DEREF", "STORE_GLOBAL")}
+    changed |= {step.argval for step, then in pairwise(steps) if then.opname in CALLED and then.argval in CHANGING}
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     for name in code.co_freevars:
         if name not in changed:

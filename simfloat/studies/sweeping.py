@@ -70,10 +70,13 @@ def sweep(
 
     With a `folder` every finished point is kept there, and the same call goes on from there after any end, kill -9
     among them; a call with more values computes the new points only. A point counts as finished only for the same code:
-    of simfloat, of the function's module or package, and of what a function of a notebook uses: numbers, texts, arrays,
-    formats, accumulators, policies, functions and classes, but not lists, dictionaries and other objects that may
-    change: what depends on these needs an axis that tells them apart, or another folder. The table is then also
-    sweep.csv and sweep.parquet, and sweep.json says what was asked, with which versions; `report` makes a page of them.
+    of simfloat, of the function's module or package, and of what a function of a notebook uses, arguments bound by
+    `partial` among them: numbers, texts, arrays, formats, accumulators, policies, functions and classes (those of other
+    modules by their names), lists and dictionaries with their contents, but not a list or dictionary that the function
+    itself appends to or updates, nor what an object without a repr of its own holds: what depends on these, or on
+    another module of yours that has changed, needs an axis that tells them apart, or another folder. The table is
+    then also sweep.csv and sweep.parquet, and sweep.json says what was asked, with which versions; `report` makes a
+    page of them.
 
     Points are computed here, one by one; by so many processes with `workers`, each with one thread; or by the workers
     of a Dask scheduler, ``scheduler="tcp://node:8786"`` (``pip install 'simfloat[sweep]'``). The table is the same.

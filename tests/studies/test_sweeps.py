@@ -5,8 +5,12 @@ import csv
 import math
 import subprocess
 import sys
-from functools import partial
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
+from uuid import SafeUUID
 
 import numpy as np
 import pytest
@@ -18,6 +22,11 @@ from simfloat.studies.references import function_digest
 from tests.studies.functions import dies_once, error
 
 ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Options:
+    lr: list
 
 
 def test_the_table_has_all_combinations_the_last_axis_fastest():
@@ -92,7 +101,12 @@ def test_another_function_is_computed_anew(tmp_path):
 @pytest.mark.parametrize("one, other", [
     (sf.sequential(sf.FP16), sf.sequential(sf.BF16)), (sf.nearest_even, sf.toward_zero),
     (sf.cast(sf.E4M3), sf.cast(sf.E5M2)), (sf.block(32, sf.E8M0), sf.block(16, sf.E8M0)),
-    (np.ones(3), np.array([1, 1, 2.0])), (np.float32(0.1), np.float32(0.2)),
+    (np.ones(3), np.array([1, 1, 2.0])), (np.float32(0.1), np.float32(0.2)), (np.float32, np.float64),
+    (np.dtype("f4"), np.dtype("f8")), (sf.optim.SGD, sf.optim.Adam), (np.sin, np.cos), (math.sin, math.cos),
+    (sf.policies["fp32"], sf.policies["fp32"].override("head", compute=sf.BF16)), (Fraction(1, 3), Fraction(1, 2)),
+    (Path("a"), Path("b")), (SafeUUID.safe, SafeUUID.unsafe), (SimpleNamespace(lr=0.1), SimpleNamespace(lr=0.2)),
+    ([1, [2]], [1, [3]]), ({"lr": {"head": 1}}, {"lr": {"head": 2}}), ({1, 2}, {1, 3}), ((1,), [1]),
+    (Options([0.1]), Options([0.2])), (partial(max, [1]), partial(max, [2])),
 ], ids=str)  # fmt: skip
 def test_a_function_that_uses_another_value_is_another_function(one, other):
     def make(value):
@@ -101,6 +115,30 @@ def test_a_function_that_uses_another_value_is_another_function(one, other):
     same = function_digest(make(copy.deepcopy(one)))
     assert function_digest(make(one)) == same != function_digest(make(other))
     assert function_digest(partial(max, one)) != function_digest(partial(max, other))
+
+
+def test_functions_that_are_met_again_are_told_apart_and_wrapped_ones_are_those_inside():
+    def make(value):
+        return lambda seed: value
+
+    one, other, itself = lambda seed: 1, lambda seed: 2, [1]
+    itself.append(itself)
+    assert function_digest(make((one, other, one))) != function_digest(make((one, other, other)))
+    assert function_digest(make(cache(one))) == function_digest(make(cache(one))) != function_digest(make(cache(other)))
+    assert function_digest(make(itself)) != function_digest(make([1]))
+
+
+def test_a_list_in_a_notebooks_function_is_part_of_it(tmp_path):
+    sizes, met = [3, 4], []
+
+    def function(k):
+        met.append(k)
+        return 2 * sizes[k]
+
+    for want in ([6, 8], [6, 80], [6, 80]):
+        assert sf.studies.sweep(function, {"k": [0, 1]}, folder=tmp_path)["value"] == want
+        sizes[1] = 40
+    assert met == [0, 1, 0, 1], "the third time nothing is computed"
 
 
 def test_a_function_of_another_class_or_with_another_number_deep_inside_is_another_function():
