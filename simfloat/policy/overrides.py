@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -129,6 +129,18 @@ def check_matched(overrides: Iterable[Override], paths: Iterable[str], operation
         if isinstance(operation, str) and operation != UPDATE and seen and operation not in seen:
             what = f"The override for the operation {operation!r} met none."
             raise ValueError(f"{what} {_listed('Operations', names)}{did_you_mean(operation, seen)}")
+
+
+def check_tied(overrides: Iterable[Override], tied: Mapping[str, str]) -> None:
+    """Raise ValueError where an override says how a parameter is stored, but not by the path under which it is."""
+    for override in overrides:
+        stored = [role for role, _ in override.roles if ROLES[role].concerns == (PARAMETER,)]
+        path = tied.get(override.path or "")
+        if stored and path is not None:
+            raise ValueError(
+                f"Override {override.path!r} gives {stored[0]}; the parameter is tied and stored once, as {path!r}: "
+                f"name it so, override({path!r}, {stored[0]}=...)."
+            )
 
 
 def _listed(what: str, names: list[str]) -> str:

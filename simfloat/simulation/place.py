@@ -63,6 +63,7 @@ class Place:
         self._inputs: dict[tuple[str | None, Format | None], Input] = {}
         self._beside: dict[tuple[str, str, tuple[str, ...]], Place] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
+        self.tied: dict[str, str] = {}  # paths of parameters that are stored under another one, which is the value
         self.type, self.untyped = FP32, self  # in which of a program's own types, and where none is told
         self._typed: dict[Format, Place] = {}
         self.has_summed = False  # whether a sum that is no contraction was made here, if the front end notes it
@@ -253,6 +254,8 @@ class Place:
         path = self.path_as_own(parameter)
         if path not in self.recipes:
             self.recipes[path] = _recipe(self.in_force.policy, path, self.operations)
+            if parameter and path != parameter:
+                self.tied[path] = parameter
         return self.recipes[path]
 
     def path_as_own(self, parameter: str) -> str:

@@ -13,6 +13,7 @@ from simfloat.arithmetic.observer import check_observer
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.checks import did_you_mean, is_integer
 from simfloat.policy import Policy
+from simfloat.policy.overrides import check_tied
 from simfloat.policy.policy import as_policy
 from simfloat.policy.policy_facts import draws_bits, takes_formats
 from simfloat.simulation.context import close_block, current_context, here, open_block, running
@@ -198,11 +199,15 @@ class Simulation:
             self._in_force, self._places, self.observer = held
 
     def _check_matched(self) -> None:
-        """Raise ValueError if an override met nothing of all that was seen."""
+        """Raise ValueError if an override met nothing of all that was seen, or only another name of a parameter."""
         parameters = (path for place in list(self._places.values()) for path in place.recipes)
         paths = dict.fromkeys((*self._paths, *parameters))
         self.policy.check_matched(paths, list(self._operations))
+        tied = {name: path for place in self.places() for name, path in place.tied.items()}
+        check_tied(self.policy.overrides, tied)
         for path in self.streams.given:
+            if path in tied:
+                raise ValueError(f"draws= names {path!r}, a parameter that is tied and stored once, as {tied[path]!r}.")
             if paths and path not in paths:
                 raise ValueError(f"draws= names {path!r}, which was not met.{did_you_mean(path, paths)}")
 

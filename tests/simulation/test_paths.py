@@ -98,6 +98,23 @@ def test_a_tied_parameter_has_one_path_and_is_an_operand_of_each_of_its_layers()
     assert_bits(got.data, sf.add(want, model.second.bias.data, sf.BF16))
 
 
+@pytest.mark.parametrize("role", [{"weights": sf.BF16}, {"update": "kahan"}, {"optimizer_state": sf.BF16}], ids=str)
+def test_how_a_tied_parameter_is_stored_is_said_by_its_first_path(role):
+    """What concerns it as an operand of its second layer is said by the other."""
+    for path, roles in (("first.weight", role), ("second.weight", {"compute": sf.BF16}), ("second.*", role)):
+        stepped(Tied(), sf.policies["fp32"].override(path, **roles), None)
+    policy = sf.policies["fp32"].override("second.weight", **role, compute=sf.BF16)
+    with pytest.raises(ValueError, match=rf"gives {next(iter(role))}; .* stored once, as 'first.weight'"):
+        stepped(Tied(), policy, None)
+
+
+def test_draws_of_a_tied_parameter_are_given_by_its_first_path():
+    draws = {"second.weight": sf.GivenBits(np.zeros(9, np.int64))}
+    with pytest.raises(ValueError, match=r"names 'second.weight', .* stored once, as 'first.weight'"):
+        with sf.simulate("bf16-stochastic", draws=draws):
+            Tied()(X).sum().backward()
+
+
 def test_a_simulation_inside_a_layer_goes_on_at_its_path():
     recorder = sf.Recorder()
 

@@ -141,3 +141,15 @@ def test_parameters_that_came_after_the_block_began_are_refused_where_they_are_u
         change(model)
         with pytest.raises(ValueError, match=f"The parameter {name} came after the block began"):
             model(X)
+
+
+def test_how_a_tied_parameter_is_stored_is_said_by_its_first_path():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    got = [
+        loss_of(model, sf.policies["fp32"].override(path, **{role: sf.BF16}))[0]
+        for path, role in (("0.weight", "weights"), ("1.weight", "compute"))
+    ]
+    assert got[0] != got[1] != loss_of(model, "fp32")[0]
+    with pytest.raises(ValueError, match=r"'1.weight' gives weights; .* tied and stored once, as '0.weight'"):
+        loss_of(model, sf.policies["fp32"].override("1.weight", weights=sf.BF16))
