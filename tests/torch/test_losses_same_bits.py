@@ -104,6 +104,14 @@ def test_a_loss_behind_an_fp16_model_of_apex_has_the_same_bits_under_both_front_
         assert_bits(ours, theirs)
 
 
+@pytest.mark.parametrize("role", ["activations", "gradients"])
+def test_an_override_of_all_that_cross_entropy_is_names_its_two_operations(role):
+    policy = sf.policies["fp32"].override(operation=["cross_entropy", "log_softmax"], **{role: sf.BF16})
+    loss = LOSSES["cross-entropy"]
+    for theirs, ours in zip(of_torch(policy, loss, (X, Y)), of_ours(policy, loss, (X, Y)), strict=True):
+        assert_bits(ours, theirs)
+
+
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "fused"])
 @pytest.mark.parametrize(("reduction", "zero_infinity"), [("mean", True), ("none", True), ("none", False)])
 def test_ctc_has_the_same_bits_under_both_front_ends(reduction, zero_infinity, policy):
