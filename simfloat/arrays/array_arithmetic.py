@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
@@ -48,6 +49,21 @@ class ArrayArithmetic:
         """The order of sums, and their roundings."""
         accumulator = self.accumulate or sequential(self.format, self.rounding)
         return accumulator.for_inputs(self.format, self.format)
+
+    @cached_property
+    def stop(self) -> float:
+        """Where results or sums stop that lie beyond it; infinite where they become infinite or NaN instead."""
+        accumulator = self.accumulator
+        kinds = [(self.format, (self.rounding,)), (accumulator.result, accumulator.roundings)]
+        return min(
+            (
+                format.max
+                for format, modes in kinds
+                if format is not None
+                and (format.clamps or any(mode.stops(negative) for mode in modes for negative in (False, True)))
+            ),
+            default=math.inf,
+        )
 
     def same_rounding(self, other: ArrayArithmetic) -> bool:
         """Whether both round in the same way, formats and streams apart."""

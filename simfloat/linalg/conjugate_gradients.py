@@ -15,7 +15,7 @@ from simfloat.arrays.array_arithmetic import ArrayArithmetic
 from simfloat.checks import check_count
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, matrix_of, result, right_hand_side
+from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, in_range, matrix_of, result, right_hand_side
 
 
 class ConjugateGradients(NamedTuple):
@@ -51,8 +51,8 @@ def cg(
 
     It converges when the computed residual's norm is at most `tolerance` (by default the format's eps) times that of
     b; it stops without where p . q is not positive, where numbers leave the format's range (r . r is 0 for a larger
-    r), and after `max_iterations` (10 n), and says which. The computed residual may go on falling where b - A x does
-    not: that is measured beside it.
+    r) or reach its largest number if what lies beyond stops there, and after `max_iterations` (10 n), and says which.
+    The computed residual may go on falling where b - A x does not: that is measured beside it.
 
     Raises ValueError for wrong shapes and for what is no real matrix.
 
@@ -92,7 +92,7 @@ def _iterated(u: ArrayArithmetic, a: NDArray, b: NDArray, tolerance: float, most
     for _ in range(most):
         q = u.matmul(a, p)
         curvature = u.matmul(p, q).reshape(1)
-        if not (np.isfinite(curvature[0]) and math.isfinite(first)):
+        if not in_range(u, rho, q, curvature):
             return stopped(False, f"A product left the range of {u.format}: scale A or b by a power of two.")
         if not curvature[0] > 0:
             why = f"p . A p is {float(curvature[0])}, not positive: A is not positive definite, or not in {u.format}."
@@ -100,6 +100,8 @@ def _iterated(u: ArrayArithmetic, a: NDArray, b: NDArray, tolerance: float, most
         alpha = u.compute("divide", rho, curvature)
         x = u.compute("fma", alpha, p, x)
         r = u.compute("fma", -alpha, q, r)
+        if not in_range(u, x):
+            return stopped(False, f"x left the range of {u.format}: scale b by a power of two.")
         before, rho = rho, u.matmul(r, r).reshape(1)
         residuals.append(math.sqrt(rho[0]) / first if rho[0] >= 0 else math.nan)
         true.append(float(np.linalg.norm(np.asarray(b, np.float64) - exact @ x.astype(np.float64))) / norm)

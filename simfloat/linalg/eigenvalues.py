@@ -14,7 +14,7 @@ from simfloat.arrays.array_arithmetic import ArrayArithmetic
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, matrix_of, overflowed, result
+from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, in_range, matrix_of, overflowed, result
 
 
 class Eigen(NamedTuple):
@@ -66,13 +66,13 @@ def eigh(
 
 def diagonal(u: ArrayArithmetic, given: NDArray) -> tuple[NDArray, NDArray]:
     """The eigenvalues in the order in which they appear, and the eigenvectors."""
-    a = np.tril(given) + np.tril(given, -1).T
-    n = len(a)
+    symmetric = np.tril(given) + np.tril(given, -1).T
+    a, n = symmetric.copy(), len(given)
     v = np.eye(n, dtype=u.dtype)
     for _ in range(SWEEPS):
         if not sum(rotated(u, a, v, p, q) for p in range(n) for q in range(p + 1, n)):
             return a.diagonal().copy(), v
-        if not (np.isfinite(a).all() and np.isfinite(v).all()):
+        if not in_range(u, a[a != symmetric], v):
             raise overflowed("The eigenvalues", np.square(np.asarray(given, np.float64)), u.format)
     raise not_converged("Jacobi's method", u.format)
 

@@ -20,6 +20,7 @@ from simfloat.linalg.systems import (
     ArithmeticOptions,
     arithmetic_of,
     check_squares,
+    in_range,
     matrix_of,
     overflowed,
     result,
@@ -64,8 +65,8 @@ def qr(
     The last row has no reflection. q is the product of the reflections, the last one applied first, to the first k
     columns of the identity, each to rows and columns from its diagonal on. Stochastic modes draw in this order.
 
-    Raises ValueError where numbers leave the format's range (x . x does first, to infinity or to 0), and for what is
-    no real matrix.
+    Raises ValueError where numbers leave the format's range (x . x does first, to infinity or to 0), and where they
+    reach its largest number if what lies beyond stops there; and for what is no real matrix.
 
     Source: Golub and Van Loan, Matrix Computations, 4th ed., section 5.2; Higham, Accuracy and Stability of Numerical
     Algorithms, 2nd ed., chapter 19.
@@ -80,7 +81,7 @@ def qr(
     r, reflections = reflected(u, a)
     k = min(a.shape)
     q = multiplied(u, reflections, len(a), k)
-    _check_range(u, a, q, r)
+    _check_range(u, a, q, r[r != a])
     return QR(result(q, u), result(r[:k], u))
 
 
@@ -125,7 +126,7 @@ def lstsq(
     c = right.copy()
     for column, (v, tau) in enumerate(reflections):
         reflect(u, v, tau, c[column:])
-    _check_range(u, a, r, c)
+    _check_range(u, a, r[r != a], c[c != right])
     norms = np.linalg.norm(np.asarray(a, np.float64), axis=0)
     left = np.abs(r.diagonal()).astype(np.float64)
     dependent = np.flatnonzero((left == 0) | (left <= least * norms))
@@ -136,7 +137,7 @@ def lstsq(
             f"at most rcond = {least:.1e} of it. Leave it out, take a wider format, or pass rcond=0."
         )
     x = substituted(u, r[:columns], c[:columns], lower=False)
-    if not np.isfinite(x).all():
+    if not in_range(u, x):
         raise solution_overflowed(u.format)
     residual = InnerProducts.of(u, b).final(right, a, x)
     return LeastSquares(result(x.reshape(columns, *b.shape[1:]), u), result(residual.reshape(b.shape), u))
@@ -174,7 +175,7 @@ def reflected(u: ArrayArithmetic, a: NDArray) -> tuple[NDArray, list[tuple[NDArr
     r, reflections = a.copy(), []
     for k in range(min(len(a) - 1, a.shape[1])):
         x = r[k:, k].copy()
-        alpha, v, tau = reflection(u, x)
+        alpha, v, tau = reflection(u, x, a)
         if not tau[0]:
             check_squares(x[1:], a, a[:, k], u.format)
         reflections.append((v, tau))
@@ -183,9 +184,11 @@ def reflected(u: ArrayArithmetic, a: NDArray) -> tuple[NDArray, list[tuple[NDArr
     return r, reflections
 
 
-def reflection(u: ArrayArithmetic, x: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """What the first element of x becomes, and the reflection (v, tau) that makes the others zero."""
-    s = u.compute("sqrt", u.matmul(x, x).reshape(1))
+def reflection(u: ArrayArithmetic, x: NDArray, a: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """What the first element of x, of a column of a, becomes, and the reflection (v, tau) that zeroes the others."""
+    square = u.matmul(x, x).reshape(1)
+    _check_range(u, a, square)
+    s = u.compute("sqrt", square)
     first, v = x[:1], x.copy()
     v[0] = 1
     if s[0] == 0:
@@ -199,10 +202,13 @@ def reflection(u: ArrayArithmetic, x: NDArray) -> tuple[NDArray, NDArray, NDArra
 def reflect(u: ArrayArithmetic, v: NDArray, tau: NDArray, a: NDArray) -> None:
     """(I - tau v v^T) a, in the place of a."""
     if a.shape[1] and tau[0]:
-        t = u.compute("multiply", tau, u.matmul(v, a))
-        a[...] = u.compute("fma", -v[:, np.newaxis], t[np.newaxis], a)
+        w = u.matmul(v, a)
+        t = u.compute("multiply", tau, w)
+        less = u.compute("fma", -v[:, np.newaxis], t[np.newaxis], a)
+        _check_range(u, a, w, t, less[less != a])
+        a[...] = less
 
 
 def _check_range(u: ArrayArithmetic, a: NDArray, *results: NDArray) -> None:
-    if not all(np.isfinite(one).all() for one in results):
+    if not in_range(u, *results):
         raise overflowed("The factorization", np.square(np.asarray(a, np.float64)), u.format)

@@ -23,6 +23,7 @@ from simfloat.linalg.substitution import substituted
 from simfloat.linalg.systems import (
     ArithmeticOptions,
     arithmetic_of,
+    in_range,
     matrix_of,
     result,
     right_hand_side,
@@ -136,7 +137,7 @@ def solve(
         a = matrix_of(A, u, square=True)
         b = right_hand_side(b, u, len(a))
         x = _by_factors(u, *factored(u, a), b)
-        if not np.isfinite(x).all():
+        if not in_range(u, x):
             raise solution_overflowed(u.format)
         return result(x, u)
     if format is not None:
@@ -192,7 +193,7 @@ class _System:
                 converged, reason = self.verdict(found)
                 break
             x = self.u.compute("add", x, d)
-            if not np.isfinite(x).all():
+            if not in_range(self.u, x):
                 raise solution_overflowed(self.u.format)
             r = self.residual(x)
             found.corrections.append(size)
@@ -254,7 +255,7 @@ class _System:
         _, exponent = math.frexp(_largest(r))
         scaled = self.factors.round(np.ldexp(np.asarray(r, np.float64), 1 - exponent))
         d = _by_factors(self.factors, *self.lu, scaled)
-        if not np.isfinite(d).all():
+        if not in_range(self.factors, d):
             format = self.factors.format
             raise ValueError(
                 f"A correction left the range of {format}, whose largest is {format.max}, as the matrix is small or "

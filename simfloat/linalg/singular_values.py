@@ -16,7 +16,15 @@ from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.householder import completed
 from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, check_squares, matrix_of, overflowed, result
+from simfloat.linalg.systems import (
+    ArithmeticOptions,
+    arithmetic_of,
+    check_squares,
+    in_range,
+    matrix_of,
+    overflowed,
+    result,
+)
 
 
 class SVD(NamedTuple):
@@ -79,13 +87,12 @@ def orthogonalized(u: ArrayArithmetic, given: NDArray) -> tuple[NDArray, NDArray
     for _ in range(SWEEPS):
         if not sum(turned(u, a, v, p, q) for p in range(n) for q in range(p + 1, n)):
             break
-        if not (np.isfinite(a).all() and np.isfinite(v).all()):
-            raise overflowed("The decomposition", np.square(np.asarray(given, np.float64)), u.format)
+        _check_range(u, given, a[a != given], v)
     else:
         raise not_converged("Hestenes's method", u.format)
-    s = np.array([norm(u, a[:, j]) for j in range(n)], u.dtype)
-    if not np.isfinite(s).all():
-        raise overflowed("The decomposition", np.square(np.asarray(given, np.float64)), u.format)
+    squares = np.array([product(u, x, x)[0] for x in a.T], u.dtype)
+    _check_range(u, given, squares)
+    s = u.compute("sqrt", squares)
     check_squares(a[:, s == 0], given, given, u.format)
     for j in np.flatnonzero(s):
         a[:, j] = u.compute("divide", a[:, j].copy(), s[j : j + 1])
@@ -93,16 +100,21 @@ def orthogonalized(u: ArrayArithmetic, given: NDArray) -> tuple[NDArray, NDArray
     return np.where(s[order] == 0, np.zeros(1, a.dtype), a[:, order]), s[order], v[:, order]
 
 
-def norm(u: ArrayArithmetic, x: NDArray) -> np.floating:
-    """The square root of x . x."""
-    column = x.copy()
-    return u.compute("sqrt", u.matmul(column, column).reshape(1))[0]
+def product(u: ArrayArithmetic, x: NDArray, y: NDArray) -> NDArray:
+    """x . y, as an array of one element."""
+    return u.matmul(x.copy(), y.copy()).reshape(1)
+
+
+def _check_range(u: ArrayArithmetic, given: NDArray, *results: NDArray) -> None:
+    if not in_range(u, *results):
+        raise overflowed("The decomposition", np.square(np.asarray(given, np.float64)), u.format)
 
 
 def turned(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -> bool:
     """Whether two columns were rotated, which changes a and v in their places."""
     x, y = a[:, p].copy(), a[:, q].copy()
-    alpha, beta, gamma = (u.matmul(one, other).reshape(1) for one, other in ((x, x), (y, y), (x, y)))
+    alpha, beta, gamma = (product(u, one, other) for one, other in ((x, x), (y, y), (x, y)))
+    _check_range(u, a, alpha, beta, gamma)
     limit = u.compute("multiply", u.compute("sqrt", alpha), u.compute("sqrt", beta))
     limit = u.compute("multiply", np.array([len(a) * u.format.eps]), limit)
     if not gamma[0] or abs(gamma[0]) <= limit[0]:

@@ -18,6 +18,7 @@ from simfloat.linalg.inner_products import InnerProducts
 from simfloat.linalg.systems import (
     ArithmeticOptions,
     arithmetic_of,
+    in_range,
     matrix_of,
     result,
     right_hand_side,
@@ -60,7 +61,7 @@ def solve_triangular(
     if zeros.size and not unit_diagonal:
         raise ValueError(f"T is singular: its diagonal is zero at {int(zeros[0])}.")
     x = substituted(u, t, b, lower, unit_diagonal)
-    if not np.isfinite(x).all():
+    if not in_range(u, x):
         raise solution_overflowed(u.format)
     return result(x, u)
 

@@ -112,6 +112,11 @@ def overflowed(what: str, a: NDArray, format: Format) -> ValueError:
     )
 
 
+def in_range(u: ArrayArithmetic, *numbers: NDArray) -> bool:
+    """Whether results are finite, and none stands where those stop that lie beyond."""
+    return all(bool((np.abs(one) < u.stop).all()) for one in numbers)
+
+
 def solution_overflowed(format: Format) -> ValueError:
     """The error where a solution is too large: to scale the matrix, too, would leave it as it is."""
     return ValueError(

@@ -107,6 +107,38 @@ def test_conjugate_gradients_say_why_they_stopped():
     assert sf.linalg.cg(EYE, [0, 0], format=sf.FP16).converged
 
 
+STOPPING = [(sf.FP16, sf.nearest_even.saturating()), (sf.FP16, sf.toward_zero), (sf.fixed(16, 8), sf.nearest_even)]
+
+
+@pytest.mark.parametrize("format, rounding", STOPPING, ids=str)
+def test_what_stops_at_the_largest_number_is_refused_as_an_overflow_is(format, rounding):
+    """Where nothing becomes infinite; a matrix's own numbers may be the largest."""
+    top, how = format.max, {"format": format, "rounding": rounding}
+    large, small = [[top, 1.0], [1.0, -top]], [[2.0**-6, 0.0], [0.0, 2.0**-6]]
+    for call in (
+        lambda: sf.linalg.qr(large, **how),
+        lambda: sf.linalg.lstsq(large, [1, 2], **how),
+        lambda: sf.linalg.lstsq([[1.0, 0.5], [0.5, 1.0]], [top, top], **how),
+        lambda: sf.linalg.svd(large, **how),
+        lambda: sf.linalg.eigh([[7 * top / 8, 7 * top / 16], [7 * top / 16, 0.0]], **how),
+        lambda: sf.linalg.lu([[1.0, top], [-1.0, 3.0]], **how),
+        lambda: sf.linalg.solve(small, [top, 1], **how),
+        lambda: sf.linalg.solve_triangular(small, [top, 1], **how),
+    ):
+        with pytest.raises(ValueError, match="left the range of"):
+            call()
+    found = sf.linalg.cg([[4, 1], [1, 3]], [top / 2, top / 2], **how)
+    assert not found.converged and "left the range of" in found.reason
+    assert sf.linalg.lu([[top, 1.0], [1.0, 1.0]], **how).upper[0, 0] == top
+    assert sf.linalg.qr([[1.0, top]], **how).r.tolist() == [[1.0, top]]
+
+
+def test_sums_that_stop_in_a_narrower_accumulator_are_refused_too():
+    sums = sf.sequential(sf.E4M3, sf.nearest_even.saturating())
+    with pytest.raises(ValueError, match="The factorization left the range of FP16"):
+        sf.linalg.qr([[30.0], [1.0]], format=sf.FP16, accumulate=sums)
+
+
 def test_an_array_brings_its_options_and_those_that_are_given_replace_them():
     a = sf.array([[4, 1], [1, 3]], sf.FP16, rounding="toward_zero", accumulate=sf.FP32)
     lower, upper = sf.linalg.lu(a)[1:]
