@@ -1,7 +1,8 @@
 """Linear algebra in a format, every operation rounded, each algorithm in an order of operations that is written down.
 
 Matrices are arrays of `simfloat.array`, whose format, mode and order of sums are used, or anything that NumPy reads
-together with ``format=``. Results are `simfloat.Array`.
+together with ``format=``. A right-hand side is rounded to the matrix's format first, from whatever format it has.
+Results are `simfloat.Array`.
 """
 
 from simfloat.linalg.cholesky_factorization import cholesky

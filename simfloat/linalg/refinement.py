@@ -92,6 +92,8 @@ def solve(
 ) -> Array | Refinement:
     """The solution x of A x = b, for A (n, n) and b (n,) or (n, columns): by elimination in the format of A.
 
+    b is rounded to that format first, from whatever it has; refinement, below, may keep more of it.
+
     Orders and roundings are those of :func:`simfloat.linalg.lu` with pivoting, then of
     :func:`simfloat.linalg.solve_triangular` twice.
 

@@ -75,7 +75,7 @@ def matrix_of(a: Any, u: ArrayArithmetic, name: str = "A", square: bool = False)
 
 
 def right_hand_side(b: Any, u: ArrayArithmetic, rows: int) -> NDArray[np.floating]:
-    """The numbers of a vector or of several, as columns."""
+    """The numbers of a vector or of several, as columns, rounded to the format from whatever they have."""
     numbers = numbers_of(b, u, "b")
     if numbers.ndim not in (1, 2) or numbers.shape[0] != rows:
         raise ValueError(f"b must be a vector of {rows} numbers or a matrix of {rows} rows, got shape {numbers.shape}.")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from tests.bits import assert_bits
 
 SINGULAR = [[1.0, 2.0], [2.0, 4.0]]
 EYE = np.eye(2)
@@ -147,6 +148,17 @@ def test_an_array_brings_its_options_and_those_that_are_given_replace_them():
     assert (lower @ upper).shape == (2, 2)
     found = sf.linalg.solve(a, [1, 2], factor=sf.BF16)
     assert found.x.format == sf.FP16 and found.x.rounding == sf.nearest_even
+
+
+def test_a_right_hand_side_is_rounded_to_the_format_of_the_matrix():
+    a, b = sf.array([[4, 1], [1, 3]], sf.BF16), sf.array([1 + 2.0**-10, 2], sf.FP32)
+    for function in (sf.linalg.solve, sf.linalg.solve_triangular, lambda *given: sf.linalg.cg(*given).x):
+        assert_bits(function(a, b).numbers, function(a, b.astype(sf.BF16)).numbers)
+    kept = sf.linalg.solve(a, b, factor=sf.FP16, work=sf.FP32).x
+    assert (
+        kept.format == sf.FP32
+        and not (kept == sf.linalg.solve(a, b.astype(sf.BF16), factor=sf.FP16, work=sf.FP32).x).all()
+    )
 
 
 def test_operands_are_left_as_they_are(rng):
