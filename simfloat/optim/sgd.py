@@ -14,8 +14,9 @@ from simfloat.optim.step import Step
 class SGD(Optimizer):
     """d = g + weight_decay * w; m = momentum * m + (1 - dampening) * d; w = w - lr * m (Nesterov: d + momentum * m).
 
-    Every + and * is rounded once: to `optimizer_state` where m is made, to `weights` everywhere else. lr, momentum,
-    dampening and weight_decay are exact float64 operands. The last addition follows the policy's `update`. Options
+    Every + and * is rounded once: to `optimizer_state` where m is made, to `weights` everywhere else; but for that by
+    the momentum, a factor of 1 or -1 is no product. lr, momentum, dampening and weight_decay are exact float64
+    operands. The last addition follows the policy's `update`. Options
     and their meaning are torch.optim.SGD's; m, kept as `momentum_buffer`, starts as d.
 
     Raises ValueError for options that are no finite numbers, negative ones (dampening may be), and parameters that are
@@ -72,9 +73,10 @@ class SGD(Optimizer):
         d = step.with_decay(gradient, options.weight_decay)
         if options.momentum:
             if "momentum_buffer" in step.state:
-                take = 1.0 - options.dampening if options.dampening else None
-                m = step.moment("momentum_buffer", d, keep=options.momentum, take=take)
+                take = 1.0 - options.dampening
+                x, take = (step.times(take, d), None) if abs(take) == 1.0 else (d, take)
+                m = step.moment("momentum_buffer", x, keep=options.momentum, take=take)
             else:
                 m = step.begin("momentum_buffer", d)
-            d = step.add(d, step.multiply(options.momentum, m)) if options.nesterov else m
-        return step.multiply(-options.lr, d)
+            d = step.add(d, step.times(options.momentum, m)) if options.nesterov else m
+        return step.times(-options.lr, d)

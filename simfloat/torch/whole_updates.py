@@ -32,7 +32,7 @@ aten = torch.ops.aten
 
 def sgd(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArray:
     """What SGD adds to a parameter."""
-    d = _decayed(step, g, options.weight_decay)
+    d = step.with_decay(g, options.weight_decay)
     if options.momentum:
         if "momentum_buffer" in step.state:
             share = 1.0 - options.dampening
@@ -44,11 +44,6 @@ def sgd(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArray
     return step.times(-options.lr, d)
 
 
-def _decayed(step: UpdateArithmetic, d: NDArray, weight_decay: float) -> NDArray:
-    """d + weight_decay * w; the product by a factor of 1 is none."""
-    return step.add(d, step.times(weight_decay, step.weight)) if weight_decay else d
-
-
 def adam(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArray:
     """What Adam adds to a parameter, and AdamW once the parameter has decayed."""
     t = step.count()
@@ -56,7 +51,7 @@ def adam(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArra
         if options.weight_decay:
             step.shrink(1 - options.lr * options.weight_decay)
     else:
-        g = _decayed(step, g, options.weight_decay)
+        g = step.with_decay(g, options.weight_decay)
     m = step.approach("exp_avg", g, 1 - options.beta1)
     v = step.mean_square("exp_avg_sq", g, options.beta2)
     rate, root = options.lr / (1 - options.beta1**t), (1 - options.beta2**t) ** 0.5

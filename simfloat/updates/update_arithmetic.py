@@ -116,7 +116,7 @@ class UpdateArithmetic:
 
     def with_decay(self, d: NDArray, weight_decay: float) -> NDArray:
         """d + weight_decay * w, each rounded to `weights`; d itself where weight_decay is zero."""
-        return self.add(d, self.multiply(weight_decay, self.weight)) if weight_decay else d
+        return self.add(d, self.times(weight_decay, self.weight)) if weight_decay else d
 
     def root_mean_square(self, x: NDArray) -> NDArray:
         """The root of the mean of x^2: squares, sum, quotient and root rounded to `weights`."""

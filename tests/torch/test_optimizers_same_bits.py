@@ -19,6 +19,9 @@ CASES = [
     ("RAdam", {"betas": (0.5, 0.99), "weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}),
     ("Adamax", {"weight_decay": 0.1}),
     ("Adamax", {"betas": (0.25, 0.5), "maximize": True}),
+    ("SGD", {"momentum": 0.9, "dampening": 2.0}),
+    ("SGD", {"lr": 1.0, "weight_decay": 1.0}),
+    ("SGD", {"lr": 0.1, "momentum": 1.0, "nesterov": True}),
     ("Adadelta", {"weight_decay": 0.1}),
     ("Adadelta", {"lr": 0.3, "rho": 1.0, "maximize": True}),
 ]
@@ -37,6 +40,7 @@ POLICIES = {
         compute=sf.FP16, weights=sf.BF16, optimizer_state=sf.Format(8, 3), update="kahan"
     ),
     "wide moments": sf.Policy(compute=sf.FP16, weights=sf.BF16, optimizer_state=sf.FP32, update="stochastic"),
+    "wide gradients": sf.Policy(compute=sf.BF16, gradients=sf.FP32, weights=sf.BF16),
     "toward zero": sf.Policy(compute=sf.BF16, rounding=sf.toward_zero),
     "upward": sf.Policy(compute=sf.BF16, weights=sf.FP32, rounding=sf.toward_positive),
 }
@@ -82,7 +86,7 @@ PAIRS = [
     (kind, options, policy)
     for kind, options in CASES
     for policy in POLICIES
-    if not (options.get("maximize") and policy in ("moments of their own", "wide moments"))
+    if not (options.get("maximize") and policy in ("moments of their own", "wide moments", "wide gradients"))
 ]
 
 
