@@ -94,6 +94,12 @@ def policy_option(context: click.Context, option: click.Parameter, name: str | N
         raise click.UsageError(str(error)) from None
 
 
+#: How many processes share the work of a command.
+workers_option = click.option(
+    "--workers", type=click.IntRange(1, MOST_WORKERS), help="How many processes. [one a core]"
+)
+
+
 @main.command()
 @click.argument("name")
 @click.option("--tiny", is_flag=True, help="A few seconds' worth, to see that it works; decides nothing.")
@@ -107,20 +113,28 @@ def policy_option(context: click.Context, option: click.Parameter, name: str | N
     help="One policy instead of the experiment's own.",
 )
 @click.option("--out", type=Path, metavar="DIR", help="Folder for results. [results/NAME]")
+@workers_option
 @click.pass_obj
 def run(
-    executor: Executor | None, name: str, tiny: bool, seeds: int | None, policy: sf.Policy | None, out: Path | None
+    executor: Executor | None,
+    name: str,
+    tiny: bool,
+    seeds: int | None,
+    policy: sf.Policy | None,
+    out: Path | None,
+    workers: int | None,
 ) -> None:
     """Run the experiment NAME: print its findings, write its results and figures."""
     experiment = find(name)
     options = Options(tiny, seeds or (2 if tiny else experiment.seeds), policy)
     folder = out or Path("results") / experiment.name
+    executor = executor or partial(in_processes, workers=workers)
     workspace = Workspace(folder, experiment.run.__module__, file_names(experiment))
     with one_message(workspace):
         if policy is not None:
             experiment.check(policy)
         with workspace, progress_of(experiment.name) as progress:
-            findings, written = conduct(experiment, options, workspace, executor or in_processes, progress)
+            findings, written = conduct(experiment, options, workspace, executor, progress)
     show_findings(experiment, findings)
     show_files(written)
 
@@ -130,7 +144,7 @@ def run(
 @click.argument("axes", nargs=-1, required=True, metavar="AXIS=a,b,c ...")
 @click.option("--tiny", is_flag=True, help="Short runs, to see that it works.")
 @click.option("--out", type=Path, metavar="DIR", help="Folder for the table. [results/NAME]")
-@click.option("--workers", type=click.IntRange(1, MOST_WORKERS), help="How many processes. [one a core]")
+@workers_option
 @click.option("--scheduler", metavar="tcp://...", help="A Dask scheduler whose workers do it instead.")
 @click.pass_obj
 def sweep(

@@ -139,6 +139,19 @@ def test_a_policy_is_compared_with_fp32_whatever_its_name(name, tmp_path):
     assert {row["label"] for row in rows} == {"fp32", label} and losses["fp32"] != losses["given"]
 
 
+def test_a_run_has_as_many_processes_as_are_asked_for(monkeypatch, with_toy, tmp_path):
+    asked = []
+
+    def counted(function, jobs, workers):
+        asked.append(workers)
+        return one_by_one(function, jobs)
+
+    monkeypatch.setattr(command_line, "in_processes", counted)
+    for given in ((), ("--workers", 3)):
+        assert invoke("run", "toy", *given, "--out", tmp_path, executor=None).exit_code == 0
+    assert asked == [None, 3]
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -147,6 +160,7 @@ def test_a_policy_is_compared_with_fp32_whatever_its_name(name, tmp_path):
         (("run", "update-cancellation", "--policy", "fp23"), "Did you mean 'fp32'? A policy of your own is given as"),
         (("run", "update-cancellation", "--policy", "missing.toml"), "missing.toml. Give the path of a file that"),
         (("run", "update-cancellation", "--seeds", "0"), "0 is not in the range"),
+        (("run", "update-cancellation", "--workers", "0"), "0 is not in the range"),
         (("run", "update-cancellation", "--seeds", 10**12), "is not in the range"),
         (("run", "update-cancellation", "--fast"), "No such option"),
         (("run", "update-cancellation", "--out", "/dev/null/x"), "Cannot write to the folder /dev/null/x"),
