@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
-from itertools import product
 from typing import NamedTuple
 
 from simfloat.blackbox.probe import BlackBox, NoOrder, ProductRange, last
 from simfloat.blackbox.tree import Builder, Tree
+
+#: The most lanes that are looked for: four registers of sixteen.
+MOST_LANES = 64
 
 #: Triples and pairs of places at which probes are scaled, beside the ends.
 SAMPLES = 8
@@ -47,9 +49,11 @@ def find_order(box: BlackBox, span: ProductRange) -> Tree:
     if box.terms <= 2:
         return builder.tree(builder.add(range(box.terms)))
     failure: NoOrder | None = None
-    larges = tuple(_large_numbers(box, span))
     # Not every one is lost beside every M: toward infinity only negative ones are, toward zero none beside both signs.
-    for is_cut, large, sign in product((False, True), larges, (1.0, -1.0)):
+    tries = (
+        (is_cut, large, sign) for is_cut in (False, True) for large in _large_numbers(box, span) for sign in (1, -1)
+    )
+    for is_cut, large, sign in tries:
         try:
             probe = _scaled(box, span, large, sign)
             return _tree(box, probe if is_cut else probe._replace(place=math.inf))
@@ -59,17 +63,27 @@ def find_order(box: BlackBox, span: ProductRange) -> Tree:
 
 
 def _large_numbers(box: BlackBox, span: ProductRange) -> Iterator[float]:
-    """Candidates for M: the largest that cancels, the largest that is returned, and one that rounding to odd keeps."""
+    """Candidates for M: the largest that cancels, the largest that is returned, and those that rounding to odd keeps.
+
+    These have as many bits as some sums have, lanes of fewer than their sums among them.
+    """
     top = min(box.inputs[0].emax + box.inputs[1].emax, 1023)
     highest = last(lambda exponent: _cancels(box, 2.0**exponent), span.high, top)
     yield 2.0**highest
     if highest > span.high:
         yield 2.0**span.high
-    large = 2.0**span.high
-    bits = last(lambda n: box.products({0: large, 1: large / 2.0**n}) == large + large / 2.0**n, 1, 52)
-    odd = large - large / 2.0 ** (bits + 1)
-    if box.factors(odd) is not None:
-        yield odd
+    large, seen = 2.0**span.high, set()
+    for place in dict.fromkeys((*range(1, min(box.terms, MOST_LANES + 1)), box.terms - 1)):
+        bits = _bits_beside(box, large, place)
+        odd = large - large / 2.0 ** (bits + 1)
+        if bits not in seen and box.factors(odd) is not None:
+            yield odd
+        seen.add(bits)
+
+
+def _bits_beside(box: BlackBox, large: float, place: int) -> int:
+    """How many binary places below M's own the sum with the product at a place keeps."""
+    return last(lambda n: box.products({0: large, place: large / 2.0**n}) == large + large / 2.0**n, 1, 52)
 
 
 def _cancels(box: BlackBox, large: float) -> bool:

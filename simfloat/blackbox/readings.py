@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate._tree import numpys_order
 from simfloat.accumulate.library_orders import ORDERS, Places
 from simfloat.accumulate.nesting import ADD, in_postfix
+from simfloat.blackbox.order import MOST_LANES
 from simfloat.blackbox.tree import Builder, Tree, subtree
 
 
@@ -133,9 +134,6 @@ DEPTH = 2
 
 #: The sum of no products, which is no node.
 NOTHING = -1
-
-#: The most lanes that are looked for: four registers of sixteen.
-MOST_LANES = 64
 
 
 def readings_of(tree: Tree, nested: int = DEPTH) -> Iterator[Reading]:
