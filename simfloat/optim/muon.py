@@ -37,8 +37,9 @@ class Muon(Optimizer):
     an optimizer computes. Operands as narrow as MXFP4's let the iteration diverge; others for the optimizer alone are
     chosen by ``policy.override(operation="update", compute=simfloat.BF16, accumulate=simfloat.FP32)``. lr, momentum,
     1 - momentum, the coefficients, eps, weight_decay and k are exact float64 operands. Kept is `momentum_buffer`.
-    Options and their meaning are torch.optim.Muon's, whose iteration runs in bfloat16 whatever the parameters are; here
-    ``compute=simfloat.BF16`` says so.
+    Options and their meaning are torch.optim.Muon's, whose iteration is in bfloat16 whatever the parameters are, with
+    its results: here these are BF16 where `weights` is, and with wider ones ``compute=simfloat.BF16`` is for operands
+    alone. `simfloat.torch` carries out PyTorch's own.
 
     Raises ValueError for parameters that are no matrices, for options that are no finite numbers, and negative ones.
     Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; "match_rms_adamw": Liu et al., arXiv 2502.16982.
