@@ -129,8 +129,8 @@ def _pieces(value: Any, seen: dict[int, int]) -> Iterator[str]:
 def _pieces_of_object(value: Any, seen: dict[int, int]) -> Iterator[str]:
     kind = type(value)
     if hasattr(value, "__array__"):
-        yield digest(value)
-    elif is_dataclass(value):
+        yield digest(value)  # a repr has not all numbers of a large array, but its mask or format
+    if is_dataclass(value):
         yield kind.__qualname__
         yield from _pieces(tuple((field.name, getattr(value, field.name)) for field in fields(value)), seen)
     elif kind.__repr__ is not object.__repr__:

@@ -106,6 +106,7 @@ def test_another_function_is_computed_anew(tmp_path):
     (sf.policies["fp32"], sf.policies["fp32"].override("head", compute=sf.BF16)), (Fraction(1, 3), Fraction(1, 2)),
     (Path("a"), Path("b")), (SafeUUID.safe, SafeUUID.unsafe), (SimpleNamespace(lr=0.1), SimpleNamespace(lr=0.2)),
     ([1, [2]], [1, [3]]), ({"lr": {"head": 1}}, {"lr": {"head": 2}}), ({1, 2}, {1, 3}), ((1,), [1]),
+    (sf.array([1, 2], sf.FP16), sf.array([1, 2], sf.BF16)), (np.zeros(2000), np.arange(2000) % 2000 // 1000 * 1.0),
     (Options([0.1]), Options([0.2])), (partial(max, [1]), partial(max, [2])),
 ], ids=str)  # fmt: skip
 def test_a_function_that_uses_another_value_is_another_function(one, other):
