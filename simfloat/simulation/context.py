@@ -111,7 +111,8 @@ def close_block(opener: object, error: type[BaseException] | None) -> bool:
             )
         return False
     place = next((i for i in reversed(mine) if now.blocks[i].holder is holder), mine[-1])
-    _context.set(now.with_blocks(now.blocks[:place] + now.blocks[place + 1 :]))
+    left = now.blocks[:place] + now.blocks[place + 1 :]
+    _context.set(now.with_blocks(left) if left else _NOTHING)
     inside = [block for block in now.blocks[place + 1 :] if block.holder is now.blocks[place].holder]
     if inside and error is None:
         raise ValueError(

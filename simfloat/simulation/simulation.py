@@ -23,6 +23,7 @@ from simfloat.simulation.place import InForce, Place
 from simfloat.simulation.slips import Foreign, Repeats
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.switching import Switch, Switches, SwitchingRule, read_log
+from simfloat.uninterrupted import uninterrupted
 
 
 class Moment(NamedTuple):
@@ -149,10 +150,11 @@ class Simulation:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        is_outermost = close_block(self, kind)
-        if is_outermost and self._foreign is not None:
-            foreign, self._foreign = self._foreign, None
-            foreign.end(kind is not None or bool(self._paths))
+        with uninterrupted():
+            is_outermost = close_block(self, kind)
+            if is_outermost and self._foreign is not None:
+                foreign, self._foreign = self._foreign, None
+                foreign.end(kind is not None or bool(self._paths))
         if is_outermost and kind is None:
             self._check_matched()
             self.repeats.end()
@@ -177,22 +179,24 @@ class Simulation:
         """
         copy = Simulation(self.policy, self.seed, draws=deepcopy(self.streams.given))
         copy.load_state(self.state)
-        open_block(copy, "simulation", copy)
         try:
+            open_block(copy, "simulation", copy)
             with running(path="", composites=(), names=None):
                 yield copy
         except BaseException as error:
-            close_block(copy, type(error))
+            with uninterrupted():
+                close_block(copy, type(error))
             raise
-        close_block(copy, None)
+        with uninterrupted():
+            close_block(copy, None)
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """A block that goes on from here, and after which all is where it was; the observer receives nothing."""
         held = self._in_force, self._places, self.observer
-        self.observer = None
-        self._put_in_force(self.policy)
         try:
+            self.observer = None
+            self._put_in_force(self.policy)
             with self.again_from(self.moment()):
                 yield
         finally:
@@ -268,11 +272,12 @@ class Simulation:
     def again_from(self, moment: Moment) -> Iterator[None]:
         """A block that sees the random draws and the scales that followed on this moment, and moves nothing on."""
         now = self.moment()
-        self._rewind(moment)
         try:
+            self._rewind(moment)
             yield
         finally:
-            self._rewind(now)
+            with uninterrupted():
+                self._rewind(now)
 
     def _rewind(self, moment: Moment) -> None:
         self.streams.rewind(moment.calls)

@@ -18,6 +18,7 @@ from simfloat.torch.forward_log import ACCUMULATING, LoggedOperation, Operand, O
 from simfloat.torch.gradients import Gradients, are_replicas
 from simfloat.torch.tags import stored_format, tag_of, weight_path
 from simfloat.torch.wrapped_tensors import check_unwrapped
+from simfloat.uninterrupted import uninterrupted
 
 #: What finds the note of a node, and the notes that were found.
 Finder = Callable[[Any], LoggedOperation | None]
@@ -133,22 +134,24 @@ class BackwardNodes:
         hooks: list[Any] = []
         nodes, before, were_recorded = _nodes_behind(roots), self._gradients.under, self.are_recorded
         outer = self._nodes, self._completed
-        self._nodes, self._completed = nodes, {}
         notes = {node: note for node in nodes if (note := self._note_of(node)) is not None}
-        self._gradients.under = next((note.place for note in notes.values()), None)
-        self.are_recorded = is_recorded
         check_unwrapped([node.variable for node in nodes if node._sequence_nr() == ACCUMULATING])
         try:
-            for node in nodes:
-                hooks += self._listen(node, notes, accumulates, is_whole)
+            with uninterrupted():
+                self._nodes, self._completed = nodes, {}
+                self._gradients.under = next((note.place for note in notes.values()), None)
+                self.are_recorded = is_recorded
+                for node in nodes:
+                    hooks += self._listen(node, notes, accumulates, is_whole)
             yield
         finally:
-            self._gradients.under, self._ended, self.are_recorded = before, None, were_recorded
-            self._nodes, self._completed = outer
-            for hook in hooks:
-                hook.remove()
-            for node in nodes:
-                self._ways.pop(node._sequence_nr(), None)
+            with uninterrupted():
+                self._gradients.under, self._ended, self.are_recorded = before, None, were_recorded
+                self._nodes, self._completed = outer
+                for hook in hooks:
+                    hook.remove()
+                for node in nodes:
+                    self._ways.pop(node._sequence_nr(), None)
 
     def _listen(self, node: Any, notes: Notes, accumulates: bool, is_whole: bool) -> list[Any]:
         number = node._sequence_nr()

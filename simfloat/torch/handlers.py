@@ -213,7 +213,7 @@ class Expanded(Handler):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it, of operations that are simulated."""
-        with run.mode:
+        with run.again:
             return func.decompose(*args, **options)
 
 
@@ -293,7 +293,7 @@ class ForEach(Handler):
         named = [{k: x[i] if isinstance(x, list | tuple) else x for k, x in options.items()} for i in range(count)]
         if self.factor_at == len(args) - 1:
             named = [{"value": row.pop(), **own} for row, own in zip(rows, named, strict=True)]
-        with run.mode:
+        with run.again:
             results = [self.single(*row, **own) for row, own in zip(rows, named, strict=True)]
         return None if self.is_in_place else results
 

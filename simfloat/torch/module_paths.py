@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import Any
 
 import torch
 
 from simfloat.simulation import Simulation
+from simfloat.torch.calls import is_going_on
 from simfloat.torch.forward_log import sequence_number
 from simfloat.torch.open_run import opened, running
 from simfloat.torch.tensor_arguments import tensors_in
 
 #: How many changes of the module that runs are remembered; older ones are forgotten first.
 REMEMBERED = 1 << 18
+
+
+#: What called the hooks of a module, and the module's path; None for what goes on as long as its block does.
+Call = tuple[FrameType | None, str]
 
 
 class _Hook:
@@ -40,7 +47,7 @@ class ModulePaths:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._hooks: list[Any] = []
-        self.running: list[str] = []
+        self._calls: list[Call] = []  # of the modules that run, the innermost last
         self._name = ""  # of the model's class
         self._numbers: list[int] = []  # that the next node had when
         self._paths: list[str | None] = []  # this began to run; None is what lies outside of the block
@@ -70,7 +77,7 @@ class ModulePaths:
         """Listen no more."""
         for hook in self._hooks:
             hook.remove()
-        self._hooks, self.running = [], []
+        self._hooks, self._calls = [], []
         self._log(None)
 
     def _check_open(self, gradient: torch.Tensor) -> None:
@@ -81,23 +88,29 @@ class ModulePaths:
                 "nothing is simulated; call it inside, and the optimizer's step too, unlike with torch.autocast."
             )
 
+    @property
+    def path(self) -> str | None:
+        """The path of the module that runs, the innermost one; None where none does."""
+        calls = self._going_on()
+        return calls[-1][1] if calls else None
+
     def pause(self) -> None:
         """Know that the nodes from here on are none of the run's."""
         self._log(None)
 
     def resume(self) -> None:
         """Know that the nodes from here on are those of the module that runs."""
-        self._log(self.running[-1] if self.running else "")
+        self._log(self.path or "")
 
     @contextmanager
     def at_path(self, path: str) -> Iterator[None]:
         """A block that runs where the module at this path does, wherever it is entered."""
-        before, self.running = self.running, [path]
+        before, self._calls = self._calls, [(None, path)]
         self.resume()
         try:
             yield
         finally:
-            self.running = before
+            self._calls = before
             self.resume()
 
     def forget(self) -> None:
@@ -136,17 +149,26 @@ class ModulePaths:
 
     def _enter(self, path: str) -> None:
         self._simulation.note_path(path)
-        self.running.append(path)
+        calls = self._going_on()
+        calls.append((sys._getframe(4), path))  # of the module, which has its hooks called
         self._log(path)
 
     def _leave(self, result: Any) -> None:
         run = running()
         if run is None or run.simulation is not self._simulation:
             return
-        if self.running:
-            self.running.pop()
-        if not self.running:
+        calls = self._going_on()
+        if calls:
+            calls.pop()
+        if not calls:
             for x in tensors_in(result):
                 if x.grad_fn is not None:
                     x.register_hook(self._check_open)
-            self._log(self.running[-1] if self.running else "")
+        self.resume()
+
+    def _going_on(self) -> list[Call]:
+        """The calls of modules that go on."""
+        calls = self._calls
+        while calls and (call := calls[-1][0]) is not None and not is_going_on(call):
+            calls.pop()
+        return calls

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, MutableMapping
 from inspect import Parameter, signature
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
 from simfloat.simulation.streams import Streams
+from simfloat.torch.calls import is_going_on
 from simfloat.torch.open_run import running
 from simfloat.torch.tags import FORMAT_OF, Tag, put_own_tag, put_tag, tag_of, weight_path
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
@@ -53,7 +56,7 @@ class Optimizing:
         self._thread = 0
         self._hooks: list[Any] = []
         self._fused: list[dict[str, Any]] = []  # groups that ask for one operation, and take a step by their formula
-        self.optimizer: torch.optim.Optimizer | None = None  # that steps
+        self._step: tuple[FrameType, torch.optim.Optimizer] | None = None  # the call of the step, and what steps
         self._parameters: Mapping[str, torch.nn.Parameter] = {}
 
     def begin(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
@@ -68,17 +71,29 @@ class Optimizing:
         """Listen no more."""
         for hook in self._hooks:
             hook.remove()
-        self._hooks, self.optimizer = [], None
-        self._fuse_again()
+        self._hooks = []
+        self._end_step()
 
-    def _fuse_again(self) -> None:
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer that steps."""
+        if self._step is None:
+            return None
+        call, optimizer = self._step
+        if is_going_on(call):
+            return optimizer
+        self._end_step()
+        return None
+
+    def _end_step(self) -> None:
+        self._step = None
         while self._fused:
             self._fused.pop()["fused"] = True
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if get_ident() != self._thread or running() is None:
             return
-        self._fuse_again()  # where the step before ended in an error
+        self._end_step()  # where the one before ended in an error
         for group in optimizer.param_groups:
             for name in ("capturable", "differentiable"):
                 if group.get(name):
@@ -93,7 +108,7 @@ class Optimizing:
                 self._know(parameter, optimizer)
                 streams, state = _MADE.get(parameter, (None, None))
                 self._simulation.repeats.update(streams if state == _state_of(parameter) else None)
-        self.optimizer = optimizer
+        self._step = sys._getframe(1), optimizer
 
     def _know(self, parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
         """Tag the parameter's gradient and moments with its path."""
@@ -113,8 +128,7 @@ class Optimizing:
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if get_ident() != self._thread or running() is None:
             return
-        self.optimizer = None
-        self._fuse_again()
+        self._end_step()
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if self._simulation.place("update", str(weight_path(parameter))).draws:

@@ -45,7 +45,7 @@ class RunContext:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.run: Any = None  # as the program has it
-        self.mode: AbstractContextManager[Any] = nullcontext()  # under which operations come here, once there is one
+        self.again: AbstractContextManager[Any] = nullcontext()  # a block in a rule whose operations come here, too
         self.notes = ForwardLog()
         self.paths = ModulePaths(simulation)
         self.parameters = StoredParameters(simulation)
@@ -79,15 +79,17 @@ class RunContext:
 
     def check_between_steps(self, what: str = "A policy is switched") -> None:
         """Raise ValueError for what cannot be while a module, a backward pass or an optimizer runs."""
-        if self.paths.running or current_node() is not None or self.optimizing.optimizer is not None:
-            where = f"the module {self.path!r}" if self.paths.running else "a backward pass or an optimizer"
+        module = self.paths.path
+        if module is not None or current_node() is not None or self.optimizing.optimizer is not None:
+            where = "a backward pass or an optimizer" if module is None else f"the module {module!r}"
             raise ValueError(f"{what} between steps, not while {where} runs.")
 
     @property
     def path(self) -> str:
         """The path of the module that runs, or whose backward pass does."""
-        if self.paths.running:
-            return self.paths.running[-1]
+        module = self.paths.path
+        if module is not None:
+            return module
         node = current_node()
         if node is None or is_recomputing():
             return ""
@@ -143,7 +145,7 @@ class RunContext:
             owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
             return None if owner is None else self._update(owner, into)
         gradients = [x for x in operands if tag_of(x).is_gradient]
-        if gradients and not self.paths.running and not any(stored(x).requires_grad for x in operands):
+        if gradients and self.paths.path is None and not any(stored(x).requires_grad for x in operands):
             # A static graph's gradients become shares of replicas after its first backward pass, still inside of it.
             is_share = operation in ("multiply", "divide") and self.ways.are_running and are_replicas()
             place = self.simulation.place("update", tag_of(gradients[0]).owner or "")
@@ -356,7 +358,7 @@ class RunContext:
         before = self._composites
         self._composites = (*before, operation)
         try:
-            with self.mode:
+            with self.again:
                 yield
         finally:
             self._composites = before

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
 from simfloat.arithmetic import GivenBits, Observer
 from simfloat.policy import Policy
@@ -22,6 +22,7 @@ from simfloat.torch.open_run import opened, pause, run_in_thread, running
 from simfloat.torch.rules.search import handler_of
 from simfloat.torch.run_context import RunContext, Shown
 from simfloat.torch.torch_settings import fused, unfused
+from simfloat.uninterrupted import uninterrupted
 
 
 class DispatchMode(TorchDispatchMode):
@@ -45,6 +46,24 @@ class DispatchMode(TorchDispatchMode):
             return deferred.result(func, args, options, handler.plain, run.note)
         run.meet(func, handler.how)
         return handler(run, func, args, options)
+
+
+class Redispatch:
+    """A ``with`` block inside of a rule, whose operations come to a mode of dispatch again."""
+
+    def __init__(self, mode: DispatchMode) -> None:
+        self._mode = mode
+
+    def __enter__(self) -> None:
+        torch._C._push_on_torch_dispatch_stack(self._mode)
+
+    def __exit__(self, *_: object) -> None:
+        torch._C._pop_torch_dispatch_stack(None)
+
+    def end(self) -> None:
+        """End the blocks that Ctrl-C left open."""
+        while self._mode in _get_current_dispatch_mode_stack():
+            torch._C._pop_torch_dispatch_stack(None)
 
 
 # Neither this nor what it calls is compiled where torch.compile runs a model.
@@ -77,7 +96,8 @@ class Run:
         self.simulation = Simulation(policy, seed, observer, draws)
         self._context = RunContext(self.simulation)
         self._context.run = self
-        self._context.mode = DispatchMode(self._context)
+        self._mode = DispatchMode(self._context)
+        self._context.again = self._again = Redispatch(self._mode)
         self._depth = 0
         self._open = ExitStack()
 
@@ -90,7 +110,12 @@ class Run:
                     "A simulated model runs inside the block of another one; simulate one torch.nn.ModuleList of both, "
                     "or end the outer block first."
                 )
-            self._begin()
+            try:
+                with uninterrupted():
+                    self._begin()
+            except BaseException:
+                self._open.close()
+                raise
         self._depth += 1
         return self
 
@@ -106,7 +131,8 @@ class Run:
             context.paths.begin(self.model, context.parameters.check_known)
             stack.callback(context.optimizing.end)
             context.optimizing.begin(context.parameters.by_path)
-            stack.enter_context(context.mode)
+            stack.callback(self._again.end)
+            stack.enter_context(self._mode)
             stack.callback(run_in_thread, None)
             run_in_thread(context)
             self._open = stack.pop_all()
@@ -114,7 +140,8 @@ class Run:
     def __exit__(self, *error: Any) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self._open.__exit__(*error)
+            with uninterrupted():
+                self._open.__exit__(*error)
 
     @property
     def met(self) -> Counter[tuple[Any, str, str]]:
@@ -178,12 +205,17 @@ class Run:
         if running() is not self._context:
             yield
             return
-        self._context.pause()
+        block = ExitStack()
         try:
-            with fused(), pause(), _disable_current_modes():
-                yield
+            with uninterrupted():
+                block.callback(self._context.resume)
+                self._context.pause()
+                for part in (fused(), pause(), _disable_current_modes()):
+                    block.enter_context(part)
+            yield
         finally:
-            self._context.resume()
+            with uninterrupted():
+                block.close()
 
     @contextmanager
     def aside(self) -> Iterator[None]:

@@ -78,9 +78,14 @@ def seen_as(x: torch.Tensor, plain: torch.Tensor, real: torch.Tensor) -> torch.T
     """The view of `real` that x is of `plain`, which is laid out alike; x may show its bytes as another type."""
     if x is plain:
         return real
-    with undispatched(), torch.no_grad():
-        begins = [each.storage_offset() * each.element_size() for each in (real, x, plain)]
-        begin = (begins[0] + begins[1] - begins[2]) // x.element_size()
-        if x.dtype == real.dtype:
-            return real.as_strided(x.shape, x.stride(), begin)
-        return x.new_empty(0).set_(real.untyped_storage(), begin, x.shape, x.stride())
+    records = torch.is_grad_enabled()
+    try:  # torch.no_grad() in two calls of C, between which Ctrl-C cannot leave it open
+        torch._C._set_grad_enabled(False)
+        with undispatched():
+            begins = [each.storage_offset() * each.element_size() for each in (real, x, plain)]
+            begin = (begins[0] + begins[1] - begins[2]) // x.element_size()
+            if x.dtype == real.dtype:
+                return real.as_strided(x.shape, x.stride(), begin)
+            return x.new_empty(0).set_(real.untyped_storage(), begin, x.shape, x.stride())
+    finally:
+        torch._C._set_grad_enabled(records)

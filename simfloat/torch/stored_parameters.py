@@ -58,10 +58,10 @@ class StoredParameters:
         self._is_outdated = True
 
     def _know_all(self) -> None:
-        self._is_outdated = False
         self._check_apart()
         for path, parameter in self.by_path.items():
             self._know(path, parameter.detach())
+        self._is_outdated = False
 
     def end(self) -> None:
         """Know the memory no more."""
@@ -137,8 +137,9 @@ class StoredParameters:
         rounded = self._rounded(path, tensor)
         tag = Tag(self._format(path), owner=path, is_weight=True)
         put_own_tag(tensor, tag)
-        self.copies.pop(path, None)
-        if rounded is not None:
+        if rounded is None:
+            self.copies.pop(path, None)
+        else:
             copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(rounded)
             put_tag(copy, tag)
             self.copies[path] = tensor, copy

@@ -96,6 +96,15 @@ def test_a_function_whose_forward_pass_computes_nothing_has_its_backward_pass_at
     torch.testing.assert_close(model[0].weight.grad, plain[0].weight.grad, rtol=0.05, atol=0.02)
 
 
+def test_a_function_behind_a_layer_of_its_module_has_its_backward_pass_at_the_modules_path():
+    model = nn.Sequential(Applied(Reversed.apply))
+    model[0].inner = nn.Linear(4, 2)
+    model[0].function = lambda x: Reversed.apply(model[0].inner(x))
+    with sf.torch.simulate(model, "bf16-standard") as run:
+        model(X[:, :4]).sum().backward()
+    assert {path for (func, _, path) in run.met if func is torch.ops.aten.mul.Tensor} == {"0"}
+
+
 class Half(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w):

@@ -1,0 +1,53 @@
+"""Where Ctrl-C waits until all is done."""
+
+import signal
+import threading
+
+import pytest
+
+from simfloat.uninterrupted import uninterrupted
+
+
+@pytest.fixture(autouse=True)
+def _handler():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_it_comes_at_the_end():
+    done = []
+    with pytest.raises(KeyboardInterrupt), uninterrupted():
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append("inner")
+        done.append("outer")
+    assert done == ["inner", "outer"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_it_comes_to_the_programs_own_handler():
+    came = []
+    signal.signal(signal.SIGINT, lambda *signaled: came.append(signaled[0]))
+    with uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        assert came == []
+    assert came == [signal.SIGINT]
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
+def test_what_is_no_function_stays(handler):
+    signal.signal(signal.SIGINT, handler)
+    with uninterrupted():
+        assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_in_other_threads_nothing_is_held_back():
+    def work():
+        with uninterrupted():
+            found.append(signal.getsignal(signal.SIGINT))
+
+    found = []
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [signal.default_int_handler]
