@@ -19,6 +19,8 @@ from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR, isasyncgenfunction, iscoro
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
+from simfloat.uninterrupted import uninterrupted
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 Module = TypeVar("Module")
 
@@ -102,17 +104,18 @@ def close_block(opener: object, error: type[BaseException] | None) -> bool:
     Raises ValueError, once the block is ended, if another one that was opened inside is still open; and if there is
     none to end. While an `error` is on its way it is not covered by another.
     """
-    now, holder = _context.get(), _holder()
-    mine = [i for i, block in enumerate(now.blocks) if block.opener is opener]
-    if not mine:
-        if error is None:
-            raise ValueError(
-                f"{opener!r} ends a block that was not begun here; begin and end it in one thread or task."
-            )
-        return False
-    place = next((i for i in reversed(mine) if now.blocks[i].holder is holder), mine[-1])
-    left = now.blocks[:place] + now.blocks[place + 1 :]
-    _context.set(now.with_blocks(left) if left else _NOTHING)
+    with uninterrupted():
+        now, holder = _context.get(), _holder()
+        mine = [i for i, block in enumerate(now.blocks) if block.opener is opener]
+        if not mine:
+            if error is None:
+                raise ValueError(
+                    f"{opener!r} ends a block that was not begun here; begin and end it in one thread or task."
+                )
+            return False
+        place = next((i for i in reversed(mine) if now.blocks[i].holder is holder), mine[-1])
+        left = now.blocks[:place] + now.blocks[place + 1 :]
+        _context.set(now.with_blocks(left) if left else _NOTHING)
     inside = [block for block in now.blocks[place + 1 :] if block.holder is now.blocks[place].holder]
     if inside and error is None:
         raise ValueError(

@@ -150,11 +150,10 @@ class Simulation:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with uninterrupted():
-            is_outermost = close_block(self, kind)
-            if is_outermost and self._foreign is not None:
-                foreign, self._foreign = self._foreign, None
-                foreign.end(kind is not None or bool(self._paths))
+        is_outermost = close_block(self, kind)
+        if is_outermost and self._foreign is not None:
+            foreign, self._foreign = self._foreign, None
+            foreign.end(kind is not None or bool(self._paths))
         if is_outermost and kind is None:
             self._check_matched()
             self.repeats.end()
@@ -183,12 +182,10 @@ class Simulation:
             open_block(copy, "simulation", copy)
             with running(path="", composites=(), names=None):
                 yield copy
-        except BaseException as error:
-            with uninterrupted():
-                close_block(copy, type(error))
-            raise
-        with uninterrupted():
             close_block(copy, None)
+        except BaseException as error:
+            close_block(copy, type(error))
+            raise
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:

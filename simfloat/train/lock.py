@@ -8,16 +8,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Lock
 
 from simfloat.checks import warn
+from simfloat.uninterrupted import uninterrupted
 
 #: The file that is locked; it names the process, and goes when the training ends.
 NAME = ".lock"
 
-#: The folders that a process has locked, by (process, path): the system would let the same process in again.
-_held: set[tuple[int, str]] = set()
-_guard = Lock()
+#: Who has locked a folder, by (process, path): the system would let the same process in again.
+_held: dict[tuple[int, str], object] = {}
 
 
 class Locked(ValueError):
@@ -33,18 +32,19 @@ def locked(folder: Path) -> Iterator[None]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     key = os.getpid(), os.path.realpath(folder)
-    with _guard:
-        if key in _held:
-            raise Locked(_refusal(folder, f"{os.getpid()}, this one"))
-        _held.add(key)
+    holder, descriptor = object(), None
     try:
-        descriptor = _locked_file(folder)
-        try:
-            yield
-        finally:
-            _release(folder / NAME, descriptor)
+        if _held.setdefault(key, holder) is not holder:
+            raise Locked(_refusal(folder, f"{os.getpid()}, this one"))
+        with uninterrupted():
+            descriptor = _locked_file(folder)
+        yield
     finally:
-        _held.discard(key)
+        with uninterrupted():
+            if descriptor is not None:
+                _release(folder / NAME, descriptor)
+            if _held.get(key) is holder:
+                del _held[key]
 
 
 def _locked_file(folder: Path) -> int:

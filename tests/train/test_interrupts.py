@@ -6,6 +6,7 @@ from threading import Thread
 import pytest
 
 import simfloat as sf
+from simfloat.train import lock
 from tests.train import toy
 from tests.train.test_saving import assert_same
 
@@ -89,3 +90,19 @@ def test_a_thread_trains_too(tmp_path):
     thread.start()
     thread.join(timeout=60)
     assert sf.train.manifest(tmp_path)["steps"] == 2
+
+
+@pytest.mark.parametrize("name", ["_locked_file", "_release"])
+def test_while_a_folder_is_locked_or_released_it_waits_and_the_folder_is_free_again(name, tmp_path, monkeypatch):
+    def interrupted(*args):
+        signal.raise_signal(signal.SIGINT)
+        return function(*args)
+
+    function = getattr(lock, name)
+    monkeypatch.setattr(lock, name, interrupted)
+    with pytest.raises(KeyboardInterrupt), lock.locked(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+    with lock.locked(tmp_path):
+        pass

@@ -1,0 +1,53 @@
+"""Ctrl-C where a block ends: it waits until the block is no more in force."""
+
+import signal
+
+import pytest
+
+import simfloat as sf
+from simfloat.simulation import context
+
+
+@pytest.fixture
+def _ctrl_c_at_ends(monkeypatch):
+    """Ctrl-C, as it is in a terminal, comes wherever a block is about to end."""
+
+    def interrupted():
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # it is held back
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(context, "_holder", interrupted)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c_at_ends")
+@pytest.mark.parametrize(
+    "block",
+    [sf.simulate("fp32"), sf.no_grad(), sf.simulate("fp32").aside()],
+    ids=["simulate", "no_grad", "aside"],
+)
+def test_a_block_that_ends_is_no_more_in_force(block):
+    before = context.current_context()
+    with pytest.raises(KeyboardInterrupt), block:
+        assert context.current_context() != before
+    assert context.current_context() == before
+
+
+def test_evaluating_aside_may_be_interrupted_anywhere(monkeypatch):
+    """Streams and observer are as they were, also where the block had hardly begun."""
+    sim = sf.simulate("bf16-stochastic", seed=1, observer=sf.Recorder())
+    with sim:
+        sf.Tensor(1.0) + 2.0**-10
+        state, observer = sim.state, sim.observer
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        for name in ("_put_in_force", "moment"):
+            monkeypatch.setattr(sim, name, interrupted)
+            with pytest.raises(KeyboardInterrupt), sim.standing_still():
+                pass
+            monkeypatch.undo()
+            assert sim.state == state and sim.observer is observer
