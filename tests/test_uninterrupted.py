@@ -1,6 +1,8 @@
 """Where Ctrl-C waits until all is done."""
 
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -51,3 +53,33 @@ def test_in_other_threads_nothing_is_held_back():
     thread.start()
     thread.join()
     assert found == [signal.default_int_handler]
+
+
+#: Has Ctrl-C come in the middle of the first import of Numba.
+IMPORTED = """
+import signal
+import sys
+
+import simfloat as sf
+
+
+class Interrupt:
+    def find_spec(name, *_):
+        if name == "numba.core.dispatcher":
+            sys.meta_path.remove(Interrupt)
+            signal.raise_signal(signal.SIGINT)
+
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupt)
+try:
+    sf.sum([0.1] * 64, accumulate=sf.BF16)
+except KeyboardInterrupt:
+    sf.sum([0.1] * 64, accumulate=sf.BF16)
+    print(hasattr(sys.modules["numba"], "core"))
+"""
+
+
+def test_what_a_first_call_imports_is_there_as_a_whole():
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True\n", done.stderr

@@ -8,6 +8,8 @@ GPU (`compiling`); CuPy loads and starts it. Submodules are imported on first us
 import importlib
 from types import ModuleType
 
+from simfloat.uninterrupted import uninterrupted
+
 #: The modules here by the name of that in `kernels` whose loops they have.
 MODULES = {
     "bins": "thread_bins",
@@ -30,5 +32,6 @@ MODULES = {
 def __getattr__(name: str) -> ModuleType:
     if name not in MODULES:
         raise AttributeError(name)
-    globals()[name] = module = importlib.import_module(f"{__name__}.{MODULES[name]}")
+    with uninterrupted():  # as in `kernels`
+        globals()[name] = module = importlib.import_module(f"{__name__}.{MODULES[name]}")
     return module
