@@ -108,7 +108,11 @@ class LossScale:
         if looked is None:
             raise ValueError("step needs gradients; no parameter of the optimizer has one. Call backward first.")
         if looked.is_finite:
-            optimizer.step()
+            try:
+                optimizer.step()
+            except KeyboardInterrupt:
+                del self._looked[id(optimizer)]  # a loop that is begun again comes with scaled gradients
+                raise
         self._looked[id(optimizer)] = optimizer, looked._replace(stage=Stage.STEPPED)
 
     def update(self, new_scale: float | None = None) -> None:

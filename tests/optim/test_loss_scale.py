@@ -140,6 +140,23 @@ def test_verbs_out_of_order_are_refused(verbs, message):
             calls[verbs[-1]]()
 
 
+def test_after_ctrl_c_in_a_step_the_next_ones_gradients_are_unscaled(monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    (p,) = parameters([1.0])
+    optimizer, scaler = sf.optim.SGD([p], 0.5), sf.optim.StaticLossScale(4.0)
+    with sf.simulate("fp32"):
+        p.grad = np.float32([4.0])
+        monkeypatch.setattr(optimizer, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            scaler.step(optimizer)
+        monkeypatch.undo()
+        p.grad = np.float32([4.0])  # the loop is begun again
+        scaler.step(optimizer)
+    assert p.data == 0.5
+
+
 def test_update_takes_a_scale_too():
     scaler = sf.optim.StaticLossScale(2.0)
     scaler.update(64)
