@@ -186,9 +186,10 @@ def write(path: Path, content: bytes) -> bool:
         draft.write_bytes(checksum(path.name, content) + content)
         os.replace(draft, path)
     except OSError:
-        with contextlib.suppress(OSError):
-            draft.unlink()
         return False
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()  # of what was not written whole
     if path.parent == BESIDE_SOURCES:
         remove_outdated()
     return True

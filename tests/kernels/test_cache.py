@@ -150,6 +150,17 @@ def test_a_file_that_vanishes_is_compiled_anew(tmp_path):
     assert os.listdir(tmp_path / "new") == ["file"]
 
 
+def test_of_a_file_that_ctrl_c_left_half_written_nothing_stays(tmp_path, monkeypatch):
+    def interrupted(draft, content):
+        draft.touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_bytes", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cache.write(tmp_path / "kernel", b"")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("variable, place", [("", 0), ("/somewhere", 1)])
 def test_the_environment_variable_names_the_only_place(monkeypatch, variable, place):
     monkeypatch.setattr(cache.config, "CACHE_DIR", variable)
