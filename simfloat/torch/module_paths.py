@@ -91,8 +91,7 @@ class ModulePaths:
     @property
     def path(self) -> str | None:
         """The path of the module that runs, the innermost one; None where none does."""
-        calls = self._going_on()
-        return calls[-1][1] if calls else None
+        return self._calls[-1][1] if self._calls else None
 
     def pause(self) -> None:
         """Know that the nodes from here on are none of the run's."""
@@ -149,26 +148,25 @@ class ModulePaths:
 
     def _enter(self, path: str) -> None:
         self._simulation.note_path(path)
-        calls = self._going_on()
-        calls.append((sys._getframe(4), path))  # of the module, which has its hooks called
+        self.forget_ended()
+        self._calls.append((sys._getframe(4), path))  # of the module, which has its hooks called
         self._log(path)
 
     def _leave(self, result: Any) -> None:
         run = running()
         if run is None or run.simulation is not self._simulation:
             return
-        calls = self._going_on()
-        if calls:
-            calls.pop()
-        if not calls:
+        self.forget_ended()
+        if self._calls:
+            self._calls.pop()
+        if not self._calls:
             for x in tensors_in(result):
                 if x.grad_fn is not None:
                     x.register_hook(self._check_open)
         self.resume()
 
-    def _going_on(self) -> list[Call]:
-        """The calls of modules that go on."""
+    def forget_ended(self) -> None:
+        """Know no more of calls that ended in an error of which PyTorch told nothing."""
         calls = self._calls
         while calls and (call := calls[-1][0]) is not None and not is_going_on(call):
             calls.pop()
-        return calls

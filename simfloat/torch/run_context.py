@@ -79,6 +79,7 @@ class RunContext:
 
     def check_between_steps(self, what: str = "A policy is switched") -> None:
         """Raise ValueError for what cannot be while a module, a backward pass or an optimizer runs."""
+        self.paths.forget_ended()
         module = self.paths.path
         if module is not None or current_node() is not None or self.optimizing.optimizer is not None:
             where = "a backward pass or an optimizer" if module is None else f"the module {module!r}"
@@ -209,6 +210,7 @@ class RunContext:
         `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for, `is_whole` if
         all leaves are reached.
         """
+        self.paths.forget_ended()
         return self.ways.open(roots, accumulates, is_recorded, is_whole)
 
     def in_place_of(self, path: str, x: Any) -> Any:

@@ -97,12 +97,13 @@ class WholeUpdates:
         @wraps(function)
         def call(params: list[Tensor], grads: list[Tensor], *lists: list[Any], **options: Any) -> None:
             run: Any = running()
-            is_whole = run is not None and run.optimizing.optimizer is not None and not torch.is_grad_enabled()
+            optimizer = None if run is None else run.optimizing.optimizer
+            is_whole = optimizer is not None and not torch.is_grad_enabled()
             chosen = self._chosen(options) if is_whole and is_alone(run) else None
             if chosen is None:
                 return function(params, grads, *lists, **options)
             for i, (parameter, gradient) in enumerate(zip(params, grads, strict=True)):
-                if self._is_updated(run, parameter, gradient, lists, i, chosen):
+                if self._is_updated(run, optimizer, parameter, gradient, lists, i, chosen):
                     continue
                 own = [each[i : i + 1] for each in lists]
                 function([parameter], [gradient], *own, **options)
@@ -122,10 +123,10 @@ class WholeUpdates:
         return SimpleNamespace(**{name: x if isinstance(x, bool) else float(x) for name, x in chosen.items()})
 
     def _is_updated(
-        self, run: RunContext, parameter: Tensor, gradient: Tensor, lists: Sequence[list[Any]], i: int, chosen: Any
-    ) -> bool:
+        self, run: RunContext, optimizer: Any, parameter: Tensor, gradient: Tensor, lists: Sequence[list[Any]], i: int,
+        chosen: Any,
+    ) -> bool:  # fmt: skip
         """Update a parameter, if it can be by a program; whether it was done."""
-        optimizer: Any = run.optimizing.optimizer
         kept = self._kept(lists, i, optimizer.state.get(parameter, {}))
         path = weight_path(parameter)
         if path is None or not all(map(is_plain, (parameter, gradient, *kept.values()))):
