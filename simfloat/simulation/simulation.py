@@ -150,10 +150,11 @@ class Simulation:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        is_outermost = close_block(self, kind)
-        if is_outermost and self._foreign is not None:
-            foreign, self._foreign = self._foreign, None
-            foreign.end(kind is not None or bool(self._paths))
+        with uninterrupted():
+            is_outermost = close_block(self, kind)
+            if is_outermost and self._foreign is not None:
+                foreign, self._foreign = self._foreign, None
+                foreign.end(kind is not None or bool(self._paths))
         if is_outermost and kind is None:
             self._check_matched()
             self.repeats.end()

@@ -1,6 +1,7 @@
 """Ctrl-C where a block ends: it waits until the block is no more in force."""
 
 import signal
+import sys
 
 import pytest
 
@@ -33,6 +34,7 @@ def test_a_block_that_ends_is_no_more_in_force(block):
     with pytest.raises(KeyboardInterrupt), block:
         assert context.current_context() != before
     assert context.current_context() == before
+    assert not getattr(sys.modules.get("torch.nn.modules.module"), "_global_forward_pre_hooks", None)
 
 
 def test_evaluating_aside_may_be_interrupted_anywhere(monkeypatch):
