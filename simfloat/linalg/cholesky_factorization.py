@@ -14,7 +14,7 @@ from simfloat.arrays.array_arithmetic import ArrayArithmetic
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, in_range, matrix_of, overflowed, result
+from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, check_range, matrix_of, result
 
 
 def cholesky(
@@ -49,8 +49,7 @@ def cholesky(
     w = np.array(a, sums.dtype)
     _by_halves(sums, w, 0, len(w))
     lower = np.tril(w)
-    if not in_range(u, lower[lower != a]):
-        raise overflowed("The factor", a, u.format)
+    check_range(u, "The factor", a, lower[lower != a])
     return result(lower, u)
 
 

@@ -14,7 +14,7 @@ from simfloat.arrays.array_arithmetic import ArrayArithmetic
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, in_range, matrix_of, overflowed, result
+from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, check_range, matrix_of, result
 
 
 class Eigen(NamedTuple):
@@ -72,8 +72,7 @@ def diagonal(u: ArrayArithmetic, given: NDArray) -> tuple[NDArray, NDArray]:
     for _ in range(SWEEPS):
         if not sum(rotated(u, a, v, p, q) for p in range(n) for q in range(p + 1, n)):
             return a.diagonal().copy(), v
-        if not in_range(u, a[a != symmetric], v):
-            raise overflowed("The eigenvalues", np.square(np.asarray(given, np.float64)), u.format)
+        check_range(u, "The eigenvalues", given, a[a != symmetric], v, power=2)
     raise not_converged("Jacobi's method", u.format)
 
 

@@ -19,10 +19,10 @@ from simfloat.linalg.substitution import substituted
 from simfloat.linalg.systems import (
     ArithmeticOptions,
     arithmetic_of,
+    check_range,
     check_squares,
     in_range,
     matrix_of,
-    overflowed,
     result,
     right_hand_side,
     rounding_share,
@@ -81,7 +81,7 @@ def qr(
     r, reflections = reflected(u, a)
     k = min(a.shape)
     q = multiplied(u, reflections, len(a), k)
-    _check_range(u, a, q, r[r != a])
+    check_range(u, "The factorization", a, q, r[r != a], power=2)
     return QR(result(q, u), result(r[:k], u))
 
 
@@ -126,7 +126,7 @@ def lstsq(
     c = right.copy()
     for column, (v, tau) in enumerate(reflections):
         reflect(u, v, tau, c[column:])
-    _check_range(u, a, r[r != a], c[c != right])
+    check_range(u, "The factorization", a, r[r != a], c[c != right], power=2)
     norms = np.linalg.norm(np.asarray(a, np.float64), axis=0)
     left = np.abs(r.diagonal()).astype(np.float64)
     dependent = np.flatnonzero((left == 0) | (left <= least * norms))
@@ -187,7 +187,7 @@ def reflected(u: ArrayArithmetic, a: NDArray) -> tuple[NDArray, list[tuple[NDArr
 def reflection(u: ArrayArithmetic, x: NDArray, a: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     """What the first element of x, of a column of a, becomes, and the reflection (v, tau) that zeroes the others."""
     square = u.matmul(x, x).reshape(1)
-    _check_range(u, a, square)
+    check_range(u, "The factorization", a, square, power=2)
     s = u.compute("sqrt", square)
     first, v = x[:1], x.copy()
     v[0] = 1
@@ -205,10 +205,5 @@ def reflect(u: ArrayArithmetic, v: NDArray, tau: NDArray, a: NDArray) -> None:
         w = u.matmul(v, a)
         t = u.compute("multiply", tau, w)
         less = u.compute("fma", -v[:, np.newaxis], t[np.newaxis], a)
-        _check_range(u, a, w, t, less[less != a])
+        check_range(u, "The factorization", a, w, t, less[less != a], power=2)
         a[...] = less
-
-
-def _check_range(u: ArrayArithmetic, a: NDArray, *results: NDArray) -> None:
-    if not in_range(u, *results):
-        raise overflowed("The factorization", np.square(np.asarray(a, np.float64)), u.format)

@@ -16,7 +16,7 @@ from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
 from simfloat.linalg.substitution import forward
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, in_range, matrix_of, overflowed, result
+from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, check_range, matrix_of, overflowed, result
 
 #: Columns that are eliminated before the rest of the matrix is updated.
 BLOCK = 96
@@ -81,8 +81,7 @@ def factored(u: ArrayArithmetic, a: NDArray, pivot: bool = True) -> tuple[NDArra
     elimination = _Elimination(sums, a, np.array(a, sums.dtype), np.arange(len(a)), pivot)
     elimination.by_blocks()
     w = elimination.w.astype(u.dtype)
-    if not in_range(u, w[w != a[elimination.p]]):
-        raise overflowed("Elimination", a, u.format)
+    check_range(u, "Elimination", a, w[w != a[elimination.p]])
     return w, elimination.p
 
 

@@ -19,10 +19,9 @@ from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
 from simfloat.linalg.systems import (
     ArithmeticOptions,
     arithmetic_of,
+    check_range,
     check_squares,
-    in_range,
     matrix_of,
-    overflowed,
     result,
 )
 
@@ -87,11 +86,11 @@ def orthogonalized(u: ArrayArithmetic, given: NDArray) -> tuple[NDArray, NDArray
     for _ in range(SWEEPS):
         if not sum(turned(u, a, v, p, q) for p in range(n) for q in range(p + 1, n)):
             break
-        _check_range(u, given, a[a != given], v)
+        check_range(u, "The decomposition", given, a[a != given], v, power=2)
     else:
         raise not_converged("Hestenes's method", u.format)
     squares = np.array([product(u, x, x)[0] for x in a.T], u.dtype)
-    _check_range(u, given, squares)
+    check_range(u, "The decomposition", given, squares, power=2)
     s = u.compute("sqrt", squares)
     check_squares(a[:, s == 0], given, given, u.format)
     for j in np.flatnonzero(s):
@@ -105,16 +104,11 @@ def product(u: ArrayArithmetic, x: NDArray, y: NDArray) -> NDArray:
     return u.matmul(x.copy(), y.copy()).reshape(1)
 
 
-def _check_range(u: ArrayArithmetic, given: NDArray, *results: NDArray) -> None:
-    if not in_range(u, *results):
-        raise overflowed("The decomposition", np.square(np.asarray(given, np.float64)), u.format)
-
-
 def turned(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -> bool:
     """Whether two columns were rotated, which changes a and v in their places."""
     x, y = a[:, p].copy(), a[:, q].copy()
     alpha, beta, gamma = (product(u, one, other) for one, other in ((x, x), (y, y), (x, y)))
-    _check_range(u, a, alpha, beta, gamma)
+    check_range(u, "The decomposition", a, alpha, beta, gamma, power=2)
     limit = u.compute("multiply", u.compute("sqrt", alpha), u.compute("sqrt", beta))
     limit = u.compute("multiply", np.array([len(a) * u.format.eps]), limit)
     if not gamma[0] or abs(gamma[0]) <= limit[0]:

@@ -117,6 +117,12 @@ def in_range(u: ArrayArithmetic, *numbers: NDArray) -> bool:
     return all(bool((np.abs(one) < u.stop).all()) for one in numbers)
 
 
+def check_range(u: ArrayArithmetic, what: str, a: NDArray, *results: NDArray, power: int = 1) -> None:
+    """Raise ValueError for results out of range, of sums of the powers of a matrix's numbers."""
+    if not in_range(u, *results):
+        raise overflowed(what, np.asarray(a, np.float64) ** power, u.format)
+
+
 def solution_overflowed(format: Format) -> ValueError:
     """The error where a solution is too large: to scale the matrix, too, would leave it as it is."""
     return ValueError(
