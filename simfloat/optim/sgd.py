@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from simfloat.optim.optimizer import Optimizer, Params
 from simfloat.optim.optimizer_options import Option, flag, number, number_from_zero
 from simfloat.optim.step import Step
+from simfloat.updates.sgd_formula import sgd
 
 
 class SGD(Optimizer):
@@ -70,13 +71,4 @@ class SGD(Optimizer):
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter: -lr * m."""
-        d = step.with_decay(gradient, options.weight_decay)
-        if options.momentum:
-            if "momentum_buffer" in step.state:
-                take = 1.0 - options.dampening
-                x, take = (step.times(take, d), None) if abs(take) == 1.0 else (d, take)
-                m = step.moment("momentum_buffer", x, keep=options.momentum, take=take)
-            else:
-                m = step.begin("momentum_buffer", d)
-            d = step.add(d, step.times(options.momentum, m)) if options.nesterov else m
-        return step.times(-options.lr, d)
+        return sgd(step, gradient, options)

@@ -23,25 +23,12 @@ from simfloat.torch.tags import Tag, put_tag, weight_path
 from simfloat.torch.tensor_arrays import numbers_of
 from simfloat.torch.unwatched import is_alone, is_plain
 from simfloat.updates.recorded_step import WEIGHT
+from simfloat.updates.sgd_formula import sgd
 from simfloat.updates.update_arithmetic import COMPENSATION, STEP, UpdateArithmetic
 from simfloat.updates.update_programs import run_as_program
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
-
-
-def sgd(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArray:
-    """What SGD adds to a parameter."""
-    d = step.with_decay(g, options.weight_decay)
-    if options.momentum:
-        if "momentum_buffer" in step.state:
-            share = 1.0 - options.dampening
-            x, take = (step.times(share, d), None) if abs(share) == 1.0 else (d, share)  # a factor of 1 is no product
-            m = step.moment("momentum_buffer", x, keep=options.momentum, take=take)
-        else:
-            m = step.begin("momentum_buffer", d)
-        d = step.add(d, step.times(options.momentum, m)) if options.nesterov else m
-    return step.times(-options.lr, d)
 
 
 def adam(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArray:
