@@ -34,12 +34,18 @@ FIRST, LAST = ("accumulate", "linalg", "kernels", "selftest"), ("commands",)
 def pytest_addoption(parser):
     told = "; ".join(f"{name}: {what}" for name, what in DEVICES.items())
     parser.addoption("--device", choices=list(DEVICES), default="simulated", help=f"which calls are repeated ({told})")
+    names = ["usual", "flush", "up", "down", "toward_zero", "flush_up"]
+    parser.addoption("--environment", choices=names, default="usual", help="the floating-point environment of calls")
 
 
 def pytest_configure(config):
     """Have what computes on arrays repeated on a GPU, before tests import it, in processes that run tests."""
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         return
+    if (environment := config.getoption("--environment")) != "usual":
+        from tests import unusual
+
+        unusual.install(environment)
     device = config.getoption("--device")
     if device == "cpu" or (device == "simulated" and importlib.util.find_spec("numba_cuda") is None):
         return

@@ -20,10 +20,12 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
+from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 
+@in_usual_environment
 def partial_sums(
     a: ArrayLike,
     b: ArrayLike,

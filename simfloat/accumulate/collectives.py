@@ -17,12 +17,14 @@ from simfloat.arithmetic import Observer
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.machines import beside
 from simfloat.arithmetic.operands import as_operand
+from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 Order = Literal["ring", "tree", "sequential"]
 
 
+@in_usual_environment
 def all_reduce(
     parts: Sequence[ArrayLike] | ArrayLike,
     *,

@@ -23,6 +23,7 @@ from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
+from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
@@ -33,6 +34,7 @@ GATHERED = 1 << 18
 LEAST_PIXELS = 256
 
 
+@in_usual_environment
 def conv2d(
     x: ArrayLike,
     w: ArrayLike,

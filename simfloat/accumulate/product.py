@@ -25,6 +25,7 @@ from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand, types_of
 from simfloat.arithmetic.target import Target, as_target, carrier_of
 from simfloat.checks import is_integer
+from simfloat.environment import in_usual_environment
 from simfloat.formats import as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import Rounding, RoundingLike, as_rounding
@@ -34,6 +35,7 @@ OneInput = Cast | FormatLike
 Inputs = OneInput | tuple[OneInput, OneInput] | None
 
 
+@in_usual_environment
 def matmul(
     a: ArrayLike | BlockScaled,
     b: ArrayLike | BlockScaled,
@@ -112,6 +114,7 @@ def _unfit(x: NDArray, y: NDArray) -> ValueError:
     return ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {x.shape} and {y.shape}.")
 
 
+@in_usual_environment
 def dot(
     a: ArrayLike | BlockScaled,
     b: ArrayLike | BlockScaled,
@@ -151,6 +154,7 @@ def as_vectors(a: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray]:
     return a, b
 
 
+@in_usual_environment
 def sum(
     x: ArrayLike,
     axis: int | None = None,

@@ -19,6 +19,7 @@ from simfloat.arithmetic.results import check_out, handed_over, memory_for
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.checks import check_flags
+from simfloat.environment import in_usual_environment
 from simfloat.formats import as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
@@ -113,6 +114,7 @@ def round(
 
 
 @lru_cache(maxsize=512)
+@in_usual_environment
 def _prepared(format: Any, rounding: Any, carrier: FloatType, machine: Machine) -> tuple[Target, Plan]:
     """What a call needs beside its numbers, which travel as `carrier`; checked."""
     format, rounding = as_format(format), as_rounding(rounding)

@@ -15,6 +15,7 @@ from simfloat.arithmetic.own_scales import Rule, check_rule, has_two_levels, sca
 from simfloat.arithmetic.scaling import LARGEST
 from simfloat.arithmetic.target import Target, result_dtype
 from simfloat.checks import is_integer
+from simfloat.environment import in_usual_environment
 from simfloat.formats import E4M3, E8M0, Format, as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
@@ -23,6 +24,7 @@ from simfloat.formats.rounding import RoundingLike, as_rounding
 FLOORED = "floor"
 
 
+@in_usual_environment
 @dataclass(frozen=True, eq=False)
 class BlockScaled:
     """Numbers as narrow elements and scales: element * scale / tensor_scale.
@@ -61,6 +63,7 @@ class BlockScaled:
         return self.elements.astype(np.float64) * scales / self.tensor_scale
 
 
+@in_usual_environment
 def block_quantize(
     x: ArrayLike,
     format: FormatLike,

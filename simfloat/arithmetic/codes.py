@@ -17,6 +17,7 @@ from simfloat.arithmetic.operands import as_operand, check_not_masked
 from simfloat.arithmetic.plan import pieces
 from simfloat.arithmetic.target import carrier_of
 from simfloat.arithmetic.threads import run_all
+from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, Format, as_format
 from simfloat.formats.format_names import FormatLike
 
@@ -27,6 +28,7 @@ ENCODING, DECODING = 0.5, 0.5
 CODE = re.compile(r"(?:0x_?)?([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
 
 
+@in_usual_environment
 def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
     """The codes of numbers of `format`, in the smallest unsigned dtype that holds `format.bits`.
 
@@ -118,6 +120,7 @@ def _coding(format: Format) -> NDArray[np.float64] | None:
     )
 
 
+@in_usual_environment
 def to_hex(x: ArrayLike, format: FormatLike) -> str | NDArray[np.str_]:
     """The codes of numbers of `format` as hexadecimal text, ``"3c00"``: lower-case, all digits that codes have.
 
@@ -133,6 +136,7 @@ def to_hex(x: ArrayLike, format: FormatLike) -> str | NDArray[np.str_]:
     return texts_of(codes, format)[()].item() if codes.ndim == 0 else texts_of(codes, format)
 
 
+@in_usual_environment
 def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """The numbers that codes stand for: float32 if the format fits, else float64.
 

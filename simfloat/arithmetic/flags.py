@@ -32,6 +32,7 @@ from simfloat.arithmetic.sources import (
 )
 from simfloat.arithmetic.target import Target, check_inexact
 from simfloat.arithmetic.threads import scratch
+from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, Rounding
 from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW, thresholds_of
 
@@ -44,6 +45,7 @@ FLAGGING = 0.5
 LEAST_IN_LANES = -146
 
 
+@in_usual_environment
 def round_flagged(source: Elements | Computed, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> Flags:
     """Round the source's numbers, on the CPU, as planned into `out`; returns their flags.
 

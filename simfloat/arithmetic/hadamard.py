@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Draw, random_words
+from simfloat.environment import in_usual_environment
 
 #: Sizes whose square root is a power of two, so that entries of the matrix are, too.
 SIZES = (4, 16, 64)
 
 
+@in_usual_environment
 def hadamard(size: int = 16) -> Hadamard:
     """A random Hadamard transform of each run of `size` numbers along k: their products with D H / sqrt(size).
 
@@ -34,6 +36,7 @@ def hadamard(size: int = 16) -> Hadamard:
     return Hadamard(size)
 
 
+@in_usual_environment
 @dataclass(frozen=True)
 class Hadamard:
     """See :func:`hadamard`."""

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.codes import code_of, decode, encode, texts_of
 from simfloat.checks import file_path
+from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, as_format
 from simfloat.formats.format_names import FormatLike
 
@@ -23,6 +24,7 @@ PIECES = re.compile(r"//[^\n]*|/\*.*?\*/|(?P<open>/\*)|(?P<word>(?:(?!//|/\*)\S)
 ADDRESS = re.compile(r"@([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
 
 
+@in_usual_environment
 def writememh(path: str | PathLike[str], x: ArrayLike, format: FormatLike) -> None:
     """Write the codes of numbers of `format` to a file that $readmemh reads: a word a line, in C order from address 0.
 
@@ -41,6 +43,7 @@ def writememh(path: str | PathLike[str], x: ArrayLike, format: FormatLike) -> No
     path.write_text("\n".join([head, *words, ""]), encoding="utf-8", newline="\n")
 
 
+@in_usual_environment
 def readmemh(path: str | PathLike[str], format: FormatLike) -> NDArray[np.floating]:
     """The numbers whose codes a $readmemh file holds: a vector from the lowest address to the highest.
 

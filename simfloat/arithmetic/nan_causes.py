@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import on_cpu
-from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.observer import Observer, tell
 from simfloat.formats import FP32, Format
 from simfloat.kernels.events import (
     BEYOND,
@@ -80,7 +80,7 @@ class OfSum(Observer):
             cause, nan = self._cause(), int(events[FIRST_CAUSE + GIVEN])
             events[FIRST_CAUSE + GIVEN] = 0
             events[FIRST_CAUSE + cause] += nan + (infinite if cause in (SUM_OVERFLOW, SUM_BEYOND) else 0)
-        self._observer.observe(events, operation, path, phase)
+        tell(self._observer, events, operation, path, phase)
 
     def _cause(self) -> int:
         """Why sums of these operands can be NaN, or infinite."""

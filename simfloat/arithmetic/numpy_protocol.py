@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.extremes import place_of_largest, place_of_least
 from simfloat.arithmetic.machines import as_array
+from simfloat.environment import in_usual_environment
 
 #: NumPy's ufuncs by the method that each of them is.
 UFUNCS = {
@@ -61,6 +62,7 @@ INSTEAD = {
 }  # fmt: skip
 
 
+@in_usual_environment
 class NumpyProtocol:
     """What NumPy asks of other arrays: a subclass says how its messages call it, and how its operands are joined."""
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simfloat.environment import in_callers_environment
 
 
 class Observer(ABC):
@@ -56,3 +59,17 @@ def wants(observer: Observer | None, path: str, phase: str) -> bool:
 
 def _everything(path: str, phase: str) -> bool:
     return True
+
+
+def tell(observer: Observer, events: NDArray[np.int64], operation: str, *where: str) -> None:
+    """Give events to an observer; to a user's own one in the floating-point environment of the user's call."""
+    if _is_ours(type(observer)):
+        observer.observe(events, operation, *where)
+    else:
+        in_callers_environment(observer.observe, events, operation, *where)
+
+
+@cache
+def _is_ours(kind: type) -> bool:
+    """Whether a class of observers is one of this package's."""
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]

@@ -11,6 +11,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import CPU, Machine, check_reachable, is_on_gpu, machine_of
+from simfloat.environment import in_usual_environment
 
 #: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
 FloatType: TypeAlias = Any
@@ -49,6 +50,13 @@ def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
     on_gpu, given = is_on_gpu(x), cast(Any, x)
     if on_gpu and given.dtype in (FLOAT32, FLOAT64):
         return given
+    return _converted(x, name, on_gpu)
+
+
+@in_usual_environment
+def _converted(x: Any, name: str, on_gpu: bool) -> NDArray[np.floating]:
+    """The numbers of any other operand, which NumPy converts."""
+    given = x
     array = given if on_gpu else _as_array(x, name)
     if array.dtype.kind == "f" and array.dtype.itemsize == 4:
         return array.astype(np.float32)  # the machine's byte order

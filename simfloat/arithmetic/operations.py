@@ -21,6 +21,7 @@ from simfloat.arithmetic.results import check_out, handed_over, memory_for
 from simfloat.arithmetic.sources import Route, route_of
 from simfloat.arithmetic.target import Target, carrier_of, check_inexact, check_precision
 from simfloat.checks import check_flags
+from simfloat.environment import in_usual_environment
 from simfloat.formats import FP64, as_format, nearest_even
 from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.kernels.events import wants_more
@@ -73,6 +74,7 @@ def compute_drawn(operation: str, arrays: list[NDArray], target: Target, draw: D
     return _computed(_route(operation, arrays, target), arrays, target, draw)
 
 
+@in_usual_environment
 def compute_alone(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
     """The same in a deterministic mode, unobserved and by this thread alone: for what runs on several threads."""
     route = _route(operation, arrays, target)
@@ -82,6 +84,7 @@ def compute_alone(operation: str, arrays: list[NDArray], target: Target) -> NDAr
     return out
 
 
+@in_usual_environment
 def odd_results(operation: str, arrays: list[NDArray]) -> NDArray[np.float64]:
     """The exact results rounded to odd in float64, by this thread alone."""
     route = route_of(operation, FP64, nearest_even, False, machine_of(*arrays))
@@ -118,6 +121,7 @@ def _computed(
     return handed_over(results, out)
 
 
+@in_usual_environment
 def _factors_of_power(x: NDArray, exponent: NDArray) -> list[NDArray] | None:
     """Two factors whose exact product is x^2, x^3 or x^4, sooner rounded than a power; None for other powers."""
     if x.dtype != np.float32 or exponent.ndim or type(exponent) is not np.ndarray or exponent not in (2.0, 3.0, 4.0):
@@ -141,6 +145,7 @@ def _flagged(
 
 
 @lru_cache(maxsize=512)
+@in_usual_environment
 def _prepared(operation: str, format: Any, rounding: Any, single: bool, machine: Machine) -> tuple[Target, Route]:
     """What a call needs beside its operands, checked; `single` if they are all float32."""
     format, rounding = as_format(format), as_rounding(rounding)

@@ -12,6 +12,8 @@ from functools import cache
 from queue import SimpleQueue
 from typing import Any
 
+from simfloat.environment import is_usual, set_usual
+
 #: Seconds after which a thread that waits looks again: an interrupt may have taken away that it was woken.
 A_WHILE = 0.1
 
@@ -87,5 +89,7 @@ def pool(count: int) -> SimpleQueue[Piece]:
 
 
 def _serve(queue: SimpleQueue[Piece]) -> None:
+    if not is_usual():  # a new thread has the environment of the one that started it
+        set_usual()
     while True:
         queue.get().carry_out()

@@ -13,9 +13,11 @@ from simfloat import kernels
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.machines import Machine
 from simfloat.arithmetic.nan_causes import is_precise, is_wide
+from simfloat.arithmetic.observer import tell
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import Target
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
+from simfloat.environment import in_usual_environment
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
 from simfloat.kernels.events import FIRST_CAUSE, NAN, OVERFLOW, PRECISE, SIZE, UNCHANGED, WIDE, count_more, events_for
 
@@ -85,6 +87,7 @@ class Source(Protocol):
 
 
 @cache
+@in_usual_environment
 def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Machine) -> Plan:
     """The plan for rounding numbers that travel as `carrier` to `format` on a machine."""
     loops, grid = machine.loops, kernels.grid
@@ -112,6 +115,7 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
     return Plan(loop, numbers, unbounded, format.max, format.has_nan, is_copy, wide, precise, machine)
 
 
+@in_usual_environment
 def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> None:
     """Round the source's numbers as planned into `out`, in C order; the target's observer receives the events."""
     results, observer = out if out.ndim == 1 else out.reshape(-1), target.observer
@@ -124,14 +128,14 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
         else:
             events = events_for(observer)
             _round_and_count(source, plan, 0, NO_WORDS, results, events)
-            observer.observe(events, target.operation)
+            tell(observer, events, target.operation)
     else:
         words = _words_of(draw, size, target.rounding, plan.machine)
         work = partial(_round_piece, source, results, plan, words, observer)
         cost = source.cost + (COUNTING if observer is not None else 0) + (DRAWING if words else 0)
         parts = run_all(work, pieces(size, cost) if plan.machine.in_pieces else [(0, size)])
         if observer is not None:
-            observer.observe(sum(parts[1:], start=parts[0]), target.operation)
+            tell(observer, sum(parts[1:], start=parts[0]), target.operation)
     if not plan.has_nan:
         check_no_nan(out, target.format)
 

@@ -9,10 +9,12 @@ from simfloat.arithmetic.codes import encode, finite_codes, magnitudes
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import as_operand, broadcast_shape
 from simfloat.arithmetic.target import result_dtype
+from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, as_format
 from simfloat.formats.format_names import FormatLike
 
 
+@in_usual_environment
 def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """The spacing of the format's numbers at |x|, the unit in the last place; x is any number or array.
 
@@ -34,6 +36,7 @@ def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     return np.where(np.isfinite(magnitude), spacing, np.nan).astype(result_dtype([x], format))
 
 
+@in_usual_environment
 def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """The number of the format next to `x` in the direction of `y`; operands broadcast, as in numpy.nextafter.
 

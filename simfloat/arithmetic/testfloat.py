@@ -20,6 +20,7 @@ from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.arithmetic.codes import code_of, decode, encode, texts_of
 from simfloat.arithmetic.operands import as_operand
 from simfloat.checks import did_you_mean, file_path
+from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, as_format, nearest_even
 from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW
 from simfloat.formats.format_names import FormatLike
@@ -45,6 +46,7 @@ class Vectors(NamedTuple):
     signalling: NDArray[np.bool_]
 
 
+@in_usual_environment
 def write_vectors(
     path: str | PathLike[str],
     operation: str,
@@ -88,6 +90,7 @@ def write_vectors(
     path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii", newline="\n")
 
 
+@in_usual_environment
 def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike) -> Vectors:
     """The cases of an operation in a file of :func:`write_vectors`' or `testfloat_gen`'s.
 

@@ -21,11 +21,13 @@ from simfloat.arrays.array_operators import ArrayOperators
 from simfloat.arrays.array_text import call_of
 from simfloat.arrays.numpy_composites import COMPOSITES
 from simfloat.arrays.numpy_movements import MOVEMENTS
+from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, Rounding, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 
+@in_usual_environment
 def array(
     data: Any,
     format: FormatLike,
@@ -65,6 +67,7 @@ def array(
     return array_of(_rounded(arithmetic, numbers), arithmetic)
 
 
+@in_usual_environment
 class Array(ArrayOperators, NumpyProtocol):
     """Numbers of one format, which compute in it; see :func:`array`.
 

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arrays.array_functions import ArrayFunctions
+from simfloat.environment import in_usual_environment
 
 
+@in_usual_environment
 class ArrayOperators(ArrayFunctions):
     """What is computed of an array and another one, or a number: every element is rounded once."""
 

@@ -20,12 +20,14 @@ from simfloat.autodiff.record import Made, Operations, Result, begin, finish
 from simfloat.autodiff.reductions import Axes, normalized_axes
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_flags, is_integer
+from simfloat.environment import in_usual_environment
 from simfloat.formulas import exponentials
 from simfloat.formulas.rounded import Rounded, kept
 from simfloat.simulation.context import composite
 from simfloat.simulation.simulation import current
 
 
+@in_usual_environment
 class Composites(Operations[Result]):
     """The composites of a tensor."""
 

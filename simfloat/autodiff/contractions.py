@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff.record import Operand, Operations, Result, begin, finish, passed_to, summed_to
 from simfloat.autodiff.variable import as_variable
+from simfloat.environment import in_usual_environment
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.widest import holds
 
 
+@in_usual_environment
 class Contractions(Operations[Result]):
     """The products of a tensor with matrices."""
 

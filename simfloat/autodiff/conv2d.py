@@ -21,9 +21,11 @@ from simfloat.accumulate.geometry import Geometry, Pair, along_row, as_images, g
 from simfloat.autodiff.record import Made, Operand, Operations, Result, begin, finish
 from simfloat.autodiff.variable import Variable, as_variable
 from simfloat.checks import is_integer
+from simfloat.environment import in_usual_environment
 from simfloat.simulation.arithmetic import Arithmetic
 
 
+@in_usual_environment
 class Convolutions(Operations[Result]):
     """Convolutions of a tensor of images."""
 

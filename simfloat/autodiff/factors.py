@@ -9,12 +9,14 @@ from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.record import Operand, Operations, Result, begin, finish
 from simfloat.autodiff.variable import as_variable
+from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, nearest_even
 from simfloat.formulas import norms
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.widest import widest
 
 
+@in_usual_environment
 class Factors(Operations[Result]):
     """The products of a tensor with constants."""
 

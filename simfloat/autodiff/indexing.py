@@ -17,10 +17,12 @@ from simfloat.arithmetic.machines import as_array, beside, is_on_gpu
 from simfloat.autodiff.movement import viewed
 from simfloat.autodiff.record import Operations, Result, begin, finish, own
 from simfloat.checks import is_integer
+from simfloat.environment import in_usual_environment
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.rows import added_rows
 
 
+@in_usual_environment
 class Indexing(Operations[Result]):
     """The elements of a tensor."""
 

@@ -19,11 +19,13 @@ from simfloat.autodiff.movement import axis_number, is_number_of, viewed
 from simfloat.autodiff.record import Made, Operand, Operations, Result, Started, begin, finish, own, passed_to
 from simfloat.autodiff.variable import Derivative, SplitPart, Variable, as_variable
 from simfloat.checks import is_integer
+from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, Format
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.widest import widest
 
 
+@in_usual_environment
 class Joining(Operations[Result]):
     """The parts of a tensor, and numbers in the place of others."""
 

@@ -19,9 +19,11 @@ from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.record import Operations, Result, begin, finish, passed_to
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import is_integer
+from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, Format
 
 
+@in_usual_environment
 class Reshaping(Operations[Result]):
     """The shapes of a tensor's numbers."""
 

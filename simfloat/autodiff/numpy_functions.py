@@ -9,8 +9,10 @@ from simfloat.arithmetic.numpy_protocol import NumpyProtocol
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import joining
 from simfloat.autodiff.record import Made, Operations, Result
+from simfloat.environment import in_usual_environment
 
 
+@in_usual_environment
 class NumpyFunctions(Operations[Result], NumpyProtocol):
     """NumPy's protocol for functions of other arrays."""
 

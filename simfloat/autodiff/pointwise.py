@@ -13,12 +13,14 @@ import numpy as np
 from simfloat.arithmetic.extremes import between, held, larger, smaller
 from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Ternary, Unary
 from simfloat.autodiff.record import Operations
+from simfloat.environment import in_usual_environment
 from simfloat.formulas import activation_formulas, slopes
 from simfloat.formulas.slopes import LN2, LN10, ONE, ZERO, where_above
 
 T = TypeVar("T")
 
 
+@in_usual_environment
 class Pointwise(Operations[T]):
     """The pointwise operations of a tensor."""
 

@@ -20,10 +20,12 @@ from simfloat.arithmetic.machines import beside
 from simfloat.autodiff.record import Operations, Result, begin, finish
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_flags, is_integer
+from simfloat.environment import in_usual_environment
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.windows import Side, spread
 
 
+@in_usual_environment
 class Pooling(Operations[Result]):
     """Pooling of a tensor of images."""
 

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.extremes import place_of_largest, place_of_least
 from simfloat.autodiff.record import Operations, Result, begin, finish
 from simfloat.checks import check_flags, is_integer
+from simfloat.environment import in_usual_environment
 from simfloat.formulas.rounded import kept
 from simfloat.simulation.arithmetic import Arithmetic
 
 Axes = int | Sequence[int] | None
 
 
+@in_usual_environment
 class Reductions(Operations[Result]):
     """The reductions of a tensor, over all axes by default."""
 

@@ -14,6 +14,7 @@ from simfloat.arithmetic.machines import as_array, machine_of
 from simfloat.arithmetic.numpy_protocol import refuse_readers
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.variable import Variable
+from simfloat.environment import in_usual_environment
 
 
 def _refused(sign: str, function: str) -> Callable[..., Any]:
@@ -28,6 +29,7 @@ def _refused(sign: str, function: str) -> Callable[..., Any]:
     return method
 
 
+@in_usual_environment
 class Comparable(Variable):
     """The Python protocol of a tensor's numbers. Nothing here is an operation of a policy: nothing is rounded.
 

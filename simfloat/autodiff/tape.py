@@ -14,11 +14,13 @@ from simfloat.arithmetic.machines import is_on_gpu, is_sealed
 from simfloat.arithmetic.observer import wants
 from simfloat.autodiff.guards import check
 from simfloat.autodiff.variable import Node, SplitPart, Variable
+from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, Format
 from simfloat.simulation.arithmetic import Arithmetic, HeldEvents
 from simfloat.simulation.simulation import current
 
 
+@in_usual_environment
 def run_backward(root: Variable, gradient: NDArray) -> None:
     """Give every leaf that requires one the gradient of `root`, in the arithmetic of each operation's own place."""
     if root.node is None:

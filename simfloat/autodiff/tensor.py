@@ -27,8 +27,10 @@ from simfloat.autodiff.tape import run_backward
 from simfloat.autodiff.torch_hints import TorchHints
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_flags
+from simfloat.environment import in_usual_environment
 
 
+@in_usual_environment
 class Tensor(
     Comparable,
     Pointwise["Tensor"],
@@ -183,6 +185,7 @@ def compose(name: str, steps: Callable[..., Tensor], *operands: Operand) -> Tens
     return composed(name, steps, [as_tensor(x) for x in operands], tensor_of)
 
 
+@in_usual_environment
 def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
     """Tensors and arrays one after the other along `axis`; their other axes have equal sizes.
 
@@ -201,6 +204,7 @@ def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
     return tensor_of(joining.concatenate(tensors, axis))
 
 
+@in_usual_environment
 def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
     """Tensors and arrays of one shape along a new axis, at the place `axis` of the result; else as `concatenate`.
 
@@ -213,6 +217,7 @@ def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
     return tensor_of(joining.stack(tensors, axis))
 
 
+@in_usual_environment
 def where(condition: ArrayLike, a: Operand, b: Operand) -> Tensor:
     """The elements of `a` where `condition` holds, else those of `b`; the three shapes are broadcast.
 

@@ -14,6 +14,7 @@ from simfloat.accumulate.bounds import bounds_of
 from simfloat.accumulate.operand_bounds import first_stranger
 from simfloat.arithmetic.catalog import Kind, Operation, register
 from simfloat.arithmetic.machines import as_array, is_on_gpu, machine_of
+from simfloat.arithmetic.observer import tell
 from simfloat.arithmetic.operands import broadcast_shape
 from simfloat.autodiff.record import Started, begin, finish, summed_to
 from simfloat.autodiff.tensor import Tensor, compose, tensor_of
@@ -156,7 +157,7 @@ class Primitive:
         held = HeldEvents(observer)
         result = self._forward(UserArithmetic(arithmetic.observed_by(held), inputs), *arrays, **options)
         for number, (events, step) in enumerate(held.held, 1):
-            observer.observe(events, self._row.name if number == len(held.held) else step)
+            tell(observer, events, self._row.name if number == len(held.held) else step)
         return result
 
     def _inputs(self, started: Started) -> Inputs:

@@ -8,6 +8,7 @@ import platform
 import numpy as np
 
 import simfloat as sf
+from simfloat import environment
 from simfloat.table import table
 
 HELP = "versions, the processor, threads, kept kernels, and what this machine does natively"
@@ -39,11 +40,18 @@ def versions() -> list[tuple[str, str]]:
 
 
 def machine() -> list[tuple[str, str]]:
-    """The processor, by the name that LLVM has for it, the level that kernels are compiled for, and the threads."""
+    """The processor's name in LLVM, its level, its floating-point environment in this process, and the threads."""
     from simfloat.kernels import levels
 
     name = f"{levels.HOST[1]} ({platform.machine()}, {platform.system()})"
-    return [("processor", name), ("level", levels.LEVEL.name), ("threads", str(sf.get_threads()))]
+    facts = environment.unusual_facts()
+    floats = f"unusual: {', '.join(facts)}" if facts else "rounds to nearest, keeps subnormal numbers"
+    return [
+        ("processor", name),
+        ("level", levels.LEVEL.name),
+        ("floating point", f"{floats}; results do not depend on it"),
+        ("threads", str(sf.get_threads())),
+    ]
 
 
 def kernels() -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from multiprocessing import get_context
 import numpy as np
 
 import simfloat as sf
+from simfloat.environment import unusual_facts
 
 HELP = "check that this machine computes every bit as defined"
 
@@ -38,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
 
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}"
     print(f"simfloat {sf.__version__} on {platform.machine()}, {sf.get_threads()} threads; {versions}", flush=True)
+    if facts := unusual_facts():
+        print(f"This process has an unusual floating-point environment: it {' and '.join(facts)}.", flush=True)
     with compiled_ahead(list(reversed(CHECKS))):
         return 0 if run(CHECKS, options.quick) else 1
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.environment import in_usual_environment
 from simfloat.formats.description import html
 from simfloat.formats.format_fields import SPECIALS, check_fields, default_bias
 from simfloat.formats.format_text import arguments_of
@@ -78,6 +79,7 @@ class Format:
             )
         return super().__new__(cls)
 
+    @in_usual_environment
     def __post_init__(self) -> None:
         store_as_pythons(self)
         check_fields(vars(self))
@@ -168,11 +170,13 @@ class Format:
         return (1 if self.has_zero else 0) - self.bias
 
     @cached_property
+    @in_usual_environment
     def emax(self) -> int:
         """Exponent of the largest finite number."""
         return math.frexp(self.max)[1] - 1
 
     @cached_property
+    @in_usual_environment
     def max(self) -> float:
         """Largest finite number."""
         return self.magnitude(self.max_code)
@@ -193,11 +197,13 @@ class Format:
         return 2.0**-self.precision
 
     @cached_property
+    @in_usual_environment
     def smallest_normal(self) -> float:
         """Smallest positive number of full precision."""
         return math.ldexp(1.0, self.emin)
 
     @cached_property
+    @in_usual_environment
     def smallest_subnormal(self) -> float:
         """Smallest positive number."""
         gradual = self.subnormals and self.has_zero
@@ -246,6 +252,7 @@ class Format:
         """The number of a code without its sign bit, read as if it were finite."""
         return float(self.magnitudes(np.array([code], np.int64))[0])
 
+    @in_usual_environment
     def magnitudes(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
         """The same for every one of these codes."""
         exponents, fractions = np.divmod(codes, 1 << self.mantissa_bits)
@@ -254,6 +261,7 @@ class Format:
         powers = np.where(are_small, self.emin, exponents - self.bias) - self.mantissa_bits
         return np.ldexp(units.astype(np.float64), powers.astype(np.intc))
 
+    @in_usual_environment
     def values(self) -> NDArray[np.floating]:
         """All finite values, ascending; zero once. Float32 if the format fits, else float64.
 

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from simfloat.checks import is_integer
+from simfloat.environment import in_usual_environment
 from simfloat.formats.format import NAMED, Format, read
 from simfloat.formats.format_text import fixed_arguments, p3109_arguments
 from simfloat.formats.instead import instead_of
@@ -45,6 +46,7 @@ NAMED.update(DTYPES)
 NAMED.update({name.partition("_")[2]: format for name, format in DTYPES.items() if name.endswith(("fn", "fnu"))})
 
 
+@in_usual_environment
 def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True) -> Format:
     """The IEEE P3109 format Binary{bits}p{precision}, signed or unsigned, extended (with infinities) or finite.
 
@@ -64,6 +66,7 @@ def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True)
     return Format(*arguments.args, **arguments.kwargs)
 
 
+@in_usual_environment
 def fixed(bits: int, fraction_bits: int = 0) -> Format:
     """The symmetric fixed-point numbers of so many bits: the integers from -(2^(bits-1) - 1) up, by 2^fraction_bits.
 
@@ -89,6 +92,7 @@ def _check_integers(**given: Any) -> None:
             raise ValueError(f"{key} must be an integer, got {value!r}.")
 
 
+@in_usual_environment
 def as_format(x: Any) -> Format:
     """The format that `x` names.
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from simfloat.environment import in_usual_environment
 from simfloat.formats.definition import round_value
 from simfloat.formats.format import Format
 from simfloat.formats.format_names import FormatLike, as_format
@@ -35,6 +36,7 @@ class FormatInfo(NamedTuple):
     smallest_subnormal: float
 
 
+@in_usual_environment
 def finfo(format: FormatLike) -> FormatInfo:
     """The limits of a format (or of what :func:`simfloat.as_format` reads), with the fields of numpy.finfo.
 

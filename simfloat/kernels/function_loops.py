@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.environment import in_usual_environment
 from simfloat.kernels.general import round_pair
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar
@@ -177,8 +178,11 @@ class FunctionLoops:
 
 
 def _double(operand: NDArray) -> NDArray[np.float64]:
-    if operand.dtype is FLOAT64:
-        return operand
+    return operand if operand.dtype is FLOAT64 else _widened(operand)
+
+
+@in_usual_environment
+def _widened(operand: NDArray) -> NDArray[np.float64]:
     with np.errstate(invalid="ignore"):  # of signalling NaN
         return operand.astype(np.float64)
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, Rounding, nearest_even
 from simfloat.kernels.jit import reader
 
@@ -77,6 +78,7 @@ AWAY = {
 
 
 @cache
+@in_usual_environment
 def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.float64]:
     """The fields of Grid, in order, as a float64 array; not to be written to."""
     mantissa_bits, bias = format.mantissa_bits, format.bias
@@ -123,6 +125,7 @@ def _beyond(format: Format, stops: bool) -> float:
     return format.max if stops or format.clamps else math.inf if format.has_infinity else math.nan
 
 
+@in_usual_environment
 def numbers_in(format: Format, rounding: Rounding, carrier: type) -> NDArray[np.floating]:
     """The grid in another type: limits beyond its range are infinite, for sums that do not come near them."""
     with np.errstate(over="ignore"):
@@ -130,6 +133,7 @@ def numbers_in(format: Format, rounding: Rounding, carrier: type) -> NDArray[np.
 
 
 @cache
+@in_usual_environment
 def numbers_below(format: Format, rounding: Rounding, top: int, carrier: type) -> NDArray[np.floating]:
     """The grid for `nearest` and `directed` in arithmetic of `carrier`, for magnitudes below 2^(top + 1).
 
@@ -149,6 +153,7 @@ def numbers_below(format: Format, rounding: Rounding, top: int, carrier: type) -
     return cast
 
 
+@in_usual_environment
 def lifted(numbers: NDArray[np.floating], factor: np.float32) -> NDArray[np.floating]:
     """The grid of magnitudes times a power of two, as far as steps that cut off bits of float32 read it."""
     scaled = numbers.copy()

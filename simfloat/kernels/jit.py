@@ -33,7 +33,8 @@ from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 from numba.core.types import unliteral
 
-from simfloat.kernels import processor
+from simfloat.environment import in_usual_environment
+from simfloat.kernels import processor, usual_entry
 from simfloat.kernels.cache import KernelCache
 from simfloat.kernels.levels import CODEGEN
 
@@ -52,6 +53,9 @@ class _LevelLower(Lower):
             # A vector that is kept on the stack is then a line of the cache, not parts of two.
             self.function.attributes.alignstack = 64
             set.add(self.function.attributes, PREFER_512_BITS)  # llvmlite's own `add` takes no attributes with values
+
+    def create_cpython_wrapper(self, release_gil: bool = False) -> None:
+        usual_entry.wrap(self, release_gil)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -190,7 +194,7 @@ def outlined(function: Callable) -> Any:
 def kernel(function: Callable) -> Any:
     """Compile a loop over arrays. It must be defined in this package, whose sources its files on disk are keyed by."""
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
-        return function
+        return in_usual_environment(function)
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     dispatcher: Any = numba.njit(pipeline_class=LevelCompiler, **options)(_named(function))
     dispatcher._cache = KernelCache(dispatcher.py_func)

@@ -11,12 +11,14 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arrays import Array
 from simfloat.arrays.array_arithmetic import ArrayArithmetic
+from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
 from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, check_range, matrix_of, result
 
 
+@in_usual_environment
 def cholesky(
     A: Any,
     *,

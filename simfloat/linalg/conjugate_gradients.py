@@ -13,6 +13,7 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arrays import Array
 from simfloat.arrays.array_arithmetic import ArrayArithmetic
 from simfloat.checks import check_count
+from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, in_range, matrix_of, result, right_hand_side
@@ -32,6 +33,7 @@ class ConjugateGradients(NamedTuple):
     true_residuals: list[float]
 
 
+@in_usual_environment
 def cg(
     A: Any,
     b: Any,

@@ -11,6 +11,7 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arrays import Array
 from simfloat.arrays.array_arithmetic import ArrayArithmetic
+from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
@@ -24,6 +25,7 @@ class Eigen(NamedTuple):
     vectors: Array
 
 
+@in_usual_environment
 def eigh(
     A: Any,
     *,

@@ -11,6 +11,7 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arrays import Array
 from simfloat.arrays.array_arithmetic import ArrayArithmetic
+from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
@@ -44,6 +45,7 @@ class LeastSquares(NamedTuple):
     residual: Array
 
 
+@in_usual_environment
 def qr(
     A: Any,
     *,
@@ -85,6 +87,7 @@ def qr(
     return QR(result(q, u), result(r[:k], u))
 
 
+@in_usual_environment
 def lstsq(
     A: Any,
     b: Any,

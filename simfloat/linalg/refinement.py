@@ -15,6 +15,7 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arrays import Array
 from simfloat.arrays.array_arithmetic import ArrayArithmetic, with_options
 from simfloat.checks import check_count
+from simfloat.environment import in_usual_environment
 from simfloat.formats import FP64
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
@@ -77,6 +78,7 @@ def solve(
 ) -> Refinement: ...
 
 
+@in_usual_environment
 def solve(
     A: Any,
     b: Any,

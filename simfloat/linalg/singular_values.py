@@ -12,6 +12,7 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arrays import Array
 from simfloat.arrays.array_arithmetic import ArrayArithmetic
 from simfloat.checks import check_flags
+from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.householder import completed
@@ -34,6 +35,7 @@ class SVD(NamedTuple):
     vh: Array
 
 
+@in_usual_environment
 def svd(
     A: Any,
     *,

@@ -12,6 +12,7 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arrays import Array
 from simfloat.arrays.array_arithmetic import ArrayArithmetic
 from simfloat.checks import check_flags
+from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
@@ -26,6 +27,7 @@ from simfloat.linalg.systems import (
 )
 
 
+@in_usual_environment
 def solve_triangular(
     T: Any,
     b: Any,

@@ -12,10 +12,12 @@ from simfloat.autodiff import Tensor, where
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.checks import check_flags
+from simfloat.environment import in_usual_environment
 from simfloat.nn.dropout import dropout
 from simfloat.nn.layer_arguments import as_probability
 
 
+@in_usual_environment
 def scaled_dot_product_attention(
     query: Operand,
     key: Operand,

@@ -15,12 +15,14 @@ from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose, tensor_of
 from simfloat.checks import is_integer
+from simfloat.environment import in_usual_environment
 from simfloat.formulas import loss_formulas
 from simfloat.formulas.rounded import Rounded
 from simfloat.nn.layer_arguments import as_probability
 from simfloat.nn.losses import check_reduction
 
 
+@in_usual_environment
 def cross_entropy(
     input: Operand,
     target: ArrayLike,
@@ -62,6 +64,7 @@ def cross_entropy(
     return compose("cross_entropy", body, given.x)
 
 
+@in_usual_environment
 def nll_loss(
     input: Operand,
     target: ArrayLike,

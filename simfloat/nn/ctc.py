@@ -13,12 +13,14 @@ from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose, tensor_of
 from simfloat.checks import check_flags, is_integer
+from simfloat.environment import in_usual_environment
 from simfloat.formulas import ctc_formulas
 from simfloat.formulas.rounded import Rounded
 from simfloat.nn.layer_arguments import as_indices
 from simfloat.nn.losses import check_reduction
 
 
+@in_usual_environment
 def ctc_loss(
     log_probs: Operand,
     targets: ArrayLike,

@@ -6,11 +6,13 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
+from simfloat.environment import in_usual_environment
 from simfloat.formulas import loss_formulas
 from simfloat.formulas.rounded import Slope
 from simfloat.nn.losses import REDUCTIONS, gathered
 
 
+@in_usual_environment
 def kl_div(input: Operand, target: Operand, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """The mean of y * log(y) - y * input, of targets y: Kullback and Leibler's divergence.
 

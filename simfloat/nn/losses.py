@@ -12,6 +12,7 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
+from simfloat.environment import in_usual_environment
 from simfloat.formulas import loss_formulas
 from simfloat.formulas.rounded import Slope
 from simfloat.nn.layer_arguments import as_number
@@ -20,6 +21,7 @@ from simfloat.nn.layer_arguments import as_number
 REDUCTIONS = ("mean", "sum", "none")
 
 
+@in_usual_environment
 def mse_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Tensor:
     """The mean of (input - target)^2; their sum, or each of them, if `reduction` is "sum" or "none".
 
@@ -40,6 +42,7 @@ def mse_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Ten
     return tensor_of(by_formula("mse_loss", formula, slopes, x, y, reads="operands"))
 
 
+@in_usual_environment
 def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """The mean of d * d * 1/2 / beta where d = |input - target| is less than beta, else of d - beta / 2.
 
@@ -64,6 +67,7 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
     return tensor_of(by_formula("smooth_l1_loss", formula, slopes, x, y, reads="operands"))
 
 
+@in_usual_environment
 def huber_loss(input: Operand, target: Operand, *, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """The mean of d * d * 1/2 where d = |input - target| is less than delta, else of (d - delta / 2) * delta.
 
@@ -87,6 +91,7 @@ def huber_loss(input: Operand, target: Operand, *, reduction: str = "mean", delt
     return tensor_of(by_formula("huber_loss", formula, slopes, x, y, reads="operands"))
 
 
+@in_usual_environment
 def l1_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Tensor:
     """The mean of |input - target|; their sum, or each of them, if `reduction` is "sum" or "none".
 
@@ -116,6 +121,7 @@ def check_delta(delta: float) -> float:
     return float(delta)
 
 
+@in_usual_environment
 def binary_cross_entropy(
     input: Operand, target: ArrayLike, weight: ArrayLike | None = None, *, reduction: str = "mean"
 ) -> Tensor:
@@ -151,6 +157,7 @@ def constant(name: str, target: Operand) -> Tensor:
     return tensor
 
 
+@in_usual_environment
 def binary_cross_entropy_with_logits(
     input: Operand,
     target: Operand,

@@ -12,6 +12,7 @@ from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.owners import Owned
 from simfloat.autodiff.parameter import forget_gradients
 from simfloat.checks import check_flags
+from simfloat.environment import in_usual_environment
 from simfloat.nn.model_state import Held, Keys, as_buffer, fitting_arrays
 from simfloat.nn.module_names import KEPT, OUTERMOST, names_of, parts_changed
 from simfloat.simulation.context import module_running
@@ -41,6 +42,11 @@ class Module(Owned):
 
     training = True
     _persistent: Mapping[str, bool] = {}  # its buffers' names, and whether they are part of the state
+
+    def __init_subclass__(cls) -> None:
+        # Layers compute with floats of their own, such as 1 / sqrt(inputs). Containers only call other layers.
+        if cls.__module__.startswith("simfloat.") and cls.__module__ != "simfloat.nn.containers":
+            in_usual_environment(cls)
 
     def __init__(self) -> None:
         self.training = True

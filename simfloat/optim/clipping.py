@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import begin_update
+from simfloat.environment import in_usual_environment
 from simfloat.optim.groups import check_distinct, listed
 from simfloat.optim.optimizer_options import flag, number_from_zero
 from simfloat.simulation.arithmetic import Arithmetic
@@ -23,6 +24,7 @@ SMALL = 1e-6
 Parameters = Parameter | Iterable[Parameter]
 
 
+@in_usual_environment
 def clip_grad_norm_(
     parameters: Parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
 ) -> np.float64:
@@ -65,6 +67,7 @@ def clip_grad_norm_(
     return np.float64(norm)
 
 
+@in_usual_environment
 def clip_grad_value_(parameters: Parameters, clip_value: float) -> None:
     """Bring every element of the gradients between -clip_value and clip_value, rounded to the parameter's `weights`.
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.parameter import begin_update
 from simfloat.autodiff.variable import Variable
+from simfloat.environment import in_usual_environment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.optimizer_options import number
 
@@ -38,6 +39,7 @@ class Looked(NamedTuple):
     largest: float  # of their absolute values, unscaled
 
 
+@in_usual_environment
 class LossScale:
     """A factor S by which the loss is multiplied, so that gradients do not underflow; see torch.amp.GradScaler.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.machines import beside, is_on_gpu
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import forget_gradients
+from simfloat.environment import in_usual_environment
 from simfloat.optim import optimizer_state
 from simfloat.optim.groups import check_names, groups_in, name_of, read_group
 from simfloat.optim.optimizer_options import Option, number_from_zero
@@ -64,6 +65,7 @@ class Optimizer:
         cls.options = {**cls.options, **own}
         cls.is_elementwise = vars(cls).get("is_elementwise", False)
 
+    @in_usual_environment
     def __init__(self, params: Params, lr: float, **options: Any) -> None:
         self.defaults: dict[str, Any] = {"lr": lr, **options}
         self.param_groups: list[dict[str, Any]] = []
@@ -77,6 +79,7 @@ class Optimizer:
         """The parameters of all groups, in their order; `state` has an entry for each."""
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
+    @in_usual_environment
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
         """Update more parameters: a dictionary with ``"params"``, and options that differ from the defaults.
 
@@ -110,6 +113,7 @@ class Optimizer:
         self._update_all(simulation if closure is None else current())
         return loss
 
+    @in_usual_environment
     def _update_all(self, simulation: Simulation) -> None:
         """Update every parameter that has a gradient, once all that is read is known to fit."""
         params = self.params
@@ -165,6 +169,7 @@ class Optimizer:
         for parameter, kept in zip(self.params, self.state, strict=True):
             kept.update({name: beside(array, parameter.numbers) for name, array in kept.items() if array.ndim})
 
+    @in_usual_environment
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave, here or in PyTorch: all of it is taken, or nothing if a part does not fit.
 

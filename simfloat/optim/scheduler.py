@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from simfloat.environment import in_usual_environment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.optimizer_options import Reader, integer, number
 
@@ -14,6 +15,7 @@ WARNINGS = {"_step_count", "_is_initial", "_get_lr_called_within_step"}
 last_epochs = integer(-1, 2**53)
 
 
+@in_usual_environment
 class LRScheduler:
     """A schedule: `step()`, once after each epoch, or each step, of the optimizer, sets the `lr` of every group.
 

@@ -7,6 +7,7 @@ from math import cos, pi
 from types import FunctionType
 from typing import Any
 
+from simfloat.environment import in_callers_environment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.optimizer_options import Reader, count_from_one, number
 from simfloat.optim.scheduler import LRScheduler
@@ -175,7 +176,9 @@ class LambdaLR(LRScheduler):
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """The lr of a group at `last_epoch`, from its first one."""
-        return base * number(f"lr_lambda({self.last_epoch})", self.lr_lambdas[group](self.last_epoch))
+        return base * number(
+            f"lr_lambda({self.last_epoch})", in_callers_environment(self.lr_lambdas[group], self.last_epoch)
+        )
 
     def arguments(self) -> dict[str, Any]:
         """The function of every group."""

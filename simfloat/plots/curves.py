@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.environment import in_usual_environment
 from simfloat.plots.figure import SMALL, check_drawable, label_axes
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ def smoothed(curve: Curve, log: bool) -> NDArray:
     return np.array([back(moving_mean(row, curve.smooth)) for row in rows])
 
 
+@in_usual_environment
 def moving_mean(values: NDArray, points: int) -> NDArray:
     """The mean of each value and its neighbours, `points` in all, as many on either side; fewer near the ends.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.environment import in_usual_environment
 from simfloat.plots.curves import Curve, check_curves, draw_band, logarithmic, plain, styled, tell_apart
 from simfloat.plots.figure import label_axes
 
@@ -81,6 +82,7 @@ def _below_one(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(values < 1, values, np.nan)
 
 
+@in_usual_environment
 def deterministic_bound(lengths: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
     """gamma_n = n u / (1 - n u), which no error of n roundings exceeds; infinite where n u is 1 or more.
 
@@ -93,6 +95,7 @@ def deterministic_bound(lengths: ArrayLike, unit_roundoff: float) -> NDArray[np.
     return np.where(n * u < 1, n * u / np.where(n * u < 1, 1 - n * u, 1.0), np.inf)
 
 
+@in_usual_environment
 def probabilistic_bound(lengths: ArrayLike, unit_roundoff: float, factor: float = 1.0) -> NDArray[np.float64]:
     """exp((factor sqrt(n) u + n u^2) / (1 - u)) - 1, about factor sqrt(n) u; likelier to hold for larger factors.
 

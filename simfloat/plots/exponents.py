@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike, as_format
 from simfloat.plots.curves import logarithmic, plain
 from simfloat.plots.figure import COLUMN_WIDTH, SMALL, add_legend, label_axes, new_figure
@@ -49,6 +50,7 @@ class Bars(NamedTuple):
     percent: NDArray[np.float64]
 
 
+@in_usual_environment
 def exponents(
     recorder: Recorder,
     path: str | None = None,

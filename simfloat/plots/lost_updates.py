@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.environment import in_usual_environment
 from simfloat.plots.curves import Curve, check_curves, draw_band, plain, smoothed, styled, tell_apart
 from simfloat.plots.figure import COLUMN_WIDTH, SMALL, label_axes, new_figure
 from simfloat.telemetry import Recorder
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 HEIGHT = 2.4
 
 
+@in_usual_environment
 def lost_updates(
     recorders: Mapping[str, Recorder],
     path: str | None = None,
@@ -97,6 +99,7 @@ def draw_lost_updates(
     tell_apart(axes, [*lost, *deferred])
 
 
+@in_usual_environment
 def unchanged_share(unchanged: ArrayLike, total: ArrayLike) -> NDArray[np.float64]:
     """Counts of updates that changed nothing as shares of all; NaN where there was none.
 

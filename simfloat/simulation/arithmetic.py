@@ -27,7 +27,7 @@ from simfloat.arithmetic.arrays import FEW
 from simfloat.arithmetic.bit_stream import BitStream
 from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.arithmetic.machines import CPU, Machine, beside, machine_of
-from simfloat.arithmetic.observer import wants
+from simfloat.arithmetic.observer import tell, wants
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, Format, Rounding
@@ -269,7 +269,7 @@ class Located(Observer):
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Pass the events on with the layer's path and the phase."""
-        self.observer.observe(events, operation, self.layer, self.stage)
+        tell(self.observer, events, operation, self.layer, self.stage)
 
 
 class HeldEvents(Observer):
@@ -300,5 +300,5 @@ class HeldEvents(Observer):
             if self.observer is not None and wants(self.observer, where, "backward"):
                 if number == last and elements is not None and events[TOTAL]:
                     events = events * (elements // events[TOTAL])
-                self.observer.observe(events, operation, where, "backward")
+                tell(self.observer, events, operation, where, "backward")
         self.held.clear()

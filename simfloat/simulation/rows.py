@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
+from simfloat.arithmetic.observer import tell
 from simfloat.kernels.events import events_for, wants_more
 from simfloat.simulation.arithmetic import Arithmetic
 
@@ -33,7 +34,7 @@ def added_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tu
         stacked = rows[order[times[order] == number]].reshape(int(np.count_nonzero(named)), number, width)
         result[named] = summing.sum(stacked, (1,))
     if observer is not None:
-        observer.observe(together.events, u.target.operation)
+        tell(observer, together.events, u.target.operation)
     return result
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.environment import in_usual_environment
 from simfloat.studies.intervals import Discoveries, discoveries, mean_and_error, mean_interval
 from simfloat.studies.margins import MATCH
 from simfloat.studies.plain_values import as_label
@@ -90,6 +91,7 @@ class PairedComparison(Sequence[Compared]):
         return f"{self.table()._repr_html_()}<p>beside {self.reference}. {self.discoveries}</p>"
 
 
+@in_usual_environment
 def compare(
     table: Any,
     value: str = "loss",

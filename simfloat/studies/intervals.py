@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.environment import in_usual_environment
+
 #: How surely an interval holds what it is of.
 CONFIDENCE = 0.95
 
@@ -26,6 +28,7 @@ class Interval(NamedTuple):
     cases: int
 
 
+@in_usual_environment
 def spread(values: NDArray, digits: int = 2) -> str:
     """Mean and standard deviation over seeds, as text: the mean alone of one seed, and of what is not finite."""
     samples = np.asarray(values, np.float64)
@@ -35,6 +38,7 @@ def spread(values: NDArray, digits: int = 2) -> str:
     return f"{mean:.{digits}f} ± {error * math.sqrt(len(samples)):.{digits}f}"
 
 
+@in_usual_environment
 def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
     """Student's t interval of the mean of independent samples.
 
@@ -94,6 +98,7 @@ def mean_and_error(samples: NDArray[np.float64]) -> tuple[float, float]:
     return math.ldexp(mean, exponent), math.ldexp(deviation / math.sqrt(len(samples)), exponent)
 
 
+@in_usual_environment
 def share_interval(found: int, cases: int, confidence: float = CONFIDENCE) -> Interval:
     """The interval of Clopper and Pearson (1934) of a probability: something was found in so many independent cases.
 
@@ -146,6 +151,7 @@ class Discoveries(NamedTuple):
         )
 
 
+@in_usual_environment
 def discoveries(levels: Iterable[float | None]) -> Discoveries:
     """Of the p values of all claims: 1 is that of a claim that is left open, None that of one without statistics."""
     p = [level for level in levels if level is not None]

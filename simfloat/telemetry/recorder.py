@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
 from simfloat.checks import check_flags
+from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike, as_format
 from simfloat.kernels.events import MORE, NAN, OVERFLOW, SIZE
 from simfloat.table import Table
@@ -30,6 +31,7 @@ from simfloat.train.evaluation import as_number
 STATE = ("counts", "keys", "places", "events", "series", "scalars", "first_nan")
 
 
+@in_usual_environment
 class Recorder(Observer):
     """An observer that counts the events of every rounding by tensor path, operation and phase.
 

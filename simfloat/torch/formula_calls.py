@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from simfloat.environment import in_usual_environment
 from simfloat.formulas import exponentials
 from simfloat.simulation.inside import Inside
 from simfloat.simulation.place import Place
@@ -124,6 +125,7 @@ class FormulaNode(torch.autograd.Function):
     """(run, call, x, labels, others, further) -> the call's formula of x, labels and others."""
 
     @staticmethod
+    @in_usual_environment
     def forward(
         context: Any, run: RunContext, call: FormulaCall, x: Tensor, labels: Any, others: Any, further: Any
     ) -> Tensor:
@@ -144,6 +146,7 @@ class FormulaNode(torch.autograd.Function):
         return made
 
     @staticmethod
+    @in_usual_environment
     def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
         """The gradient of x."""
         if g is None:

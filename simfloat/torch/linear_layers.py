@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.torch.narrowing import in_rows
@@ -78,6 +79,7 @@ class LayerProduct(torch.autograd.Function):
     """(run, x, weight, bias or None) -> x (m, k) times weight (k, n), plus bias (n)."""
 
     @staticmethod
+    @in_usual_environment
     def forward(context: Any, run: RunContext, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The result."""
         place = run.simulation.place("linear", run.path)
@@ -101,6 +103,7 @@ class LayerProduct(torch.autograd.Function):
         return made
 
     @staticmethod
+    @in_usual_environment
     def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
         """The gradients of x, weight and bias."""
         if g is None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from simfloat.environment import in_usual_environment
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.torch.open_run import OpenRun, running
 from simfloat.torch.recomputing import is_recomputing
@@ -31,6 +32,7 @@ class Narrowed(torch.autograd.Function):
     """Numbers rounded by an arithmetic; gradients pass as they are."""
 
     @staticmethod
+    @in_usual_environment
     def forward(context: Any, x: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
         """The numbers, rounded."""
         made = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
@@ -38,6 +40,7 @@ class Narrowed(torch.autograd.Function):
         return made
 
     @staticmethod
+    @in_usual_environment
     def backward(context: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:
         """The gradient."""
         return g, None

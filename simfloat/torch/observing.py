@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.arithmetic.observer import wants
+from simfloat.arithmetic.observer import tell, wants
 from simfloat.kernels.events import wants_more
 from simfloat.simulation.arithmetic import Arithmetic, HeldEvents, Located
 from simfloat.simulation.place import Place
@@ -21,7 +21,7 @@ class Renamed(Observer):
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Pass the events on."""
-        self._observer.observe(events, self._name, path, phase)
+        tell(self._observer, events, self._name, path, phase)
 
 
 def held_events(place: Place, path: str) -> HeldEvents | None:

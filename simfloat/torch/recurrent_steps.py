@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.formulas.recurrent_cells import Cell, plus
 from simfloat.torch.open_run import undispatched
@@ -53,6 +54,7 @@ class StepWeights(torch.autograd.Function):
     """(layer, path, *a parameter, once for every step, the last one first) -> as many tensors of it transposed."""
 
     @staticmethod
+    @in_usual_environment
     def forward(context: Any, layer: Layer, path: str, *parameters: Tensor) -> tuple[Tensor, ...]:
         """The tensors."""
         run, parameter = layer.run, parameters[0]
@@ -70,6 +72,7 @@ class StepWeights(torch.autograd.Function):
         return tuple(made)
 
     @staticmethod
+    @in_usual_environment
     def backward(context: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         """The gradients; their sum where nothing else is computed with the parameter."""
         layer, path, (parameter,) = context.layer, context.path, context.saved_tensors
@@ -90,6 +93,7 @@ class RecurrentSteps(torch.autograd.Function):
     """
 
     @staticmethod
+    @in_usual_environment
     def forward(context: Any, layer: Layer, given: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
         """The results, step by step."""
         run = layer.run
@@ -114,6 +118,7 @@ class RecurrentSteps(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
+    @in_usual_environment
     def backward(context: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         """The gradients of given, the state, and the weights."""
         layer: Layer = context.layer

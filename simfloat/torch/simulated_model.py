@@ -12,6 +12,7 @@ from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_co
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
 from simfloat.arithmetic import GivenBits, Observer
+from simfloat.environment import in_usual_environment
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
 from simfloat.simulation import Simulation
@@ -39,7 +40,11 @@ class DispatchMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operation's result."""
-        handler, run, options = handler_of(func), self.run, kwargs or {}
+        return self._carry_out(func, args, kwargs or {})
+
+    @in_usual_environment
+    def _carry_out(self, func: Any, args: Any, options: Any) -> Any:
+        handler, run = handler_of(func), self.run
         args, options = run.parameters.of(func, args, options)
         deferred = run.deferred()
         if deferred is not None and deferred.takes(func, handler.is_rule, args, options):

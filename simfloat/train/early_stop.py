@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterable
 
 from simfloat.checks import check_count
+from simfloat.environment import in_usual_environment
 from simfloat.optim.optimizer_options import number_from_zero
 from simfloat.train.history import History
 
 
+@in_usual_environment
 class EarlyStop:
     """Says that training is to stop: `monitor` has not improved for `patience` evaluations, or steps.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from simfloat.checks import did_you_mean
+from simfloat.environment import in_usual_environment
 from simfloat.table import Table
 from simfloat.train.history_difference import history_difference
 
@@ -16,6 +17,7 @@ from simfloat.train.history_difference import history_difference
 COLUMNS = ("loss", "lr", "scale", "skipped", "scaled_norm", "norm")
 
 
+@in_usual_environment
 class History(Mapping[str, list[Any]]):
     """The course of a training: ``history["loss"][i]`` is the loss of step i, and so for every column.
 

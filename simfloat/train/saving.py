@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from simfloat.checks import file_path
+from simfloat.environment import in_usual_environment
 from simfloat.train import state_file
 
 __all__ = ["load", "save"]
 
 
+@in_usual_environment
 def save(path: str | os.PathLike[str], **parts: Any) -> None:
     """Write the states of models, optimizers, loss scales, schedules, simulations and recorders to a file by name.
 
@@ -38,6 +40,7 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
     state_file.write(target, states_of(parts))
 
 
+@in_usual_environment
 def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
     """Restore what `save` wrote into models, optimizers, loss scales, schedules, simulations and recorders, by name.
 

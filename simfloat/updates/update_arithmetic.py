@@ -11,6 +11,7 @@ from simfloat.arithmetic import Observer
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import Draw, take_draw
 from simfloat.arithmetic.machines import as_array
+from simfloat.arithmetic.observer import tell
 from simfloat.arithmetic.target import Target
 from simfloat.formats import Format
 from simfloat.kernels.events import UNCHANGED, events_for, wants_more
@@ -243,7 +244,7 @@ class UpdateArithmetic:
         """Give an observer the events of an operation whose results go to the target of this stream."""
         observer = self._target(stream).observer
         if observer is not None:
-            observer.observe(events, operation)
+            tell(observer, events, operation)
 
     def _target(self, stream: str) -> Target:
         place = self._place
@@ -315,7 +316,7 @@ def _add_observed(arithmetic: Arithmetic, a: NDArray, b: NDArray, exact: Weighte
     after = arithmetic.observed_by(events).add(a, b)
     events.counts[UNCHANGED] = exact.stalled(after)
     if arithmetic.target.observer is not None:
-        arithmetic.target.observer.observe(events.counts, arithmetic.target.operation)
+        tell(arithmetic.target.observer, events.counts, arithmetic.target.operation)
     return after
 
 
