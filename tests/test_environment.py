@@ -26,8 +26,28 @@ def numbers(seed, *shape):
     return (rng.standard_normal(shape) * 2.0 ** rng.integers(-150, 20, shape)).astype(np.float32)
 
 
-DATA = [numbers(step, 6, 5) for step in range(3)]
-LARGE = [x * np.float32(2.0**20) for x in DATA]
+@in_usual_environment
+def operands():
+    """The operands of all families, the same in a process that imports this file in another environment."""
+    a, square = numbers(0, 17, 40), np.random.default_rng(2).standard_normal((6, 6))
+    data = [numbers(step, 6, 5) for step in range(3)]
+    large, halves = [x * np.float32(2.0**20) for x in data], (a * 2.0**-10).astype(np.float16)
+    symmetric = sf.round(square + square.T, FP16)
+    return (
+        a,
+        numbers(1, 40, 9),
+        a * 2,
+        np.abs(a),
+        a.astype(np.float64) * 2.0**-1000,
+        halves,
+        square,
+        symmetric,
+        data,
+        large,
+    )
+
+
+A, B, TWICE, POSITIVE, WIDE, HALVES, SQUARE, SYMMETRIC, DATA, LARGE = operands()
 
 
 def trained(policy, optimizer, **options):
@@ -67,11 +87,6 @@ def stored(tmp_path=Path("/tmp")):
     path.unlink()
     return list(model.state_dict().values())
 
-
-A, B, SQUARE = numbers(0, 17, 40), numbers(1, 40, 9), np.random.default_rng(2).standard_normal((6, 6))
-WIDE = A.astype(np.float64) * 2.0**-1000
-TWICE, POSITIVE, SYMMETRIC = A * 2, np.abs(A), SQUARE + SQUARE.T
-HALVES = (A * 2.0**-10).astype(np.float16)
 
 #: A sample of every family of functions.
 FAMILIES = {
@@ -145,7 +160,7 @@ FAMILIES = {
     ],
     "lu": lambda: sf.linalg.lu(sf.array(sf.round(SQUARE, FP16), FP16)),
     "qr": lambda: sf.linalg.qr(sf.array(sf.round(SQUARE, BF16), BF16)),
-    "eigh": lambda: sf.linalg.eigh(sf.array(sf.round(SYMMETRIC, FP16), FP16)),
+    "eigh": lambda: sf.linalg.eigh(sf.array(SYMMETRIC, FP16)),
     "solve": lambda: repr(sf.linalg.solve(SQUARE, SQUARE[0], factor=FP16, work=sf.FP32, residual=sf.FP64)),
     "training, SGD": lambda: trained("bf16-stochastic", sf.optim.SGD, lr=2.0**-10, momentum=0.9),
     "training, AdamW": lambda: trained("fp16-standard", sf.optim.AdamW, lr=1e-3),
