@@ -109,6 +109,20 @@ def test_the_heading_of_things_to_try_counts_them():
     assert f"two commands and {things} short examples" in (ROOT / "docs/index.md").read_text()
 
 
+def test_the_readme_counts_the_notebooks():
+    assert (
+        len(list((ROOT / "notebooks").glob("*.ipynb"))) == 13 and "thirteen stories" in (ROOT / "README.md").read_text()
+    )
+
+
+def test_the_self_test_makes_as_many_comparisons_as_its_table_has():
+    page = (ROOT / "docs/verification.md").read_text()
+    table = page.partition("| check | cases |")[2].partition("```sh")[0]
+    cases = [int(row.replace(" ", "")) for row in re.findall(r"^\| [^|]+ \| ([\d ]+) \|", table, re.M)]
+    assert f"compares {sum(cases):,} results".replace(",", " ") in page and len(cases) > 30
+    assert f"checks {round(sum(cases) / 1e6)} million results" in (ROOT / "README.md").read_text()
+
+
 def test_the_speed_of_pytorch_models_is_that_of_the_table():
     rows = re.findall(r"^\|.* ms \| ([\d.]+) \|$", (ROOT / "docs/pytorch.md").read_text(), re.M)
     assert len(rows) > 30 and [round(f(map(float, rows))) for f in (min, max)] == [5, 14]
