@@ -23,3 +23,22 @@ def test_the_squares_of_a_norm_overflow_although_the_norm_is_in_range():
     assert np.isinf(np.sqrt(x @ x))
     halved = x / 8.0
     assert np.sqrt(halved @ halved) * 8.0 == 500
+
+
+def test_refinement_goes_on_while_it_helps():
+    """A solver was to give up at the first residual that did not fall. https://github.com/SauersML/gam/issues/634
+
+    The same iteration by hand, with the factors of FP16 and float64 in the rest, ends with an error of FP32.
+    """
+    random, n = np.random.default_rng(0), 24
+    left, right = (np.linalg.qr(random.standard_normal((n, n)))[0] for _ in range(2))
+    a = np.float64(np.float32(left * np.logspace(0, -np.log10(5e3), n) @ right))
+    b = np.float64(np.float32(a @ random.standard_normal(n)))
+    factors, x = sf.linalg.lu(a, format=sf.FP16), np.zeros(n)
+    for _ in range(50):
+        inner = np.linalg.solve(np.asarray(factors.lower), (b - a @ x)[factors.permutation])
+        x = np.float64(np.float32(x + np.linalg.solve(np.asarray(factors.upper), inner)))
+    exact = np.linalg.solve(a, b)
+    assert np.abs(x - exact).max() < 1e-6 * np.abs(exact).max()
+    found = sf.linalg.solve(a, b, factor=sf.FP16, work=sf.FP32, residual=sf.FP64)
+    assert found.converged and np.abs(np.asarray(found.x) - exact).max() < 1e-6 * np.abs(exact).max()

@@ -56,3 +56,11 @@ def test_a_moment_is_made_with_the_beta_that_was_asked_for(beta):
     _, adam = trained(sf.optim.Adam, "bf16-standard", 1.0, betas=(0.9, beta))
     (state,) = adam.state_dict()["state"].values()
     assert np.asarray(state["exp_avg_sq"]).item() == rounded(Fraction(1 - beta), BF16)
+
+
+def test_weight_decay_below_half_a_step_is_counted_as_lost():
+    """No weight decayed in bfloat16 with Adam. https://github.com/Nerogar/OneTrainer/issues/996"""
+    recorder, options = sf.Recorder(), {"steps": 40, "lr": 1e-3, "weight_decay": 1e-2}
+    assert trained(sf.optim.AdamW, "bf16-standard", 0.0, observer=recorder, **options)[0] == 1.0
+    assert recorder.lost_updates() == 1.0
+    assert abs(trained(sf.optim.AdamW, "bf16-fp32-weights", 0.0, **options)[0] - (1 - 1e-5) ** 40) < 1e-6
