@@ -54,3 +54,24 @@ def test_files_that_the_architecture_and_docstrings_name_exist():
     named = {name: re.findall(r"(?<![\w./])\w[\w/]*/\w+\.(?:py|h)\b", text) for name, text in texts.items()}
     assert len(named["docs/architecture.md"]) > 50
     assert [(name, file) for name, files in named.items() for file in files if not is_there(file)] == []
+
+
+REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.rst"))
+
+
+def titles(page):
+    """The titles of a page with the characters that underline them, in their order."""
+    return [(title, line) for title, line in re.findall(r"^(\S.*)\n([=-]{3,})$", page.read_text(), re.M)]
+
+
+@pytest.mark.parametrize("page", REFERENCE, ids=lambda page: page.stem)
+def test_a_page_of_the_reference_begins_with_its_title_and_has_no_title_twice(page):
+    found = titles(page)
+    assert page.read_text().startswith("{}\n{}\n".format(*found[0]))
+    assert [set(line) for _, line in found] == [{"="}, *[{"-"}] * (len(found) - 1)]
+    assert all(len(line) == len(title) for title, line in found)
+    assert len({title for title, _ in found}) == len(found)
+
+
+def test_no_two_pages_of_the_reference_have_one_title():
+    assert len({titles(page)[0][0] for page in REFERENCE}) == len(REFERENCE) == 11

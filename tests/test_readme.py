@@ -1,6 +1,8 @@
-"""The snippets of the README and of the documentation's pages run, as a reader would type them."""
+"""The snippets of the README and of the documentation's pages run, and give the values that their comments state."""
 
+import ast
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +22,135 @@ def recipes(page):
     return re.findall(r"### ([^\n]+)\n\n```python\n(.*?)```", (ROOT / page).read_text(), re.S)
 
 
+def leaves(node):
+    return (
+        [leaf for element in node.elts for leaf in leaves(element)]
+        if isinstance(node, ast.Tuple | ast.List)
+        else [node]
+    )
+
+
+def flat(value):
+    if isinstance(value, tuple | list):
+        return [single for element in value for single in flat(element)]
+    return np.ravel(value).tolist()
+
+
+def stated(comment):
+    """The values that a comment begins with, before a colon or a semicolon, as they are written; none in prose."""
+    text = re.split(r"[:;](?: |$)", comment)[0].strip()
+    if "..." in text:
+        return None
+    try:
+        texts = [ast.get_source_segment(text, leaf) for leaf in leaves(ast.parse(text, mode="eval").body)]
+        return [(eval(one, {"nan": np.nan, "inf": np.inf, "__builtins__": {}}), one) for one in texts]
+    except (SyntaxError, NameError):
+        return None
+
+
+def agrees(found, value, text):
+    """Whether a value that was computed is the one stated: as text, exactly, or to the decimals that are written."""
+    if isinstance(value, str) or not np.isfinite(found):
+        return str(found) == str(value)
+    digits = re.fullmatch(r"-?\d+\.(\d*)(?:e(-?\d+))?", text)
+    return found == value or (digits and abs(found - value) <= 0.51 * 10.0 ** (int(digits[2] or 0) - len(digits[1])))
+
+
 def run(snippets, namespace):
+    """Run snippets one after the other; check every value that the comment behind an expression states."""
+    checked = namespace["checked"] = []
     for snippet in snippets:
-        exec(snippet, namespace)
+        lines = snippet.split("\n")
+        for statement in ast.parse(snippet).body:
+            comment = lines[statement.end_lineno - 1].partition("  # ")[2]
+            if not isinstance(statement, ast.Expr) or (said := stated(comment)) is None:
+                exec(compile(ast.Module([statement], []), snippet, "exec"), namespace)
+                continue
+            found = flat(eval(compile(ast.Expression(statement.value), snippet, "eval"), namespace))
+            if isinstance(said[0][0], str) and not isinstance(found[0], str):
+                continue  # a name in quotes begins a sentence
+            right = len(found) == len(said) and all(agrees(one, *value) for one, value in zip(found, said, strict=True))
+            assert right, f"{lines[statement.end_lineno - 1]}: {found[:9]}"
+            checked.append(comment)
     return namespace
 
 
 def test_the_snippets_run():
-    assert run(snippets("README.md"), {})["recorder"].counts(phase="update")["unchanged"] > 0
+    names = run(snippets("README.md"), {})
+    assert names["recorder"].counts(phase="update")["unchanged"] > 0
+    assert len(names["checked"]) >= 8
+
+
+def test_a_comment_that_states_another_value_is_found():
+    for line in (
+        "2 + 2  # 5",
+        "1 / 3  # 0.34",
+        "1 / 3, 2  # 0.33",
+        "1e-7 / 3  # 3.4e-8: small",
+        "[1, 2, 2]  # [1, 2, 3]",
+        "2**-9  # 2**-10",
+        "'a'  # \"b\"",
+    ):
+        with pytest.raises(AssertionError):
+            run([line], {})
+    told = (
+        "1 / 3, 2  # 0.33, 2: both\n1e-7 / 3  # 3.3e-8; small\n'a'  # \"a\"\n[0.5, 1 / 3]  # [0.5, 0.333]\n7  # seven"
+    )
+    assert len(run([told], {})["checked"]) == 4
+
+
+def test_the_heading_of_things_to_try_counts_them():
+    numbers = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    word, section = re.search(
+        r"^## (\w+) things to try\n(.*?)^## ", (ROOT / "README.md").read_text(), re.M | re.S
+    ).groups()
+    things = numbers[len(re.findall(r"^\*\*\w+\.\*\* ", section, re.M)) - 1]
+    assert word.lower() == things
+    assert f"two commands and {things} short examples" in (ROOT / "docs/index.md").read_text()
+
+
+def test_the_readme_counts_the_notebooks():
+    assert (
+        len(list((ROOT / "notebooks").glob("*.ipynb"))) == 13 and "thirteen stories" in (ROOT / "README.md").read_text()
+    )
+
+
+def test_the_self_test_makes_as_many_comparisons_as_its_table_has():
+    page = (ROOT / "docs/verification.md").read_text()
+    table = page.partition("| check | cases |")[2].partition("```sh")[0]
+    cases = [int(row.replace(" ", "")) for row in re.findall(r"^\| [^|]+ \| ([\d ]+) \|", table, re.M)]
+    assert f"compares {sum(cases):,} results".replace(",", " ") in page and len(cases) > 30
+    assert f"checks {round(sum(cases) / 1e6)} million results" in (ROOT / "README.md").read_text()
+
+
+def test_the_speed_of_pytorch_models_is_that_of_the_table():
+    rows = re.findall(r"^\|.* ms \| ([\d.]+) \|$", (ROOT / "docs/pytorch.md").read_text(), re.M)
+    assert len(rows) > 30 and [round(f(map(float, rows))) for f in (min, max)] == [5, 14]
+    told = ("five\nto fourteen", "five to\nfourteen", "five to fourteen")
+    assert all(any(words in (ROOT / page).read_text() for words in told) for page in ("README.md", "docs/limits.md"))
+
+
+def pages():
+    """Every page that a reader installs by: the README, those below docs, and those of the experiments."""
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/**/*.rst")]
+    return [*found, *ROOT.glob("experiments/**/*.md")]
+
+
+def test_what_pages_tell_to_install_is_there_without_a_release():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = [
+        (page.name, name)
+        for page in pages()
+        for name in re.findall(r"pip install '?(simfloat\b[^'` ]*)", page.read_text())
+    ]
+    assert {name for _, name in asked} <= {"simfloat-0.1.0-py3-none-any.whl"}, "from a checkout: '.[extra]'"
+    named = {
+        extra
+        for page in pages()
+        for found in re.findall(r"[\"']\.\[([\w,]+)\]", page.read_text())
+        for extra in found.split(",")
+    }
+    assert {"torch", "plots"} <= named <= set(extras)
 
 
 def test_the_first_page_runs():
@@ -49,6 +172,7 @@ def test_the_tutorial_runs_and_shows_what_it_says():
     names = run(snippets("docs/tutorial.md"), {})
     assert names["narrow"]["loss"][-1] > names["wide"]["loss"][-1]
     assert names["updates"]["unchanged"] > names["updates"]["total"] / 4
+    assert len(names["checked"]) >= 11
 
 
 @pytest.mark.parametrize("snippet", [pytest.param(code, id=title) for title, code in recipes("docs/cookbook.md")])

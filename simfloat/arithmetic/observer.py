@@ -17,8 +17,8 @@ class Observer(ABC):
 
     One that has `state_dict` and `load_state_dict`, or `state` and `load_state`, is part of a training's checkpoints.
 
-    Events come as a vector of counts, laid out as `simfloat.kernels.events` says; behind them, for an observer whose
-    `more` is true, as `simfloat.kernels.events` says.
+    Events come as a vector of counts, in the order that `simfloat.kernels.events` lists. An observer whose `more` is
+    true receives the counts of saturated and of inexact results behind them.
     """
 
     #: Whether saturated and inexact results are to be counted too.
