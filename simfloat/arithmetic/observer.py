@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simfloat.kernels.events import SIZE, wants_more
 
 
 class Observer(ABC):
@@ -56,3 +59,34 @@ def wants(observer: Observer | None, path: str, phase: str) -> bool:
 
 def _everything(path: str, phase: str) -> bool:
     return True
+
+
+class Several(Observer):
+    """Passes events on to several observers."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self.observers = observers
+        self.more = any(map(wants_more, observers))
+
+    def wants(self, path: str, phase: str) -> bool:
+        """Whether one of them has use for events of this path and phase."""
+        return any(wants(observer, path, phase) for observer in self.observers)
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Give each observer events of its own, as many as it counts."""
+        for observer in self.observers:
+            observer.observe(events.copy() if wants_more(observer) else events[:SIZE].copy(), operation, path, phase)
+
+
+#: What finds the observer of the simulation in force; simulations, which are built on arrays, put it in.
+_finders: list[Callable[[], Observer | None]] = []
+
+
+def observe_by(find: Callable[[], Observer | None]) -> None:
+    """Let operations that no simulation carries out be observed by what `find` gives at the time."""
+    _finders.append(find)
+
+
+def observer_in_force() -> Observer | None:
+    """The observer of the simulation in force; None outside of any."""
+    return _finders[0]() if _finders else None

@@ -45,20 +45,69 @@ def _sorted(t: Any, a: Any, axis: int | None = -1) -> Any:
 
 
 def _joined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a list of arrays, all of the format."""
-    return lambda t, arrays, *args: t._like(function([t._operand(a) for a in arrays], *args))
+    """A function of a list of arrays, and of numbers, which are rounded as where they are assigned."""
+    return lambda t, arrays, *args: t._joined(lambda parts: function(parts, *args), arrays)
 
 
 def _appended(t: Any, arr: Any, values: Any, axis: int | None = None) -> Any:
-    """Numbers behind those of an array, rounded as where they are assigned."""
-    parts = [t._as_own(arr), t._as_own(values, rounds=True)]
-    return t._joined_along([part.ravel() for part in parts] if axis is None else parts, axis or 0)
+    return t._joined(lambda parts: np.append(parts[0], parts[1], axis), [arr, values])
 
 
-def _in_a_grid(t: Any, *xi: Any, indexing: Any = "xy") -> Any:
+def _inserted(t: Any, arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    return t._joined(lambda parts: np.insert(parts[0], obj, parts[1], axis), [arr, values])
+
+
+def _extracted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a condition and of the array whose numbers it takes where that holds."""
+    return lambda t, condition, a, *args: t._like(function(condition, t._operand(a), *args))
+
+
+def _block(t: Any, arrays: Any) -> Any:
+    """Matrices of matrices, given as nested lists."""
+
+    def numbers(part: Any) -> Any:
+        return [numbers(one) for one in part] if isinstance(part, list) else t._as_own(part, rounds=True).numbers
+
+    return t._like(np.block(numbers(arrays)))
+
+
+def _in_a_grid(t: Any, *xi: Any, indexing: Any = "xy", sparse: bool = False, copy: bool = True) -> Any:
     """Every array repeated along the axes of the others."""
-    grids: Any = np.meshgrid(*(t._operand(x) for x in xi), indexing=indexing)
+    own = [t._as_own(x, rounds=True).numbers for x in xi]
+    grids: Any = np.meshgrid(*own, indexing=indexing, sparse=sparse)
     return tuple(map(t._like, grids))
+
+
+def _broadcast(t: Any, *args: Any) -> Any:
+    """Every array repeated in the shape that all of them broadcast to."""
+    own = [t._as_own(x, rounds=True).numbers for x in args]
+    return tuple(t._like(x.copy()) for x in np.broadcast_arrays(*own))
+
+
+def _selected(t: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+    """For each element the first choice whose condition holds."""
+    *choices, rest = [t._as_own(x, rounds=True).numbers for x in (*choicelist, default)]
+    return t._like(np.select(list(condlist), choices, rest[()]))
+
+
+def _chosen(t: Any, a: Any, choices: Any, *, mode: Any = "raise") -> Any:
+    """For each element of `a`, an array of integers, the choice of that number."""
+    own = [t._as_own(x, rounds=True).numbers for x in choices]
+    return t._like(np.choose(np.asarray(a), own, mode=mode))
+
+
+#: Ways to fill what is added around an array that round nothing.
+PADDING = ("constant", "edge", "reflect", "symmetric", "wrap")
+
+
+def _padded(t: Any, array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
+    """Numbers around an array: copies of its own, or constants, which are rounded as where they are assigned."""
+    if mode not in PADDING or options.get("reflect_type", "even") != "even":
+        raise ValueError(f"numpy.pad of {t.called} has the modes {', '.join(PADDING)}, got {mode!r} with {options}.")
+    if "constant_values" in options:
+        options["constant_values"] = t._as_own(options["constant_values"], rounds=True).numbers
+    padded = np.pad(t._as_own(array).numbers, pad_width, mode, **options)
+    return t._like(padded if t.format.has_zero else t.arithmetic.round(padded))
 
 
 def _filled(number: float) -> Callable[..., Any]:
@@ -85,15 +134,32 @@ MOVEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
         function: _moved(function)
         for function in (
             *(np.diag, np.diagonal, np.tril, np.triu, np.flip, np.fliplr, np.flipud, np.rot90, np.roll, np.moveaxis),
-            *(np.repeat, np.tile, np.copy, np.atleast_1d),
+            *(
+                np.repeat,
+                np.tile,
+                np.copy,
+                np.atleast_1d,
+                np.atleast_3d,
+                np.extract,
+                np.compress,
+                np.trim_zeros,
+                np.dsplit,
+            ),
             *(np.atleast_2d, np.split, np.array_split, np.hsplit, np.vsplit, np.resize, np.rollaxis),
         )
     },
     **{function: _taken(function) for function in (np.take, np.take_along_axis, np.delete)},
-    **{function: _joined(function) for function in (np.vstack, np.hstack, np.column_stack)},
+    **{function: _joined(function) for function in (np.vstack, np.hstack, np.dstack, np.column_stack)},
     np.append: _appended,
+    np.insert: _inserted,
+    np.block: _block,
+    **{function: _extracted(function) for function in (np.extract, np.compress)},
     np.sort: _sorted,
     np.meshgrid: _in_a_grid,
+    np.broadcast_arrays: _broadcast,
+    np.select: _selected,
+    np.choose: _chosen,
+    np.pad: _padded,
     np.zeros_like: _filled(0.0),
     np.empty_like: _filled(0.0),
     np.ones_like: _filled(1.0),
