@@ -134,17 +134,7 @@ MOVEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
         function: _moved(function)
         for function in (
             *(np.diag, np.diagonal, np.tril, np.triu, np.flip, np.fliplr, np.flipud, np.rot90, np.roll, np.moveaxis),
-            *(
-                np.repeat,
-                np.tile,
-                np.copy,
-                np.atleast_1d,
-                np.atleast_3d,
-                np.extract,
-                np.compress,
-                np.trim_zeros,
-                np.dsplit,
-            ),
+            *(np.repeat, np.tile, np.copy, np.atleast_1d, np.atleast_3d, np.trim_zeros, np.dsplit),
             *(np.atleast_2d, np.split, np.array_split, np.hsplit, np.vsplit, np.resize, np.rollaxis),
         )
     },

@@ -131,6 +131,12 @@ def solution_overflowed(format: Format) -> ValueError:
     )
 
 
+def check_tolerance(tolerance: Any) -> None:
+    """Raise ValueError for a tolerance that is not a number from 0."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | np.number) or not tolerance >= 0:
+        raise ValueError(f"tolerance must be a number from 0, got {tolerance!r}.")
+
+
 def rounding_share(format: Format, size: int) -> float:
     """How much of a column's norm its roundings may be, in a matrix of that size.
 
