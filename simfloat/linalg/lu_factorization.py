@@ -53,7 +53,8 @@ def lu(
 
     Stochastic rounding in the format draws for the divisions of step k, then for its updates in C order (where
     products are rounded, for all of them before the sums); with another accumulator column by column, as products of
-    matrices do: step k sums column k, divides, then sums row k.
+    matrices do: step k sums column k, divides, then sums row k. The columns of a wide A from column m follow after the
+    last step: the updates of each step in C order, or the sums of each row.
 
     Raises ValueError where no pivot is left (A is singular, or became so by rounding), where numbers leave the
     format's range, and for what is no real matrix.
