@@ -72,7 +72,7 @@ def array(
                [0.10009765625, 2.96875]], BF16)
     """
     arithmetic = as_arithmetic(format, rounding, accumulate, stream, complex_products, observer)
-    numbers = data.numbers if isinstance(data, Array) else _data(data)
+    numbers = data.numbers if isinstance(data, Array) else numbers_as_given(data)
     return array_of(_rounded(arithmetic, numbers), arithmetic)
 
 
@@ -250,7 +250,7 @@ class Array(ArrayOperators, NumpyProtocol):
         """An operand as an array: exact, or, where it is assigned or joined, rounded."""
         if isinstance(x, Array) or not rounds:
             return self._like(self._operand(x))
-        return self._like(_rounded(self.arithmetic, _data(x)))
+        return self._like(_rounded(self.arithmetic, numbers_as_given(x)))
 
     def _operand(self, x: Any) -> NDArray:
         """The numbers of an operand: an array of the same format and mode, a single number, or numbers of the format
@@ -260,9 +260,9 @@ class Array(ArrayOperators, NumpyProtocol):
             self._check_same(x)
             return x.numbers
         if isinstance(x, int | float | complex | np.number | np.bool) or (hasattr(x, "dtype") and not x.ndim):
-            return narrowed(_data(x))
+            return narrowed(numbers_as_given(x))
         if isinstance(x, np.ndarray) or is_on_gpu(x):
-            return self._of_the_format(_data(x))
+            return self._of_the_format(numbers_as_given(x))
         raise ValueError(
             f"Operands of an array of {self.format} are arrays of {self.format} and single numbers, got "
             f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it, and np.asarray takes an "
@@ -323,7 +323,7 @@ class Array(ArrayOperators, NumpyProtocol):
 
     def _compared(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
         """A comparison of the numbers with others, of any format: it rounds nothing."""
-        numbers = other.numbers if isinstance(other, Array) else _data(other)
+        numbers = other.numbers if isinstance(other, Array) else numbers_as_given(other)
         if compare not in (operator.eq, operator.ne) and (np.iscomplexobj(self.numbers) or np.iscomplexobj(numbers)):
             raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
         machine = machine_of(self.numbers, numbers)
@@ -375,7 +375,7 @@ def array_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
     return made
 
 
-def _data(x: Any) -> NDArray:
+def numbers_as_given(x: Any) -> NDArray:
     """Real or complex numbers, exactly, as users give them."""
     if isinstance(x, Array):
         return x.numbers

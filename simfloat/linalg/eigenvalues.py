@@ -14,7 +14,7 @@ from simfloat.arrays.array_arithmetic import ArrayArithmetic
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, check_range, matrix_of, result
+from simfloat.linalg.systems import COMPLEX_VALUES, ArithmeticOptions, arithmetic_of, check_range, result, triangle_of
 
 
 class Eigen(NamedTuple):
@@ -59,7 +59,7 @@ def eigh(
         array([1.0, 3.0], BF16)
     """
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
-    a = matrix_of(A, u, square=True)
+    a = triangle_of(A, u, if_complex=COMPLEX_VALUES)
     values, vectors = diagonal(u, a)
     order = np.argsort(values, kind="stable")
     return Eigen(result(values[order], u), result(vectors[:, order], u))

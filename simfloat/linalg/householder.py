@@ -17,6 +17,7 @@ from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
 from simfloat.linalg.substitution import substituted
 from simfloat.linalg.systems import (
+    COMPLEX_FACTORS,
     ArithmeticOptions,
     arithmetic_of,
     check_range,
@@ -78,7 +79,7 @@ def qr(
         (array(-5.0, BF16), array([-0.6015625, -0.80078125], BF16))
     """
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
-    a = matrix_of(A, u)
+    a = matrix_of(A, u, if_complex=COMPLEX_FACTORS)
     r, reflections = reflected(u, a)
     k = min(a.shape)
     q = multiplied(u, reflections, len(a), k)

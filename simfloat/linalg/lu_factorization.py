@@ -16,7 +16,15 @@ from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
 from simfloat.linalg.substitution import forward
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, check_range, matrix_of, overflowed, result
+from simfloat.linalg.systems import (
+    COMPLEX_FACTORS,
+    ArithmeticOptions,
+    arithmetic_of,
+    check_range,
+    matrix_of,
+    overflowed,
+    result,
+)
 
 #: Columns that are eliminated before the rest of the matrix is updated.
 BLOCK = 96
@@ -69,7 +77,7 @@ def lu(
     """
     check_flags(pivot=pivot)
     arithmetic = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
-    w, p = factored(arithmetic, matrix_of(A, arithmetic), pivot)
+    w, p = factored(arithmetic, matrix_of(A, arithmetic, if_complex=COMPLEX_FACTORS), pivot)
     k = min(w.shape)
     lower = np.tril(w[:, :k], -1)
     np.fill_diagonal(lower, 1)

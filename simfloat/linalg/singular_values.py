@@ -17,6 +17,7 @@ from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.householder import completed
 from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
 from simfloat.linalg.systems import (
+    COMPLEX_VALUES,
     ArithmeticOptions,
     arithmetic_of,
     check_range,
@@ -71,7 +72,7 @@ def svd(
     """
     check_flags(full_matrices=full_matrices)
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
-    a = matrix_of(A, u)
+    a = matrix_of(A, u, if_complex=COMPLEX_VALUES)
     is_wide = a.shape[0] < a.shape[1]
     left, s, right = orthogonalized(u, a.T.copy() if is_wide else a)
     left = completed(u, left, s, len(left) if full_matrices else len(s))
