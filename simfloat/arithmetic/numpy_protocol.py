@@ -31,10 +31,12 @@ NUMPYS_NAMES = {
     "atan": "arctan",
 }
 
-#: NumPy's ufuncs by the method that each of them is: every function of the catalog, and these.
-UFUNCS = {
-    NUMPYS_NAMES.get(name, name): name for name in catalog.FUNCTIONS if hasattr(np, NUMPYS_NAMES.get(name, name))
-} | {"absolute": "abs", "fabs": "abs", "conjugate": "conj"}
+#: NumPy's ufuncs by the method that each of them is: every function of the catalog that NumPy has, and these.
+UFUNCS = {NUMPYS_NAMES.get(name, name): name for name in catalog.FUNCTIONS} | {
+    "absolute": "abs",
+    "fabs": "abs",
+    "conjugate": "conj",
+}
 UFUNCS |= {
     name: name
     for name in "matmul negative maximum minimum square rint floor ceil trunc sign copysign fmod fmax fmin".split()
@@ -119,7 +121,7 @@ class NumpyProtocol:
             )
         if name in TESTS:
             return _tested(ufunc, inputs)
-        if not hasattr(self, UFUNCS.get(name, name)) or name not in UFUNCS:
+        if name not in UFUNCS or not hasattr(self, UFUNCS[name]) or not hasattr(np, name):
             raise self._refusal(f"numpy.{name}" if hasattr(np, name) else name)
         return getattr(self._as_own(inputs[0]), UFUNCS[name])(*inputs[1:])
 
@@ -257,7 +259,8 @@ def _tested(ufunc: np.ufunc, operands: Sequence[Any]) -> NDArray[np.bool_]:
 
 def _exact(x: Any) -> NDArray:
     """Complex numbers as NumPy reads them, and real ones as operands."""
-    return np.asarray(x) if np.iscomplexobj(x) else as_operand(x)
+    is_complex = isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
+    return np.asarray(x) if is_complex else as_operand(x)
 
 
 def _numbers(x: Any) -> Any:

@@ -371,7 +371,9 @@ class Array(ArrayOperators, NumpyProtocol):
 def array_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
     """The array of numbers that are the format's already."""
     made = Array.__new__(Array)
-    made.numbers, made.arithmetic = numbers, arithmetic
+    # NumPy gives single numbers in place of arrays without axes.
+    made.numbers = numbers if type(numbers) is np.ndarray else as_array(numbers)
+    made.arithmetic = arithmetic
     return made
 
 
@@ -386,7 +388,7 @@ def numbers_as_given(x: Any) -> NDArray:
         return x if is_on_gpu(x) and x.dtype.kind == "c" else as_operand(x, "data")
     check_not_masked(x, "data")
     # A sequence of Python's numbers may hold integers that a complex array would round.
-    given = x if hasattr(x, "dtype") else np.array(x, object)
+    given: Any = x if hasattr(x, "dtype") else np.array(x, object)
     if hasattr(given, "resolve_conj"):
         given = given.detach().resolve_conj()
     if given.dtype == object:

@@ -84,7 +84,8 @@ class ArrayFunctions:
     @property
     def imag(self) -> Self:
         """The imaginary parts: a view of them, or zeros; numbers that are assigned are rounded."""
-        return self._like(self.numbers.imag)
+        x, format = self.numbers, self.arithmetic.format
+        return self._like(x.imag if format.has_zero or complex_parts.is_complex(x) else self.arithmetic.round(x.imag))
 
     @imag.setter
     def imag(self, value: Any) -> None:

@@ -15,9 +15,10 @@ def _moved(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of one array's numbers, whose result is an array of the format, or a list of them."""
 
     def operation(t: Any, a: Any, *args: Any, **options: Any) -> Any:
+        _check_plain(t, function, *args, *options.values())
         moved = function(t._operand(a), *args, **_without_out(function, options))
-        if isinstance(moved, list):
-            return [t._like(part) for part in moved]
+        if isinstance(moved, list | tuple):
+            return type(moved)(t._like(part) for part in moved)
         # Zeros that fill a triangle are numbers of all formats but those of scales.
         return t._like(moved if t.format.has_zero else t.arithmetic.round(moved))
 
@@ -39,6 +40,26 @@ def _taken(function: Callable[..., Any]) -> Callable[..., Any]:
     return operation
 
 
+def _check_plain(t: Any, function: Callable[..., Any], *options: Any) -> None:
+    """Raise ValueError for an array of a format in the place of integers or conditions."""
+    for one in options:
+        if isinstance(one, type(t)) or (isinstance(one, list | tuple) and any(isinstance(x, type(t)) for x in one)):
+            raise ValueError(
+                f"numpy.{function.__name__} of {t.called} takes one of them; places, sections and conditions are plain "
+                "arrays, as np.asarray(x).astype(int) and x > 0 give them."
+            )
+
+
+def _of_each(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the numbers of each array that it is given; several give a tuple."""
+
+    def operation(t: Any, *arrays: Any) -> Any:
+        made = tuple(t._like(function(t._as_own(x, rounds=True).numbers)) for x in arrays)
+        return made if len(made) > 1 else made[0]
+
+    return operation
+
+
 def _sorted(t: Any, a: Any, axis: int | None = -1) -> Any:
     """The numbers in ascending order, NaN last; zeros of unlike signs stay in the order that they had."""
     return t._like(np.sort(t._operand(a), axis, kind="stable"))
@@ -54,12 +75,18 @@ def _appended(t: Any, arr: Any, values: Any, axis: int | None = None) -> Any:
 
 
 def _inserted(t: Any, arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    _check_plain(t, np.insert, obj)
     return t._joined(lambda parts: np.insert(parts[0], obj, parts[1], axis), [arr, values])
 
 
 def _extracted(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of a condition and of the array whose numbers it takes where that holds."""
-    return lambda t, condition, a, *args: t._like(function(condition, t._operand(a), *args))
+
+    def operation(t: Any, condition: Any, a: Any, *args: Any) -> Any:
+        _check_plain(t, function, condition, *args)
+        return t._like(function(condition, t._operand(a), *args))
+
+    return operation
 
 
 def _block(t: Any, arrays: Any) -> Any:
@@ -86,12 +113,14 @@ def _broadcast(t: Any, *args: Any) -> Any:
 
 def _selected(t: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """For each element the first choice whose condition holds."""
+    _check_plain(t, np.select, list(condlist))
     *choices, rest = [t._as_own(x, rounds=True).numbers for x in (*choicelist, default)]
     return t._like(np.select(list(condlist), choices, rest[()]))
 
 
 def _chosen(t: Any, a: Any, choices: Any, *, mode: Any = "raise") -> Any:
     """For each element of `a`, an array of integers, the choice of that number."""
+    _check_plain(t, np.choose, a)
     own = [t._as_own(x, rounds=True).numbers for x in choices]
     return t._like(np.choose(np.asarray(a), own, mode=mode))
 
@@ -134,12 +163,13 @@ MOVEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
         function: _moved(function)
         for function in (
             *(np.diag, np.diagonal, np.tril, np.triu, np.flip, np.fliplr, np.flipud, np.rot90, np.roll, np.moveaxis),
-            *(np.repeat, np.tile, np.copy, np.atleast_1d, np.atleast_3d, np.trim_zeros, np.dsplit),
-            *(np.atleast_2d, np.split, np.array_split, np.hsplit, np.vsplit, np.resize, np.rollaxis),
+            *(np.repeat, np.tile, np.copy, np.trim_zeros, np.dsplit),
+            *(np.split, np.array_split, np.hsplit, np.vsplit, np.resize, np.rollaxis),
         )
     },
     **{function: _taken(function) for function in (np.take, np.take_along_axis, np.delete)},
     **{function: _joined(function) for function in (np.vstack, np.hstack, np.dstack, np.column_stack)},
+    **{function: _of_each(function) for function in (np.atleast_1d, np.atleast_2d, np.atleast_3d)},
     np.append: _appended,
     np.insert: _inserted,
     np.block: _block,

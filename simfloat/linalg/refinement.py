@@ -221,10 +221,10 @@ class _Run(NamedTuple):
 
     def _converges(self) -> bool:
         """Whether it converges, with random bits that are left for others."""
-        options = {"stream": deepcopy(self.factors.stream)}
+        factors = self.factors._replace(stream=deepcopy(self.factors.stream))
         a = self.a.astype(self.a.format, stream=deepcopy(self.a.stream)) if isinstance(self.a, Array) else self.a
         try:
-            return self._replace(a=a, factors=self.factors._replace(**options)).refined().converged
+            return self._replace(a=a, factors=factors).refined().converged
         except ValueError:
             return False
 
@@ -265,8 +265,9 @@ class _System:
     def refined(self, most: int) -> Refinement:
         """Corrections as long as they shrink."""
         x, r = np.zeros_like(self.b), self.b
+        xs: list[NDArray] = []
         found = Refinement(result(self.b, self.u), False, "", [], [], [], [])
-        xs, worse, ended = [], 0, f"After {most} corrections, the last one {{last}} of x,"
+        worse, ended = 0, f"After {most} corrections, the last one {{last}} of x,"
         for _ in range(most):
             d = self.correction(r)
             if d is None:
@@ -276,8 +277,8 @@ class _System:
             x = self.u.compute("add", x, d)
             if not xs and not in_range(self.u, x):
                 raise solution_overflowed(self.u.format)
-            r = self.residual(x) if in_range(self.u, x) else None
-            if r is None or not np.isfinite(r).all():
+            r = self.residual(x) if in_range(self.u, x) else np.full_like(x, np.nan)
+            if not np.isfinite(r).all():
                 ended = f"After a correction of {{last}} of x the next x left the range of {self.u.format}:"
                 break
             xs.append(x)
@@ -338,7 +339,7 @@ class _System:
             return text
         return f"{text} Numbers below {format}'s smallest normal number lose digits or vanish, in x or its residual."
 
-    def exact_residual(self, x: NDArray) -> NDArray[np.float64]:
+    def exact_residual(self, x: NDArray) -> NDArray[np.floating]:
         """b - A x, rounded once to float64."""
         wide, initial = self.a.astype(np.float64), self.b.astype(np.float64)
         return matmul(-wide, x.astype(np.float64), accumulate=exact, output=FP64, initial=initial)

@@ -386,7 +386,7 @@ def _observer_here() -> Observer | None:
     """What receives the events of operations that follow no policy, as those of arrays that know their format."""
     now = current_context()
     observer = None if now.simulation is None else now.simulation.observer
-    if not wants(observer, now.path, "forward"):
+    if observer is None or not wants(observer, now.path, "forward"):
         return None
     return Located(observer, now.path, "forward", wants_more(observer))
 
