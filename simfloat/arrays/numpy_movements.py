@@ -15,8 +15,8 @@ def _moved(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of one array's numbers, whose result is an array of the format, or a list of them."""
 
     def operation(t: Any, a: Any, *args: Any, **options: Any) -> Any:
-        _check_plain(t, function, *args, *options.values())
-        moved = function(t._operand(a), *args, **_without_out(function, options))
+        _check_plain(t, function, *args, *_without_out(function, options).values())
+        moved = function(t._operand(a), *args, **options)
         if isinstance(moved, list | tuple):
             return type(moved)(t._like(part) for part in moved)
         # Zeros that fill a triangle are numbers of all formats but those of scales.
