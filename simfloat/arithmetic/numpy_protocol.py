@@ -253,6 +253,8 @@ def _is_drawn(frame: FrameType | None) -> bool:
 def _tested(ufunc: np.ufunc, operands: Sequence[Any]) -> NDArray[np.bool_]:
     """Truth values of exact numbers: Python's are not rounded to the type of the others."""
     numbers = [x.numbers if isinstance(x, NumpyProtocol) else _exact(x) for x in operands]
+    if ufunc.__name__.startswith(("less", "greater")) and any(map(np.iscomplexobj, numbers)):
+        raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
     machine = machine_of(*numbers)
     return as_array(ufunc(*map(machine.take, numbers)))
 

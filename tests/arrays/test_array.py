@@ -290,6 +290,8 @@ Z = sf.array([1 + 2j], sf.BF16)
         (lambda: A[0].__iadd__(1j), "In place the result keeps shape and kind"),
         (lambda: A % 2, "has no // and no %"),
         (lambda: Z < Z, "Complex numbers have no order"),
+        (lambda: np.less(Z, 1), "Complex numbers have no order"),
+        (lambda: sf.array([1], sf.BF16, observer=3), "observer must be an object with a method observe"),
         (lambda: Z.exp(), "exp of complex numbers is not rounded here"),
         (lambda: Z**2, "power of complex numbers is not rounded here"),
         (lambda: sf.Array(), "made by simfloat.array"),
