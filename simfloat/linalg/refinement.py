@@ -347,7 +347,7 @@ class _System:
     def residual(self, x: NDArray) -> NDArray:
         """b - A x, rounded to the working format."""
         order, format = self.order, self.u.format
-        sums = matmul(-self.a, x, accumulate=order, output=format, initial=self.b)
+        sums = matmul(-self.a, x, accumulate=order, output=format, initial=self.b, observer=self.u.events_to)
         return sums.astype(self.u.dtype)
 
     def correction(self, r: NDArray) -> NDArray | None:

@@ -188,6 +188,21 @@ def test_an_array_brings_its_options_and_those_that_are_given_replace_them():
     assert found.x.format == sf.FP16 and found.x.rounding == sf.nearest_even
 
 
+def test_an_observer_counts_every_operation_of_a_factorization(rng):
+    n, recorder = 60, sf.Recorder()
+    a = rng.standard_normal((n, n))
+    observed = sf.linalg.lu(sf.array(a, sf.BF16, observer=recorder))
+    plain = sf.linalg.lu(a, format=sf.BF16)
+    assert_bits(observed.upper, plain.upper)
+    assert observed.upper.observer is recorder
+    assert recorder.counts(operation="fma")["total"] == sum(k * k for k in range(n))
+    assert recorder.counts(operation="divide")["total"] == n * (n - 1) // 2
+    of_block = sf.Recorder()
+    with sf.simulate("fp32", observer=of_block):
+        sf.linalg.lu(a, format=sf.BF16)
+    assert of_block.counts(operation="fma") == recorder.counts(operation="fma")
+
+
 def test_a_right_hand_side_is_rounded_to_the_format_of_the_matrix():
     a, b = sf.array([[4, 1], [1, 3]], sf.BF16), sf.array([1 + 2.0**-10, 2], sf.FP32)
     for function in (sf.linalg.solve, sf.linalg.solve_triangular, lambda *given: sf.linalg.cg(*given).x):
