@@ -78,12 +78,12 @@ class Several(Observer):
             observer.observe(events.copy() if wants_more(observer) else events[:SIZE].copy(), operation, path, phase)
 
 
-#: What finds the observer of the simulation in force; simulations, which are built on arrays, put it in.
+#: Finds the observer of the simulation in force. Simulations add it, since they are built on this package.
 _finders: list[Callable[[], Observer | None]] = []
 
 
 def observe_by(find: Callable[[], Observer | None]) -> None:
-    """Let operations that no simulation carries out be observed by what `find` gives at the time."""
+    """Observe operations that follow no policy by the observer that `find` returns at that time."""
     _finders.append(find)
 
 

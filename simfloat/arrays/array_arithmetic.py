@@ -76,7 +76,7 @@ class ArrayArithmetic:
 
     @property
     def events_to(self) -> Observer | None:
-        """What receives the events of an operation now."""
+        """The observer of an operation that runs now."""
         in_force = observer_in_force()
         if in_force is None or in_force is self.observer:
             return self.observer

@@ -45,8 +45,8 @@ def _check_plain(t: Any, function: Callable[..., Any], *options: Any) -> None:
     for one in options:
         if isinstance(one, type(t)) or (isinstance(one, list | tuple) and any(isinstance(x, type(t)) for x in one)):
             raise ValueError(
-                f"numpy.{function.__name__} of {t.called} takes one of them; places, sections and conditions are plain "
-                "arrays, as np.asarray(x).astype(int) and x > 0 give them."
+                f"numpy.{function.__name__} takes numbers from one of the {t.called}; its places, sections and "
+                "conditions are plain arrays: np.asarray(x).astype(int), x > 0."
             )
 
 

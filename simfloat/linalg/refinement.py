@@ -127,8 +127,9 @@ def solve(
 
     `converged` says if the exact residual of x is within the tolerance. Without a `tolerance` that is sqrt(n) units
     roundoff of `work`, relative to norm(A) norm(x) + norm(b): the residual of a solution that is rounded to `work`. If
-    it has not converged, other options are tried, a more precise `factor` first, and `reason` names the first ones
-    that converge (none are tried while an observer counts). `rounding`, `accumulate` and `stream` are those of the
+    it has not converged, other options are tried: ten times as many iterations, if they ran out; b scaled by a power of
+    two, if x or b is small; a more precise `factor`; a more precise `work`. `reason` names the first of them that
+    converges (none is tried while an observer counts). `rounding`, `accumulate` and `stream` are those of the
     factors, of numbers that are rounded to their format, and of their triangular systems; all else is rounded to
     nearest even. Corrections shrink while the condition number times the unit roundoff of `factor` is below 1;
     residuals of twice the digits of `work` then bring x itself, and not only its residual, to the accuracy of `work`.
@@ -192,7 +193,7 @@ class _Run(NamedTuple):
         return _System(self.a, self.b, in_factors, in_work, self.residual, self.tolerance).refined(self.most)
 
     def advice(self, found: Refinement) -> str:
-        """The first options that converge, of those that are tried."""
+        """Try other options, and name the first that converge."""
         tried = []
         for text, run in self._others(found):
             tried.append(text)
@@ -201,7 +202,7 @@ class _Run(NamedTuple):
         return f"It converges with none of {'; '.join(tried)}." if tried else ""
 
     def _others(self, found: Refinement) -> Iterator[tuple[str, _Run]]:
-        """Other options, in words too."""
+        """Options that may converge, each with its words."""
         work, factor = found.x.format, arithmetic_of(self.a, self.factors).format
         if len(found.corrections) == self.most:
             yield f"max_iterations={10 * self.most}", self._replace(most=10 * self.most)
@@ -220,7 +221,7 @@ class _Run(NamedTuple):
                 yield text, in_wider._replace(factors=self.factors._replace(format=format))
 
     def _converges(self) -> bool:
-        """Whether it converges, with random bits that are left for others."""
+        """True if it converges. Random bits are drawn from a copy of the stream."""
         factors = self.factors._replace(stream=deepcopy(self.factors.stream))
         a = self.a.astype(self.a.format, stream=deepcopy(self.a.stream)) if isinstance(self.a, Array) else self.a
         try:
@@ -329,7 +330,7 @@ class _System:
         return found.residuals[-1] <= self.limit(x)
 
     def told(self, found: Refinement, x: NDArray, converged: bool) -> str:
-        """Where the residual is beside the tolerance."""
+        """Compare the residual with the tolerance in words."""
         side = "within" if converged else "above"
         text = (
             f"the residual is {found.residuals[-1]:.1e} of the norm of b, {side} the tolerance of {self.limit(x):.1e}."

@@ -42,7 +42,7 @@ def arithmetic_of(a: Any, options: ArithmeticOptions) -> ArrayArithmetic:
     return u
 
 
-#: What a complex matrix is refused with, by whether it is a system or is factored.
+#: Messages for complex matrices: of systems, of factorizations, and of eigenvalues and singular values.
 COMPLEX_SYSTEM = (
     "a complex system of order n is the real one of order 2 n with [[A.real, -A.imag], [A.imag, A.real]] and "
     "[b.real, b.imag]"

@@ -383,7 +383,7 @@ def current() -> Simulation:
 
 
 def _observer_here() -> Observer | None:
-    """What receives the events of operations that follow no policy, as those of arrays that know their format."""
+    """Return the observer of operations that follow no policy: those of arrays that know their format."""
     now = current_context()
     observer = None if now.simulation is None else now.simulation.observer
     if observer is None or not wants(observer, now.path, "forward"):

@@ -83,7 +83,7 @@ def decode(tree: Any, arrays: Sequence[NDArray]) -> Any:
 
 
 def _texts(arithmetic: ArrayArithmetic, where: str) -> dict[str, Any]:
-    """What an array computes with, as JSON takes it."""
+    """Return the options of an array as JSON values."""
     accumulate, stream = arithmetic.accumulate, arithmetic.stream
     if isinstance(stream, GivenBits):
         raise ValueError(f"{where} takes its random bits from GivenBits, which a file does not hold; give a BitStream.")
@@ -96,7 +96,7 @@ def _texts(arithmetic: ArrayArithmetic, where: str) -> dict[str, Any]:
 
 
 def _array_from(numbers: NDArray, texts: dict[str, Any]) -> Array:
-    """The array that computes with what `_texts` wrote."""
+    """Return the array with these numbers and the options that `_texts` wrote."""
     accumulate, stream = texts["accumulate"], texts["stream"]
     arithmetic = as_arithmetic(
         parse(texts["format"]),
