@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from simfloat.arithmetic.elements import check_places
+from simfloat.arithmetic.machines import CPU, GPU, beside, is_on_gpu, on_cpu
 
 
 def _moved(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,7 +77,7 @@ def _appended(t: Any, arr: Any, values: Any, axis: int | None = None) -> Any:
 
 def _inserted(t: Any, arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     _check_plain(t, np.insert, obj)
-    return t._joined(lambda parts: np.insert(parts[0], obj, parts[1], axis), [arr, values])
+    return t._joined(lambda parts: _on_cpu(lambda a, x: np.insert(a, on_cpu(obj), x, axis), parts), [arr, values])
 
 
 def _extracted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,9 +94,11 @@ def _block(t: Any, arrays: Any) -> Any:
     """Matrices of matrices, given as nested lists."""
 
     def numbers(part: Any) -> Any:
-        return [numbers(one) for one in part] if isinstance(part, list) else t._as_own(part, rounds=True).numbers
+        return (
+            [numbers(one) for one in part] if isinstance(part, list) else on_cpu(t._as_own(part, rounds=True).numbers)
+        )
 
-    return t._like(np.block(numbers(arrays)))
+    return t._like(beside(np.block(numbers(arrays)), t.numbers))
 
 
 def _in_a_grid(t: Any, *xi: Any, indexing: Any = "xy", sparse: bool = False, copy: bool = True) -> Any:
@@ -114,15 +117,16 @@ def _broadcast(t: Any, *args: Any) -> Any:
 def _selected(t: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """For each element the first choice whose condition holds."""
     _check_plain(t, np.select, list(condlist))
-    *choices, rest = [t._as_own(x, rounds=True).numbers for x in (*choicelist, default)]
-    return t._like(np.select(list(condlist), choices, rest[()]))
+    parts = [t._as_own(x, rounds=True).numbers for x in (*choicelist, default)]
+    conditions = list(map(on_cpu, condlist))
+    return t._like(_on_cpu(lambda *choices: np.select(conditions, choices[:-1], choices[-1][()]), parts))
 
 
 def _chosen(t: Any, a: Any, choices: Any, *, mode: Any = "raise") -> Any:
     """For each element of `a`, an array of integers, the choice of that number."""
     _check_plain(t, np.choose, a)
     own = [t._as_own(x, rounds=True).numbers for x in choices]
-    return t._like(np.choose(np.asarray(a), own, mode=mode))
+    return t._like(_on_cpu(lambda *parts: np.choose(np.asarray(on_cpu(a)), parts, mode=mode), own))
 
 
 #: Ways to fill what is added around an array that round nothing.
@@ -134,9 +138,15 @@ def _padded(t: Any, array: Any, pad_width: Any, mode: Any = "constant", **option
     if mode not in PADDING or options.get("reflect_type", "even") != "even":
         raise ValueError(f"numpy.pad of {t.called} has the modes {', '.join(PADDING)}, got {mode!r} with {options}.")
     if "constant_values" in options:
-        options["constant_values"] = t._as_own(options["constant_values"], rounds=True).numbers
-    padded = np.pad(t._as_own(array).numbers, pad_width, mode, **options)
+        options["constant_values"] = on_cpu(t._as_own(options["constant_values"], rounds=True).numbers)
+    padded = _on_cpu(lambda x: np.pad(x, pad_width, mode, **options), [t._as_own(array).numbers])
     return t._like(padded if t.format.has_zero else t.arithmetic.round(padded))
+
+
+def _on_cpu(function: Callable[..., Any], parts: Sequence[Any]) -> Any:
+    """The result of a function that CuPy may not have, where its arrays are."""
+    machine = GPU if any(map(is_on_gpu, parts)) else CPU
+    return machine.take(function(*map(on_cpu, parts)))
 
 
 def _filled(number: float) -> Callable[..., Any]:
