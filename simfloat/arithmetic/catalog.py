@@ -15,8 +15,9 @@ it has to at infinities; `wide` gives (high, low, exponent) for every float64: t
 * to the table of `selftest/function_checks.py`, with its value by decimals and its specials;
 * to the table of `tests/mpfr.py`, with MPFR's function.
 
-One new file and six rows. Tests fail for a row that is missing; names, documentation, classes of policies, benchmarks
-and the tests of specials, of every 16-bit operand and of derivatives follow.
+One new file and six rows. Tests fail for a row that is missing; names, documentation, methods of arrays and NumPy's
+functions of them, classes of policies, benchmarks and the tests of specials, of every 16-bit operand and of derivatives
+follow.
 """
 
 from __future__ import annotations

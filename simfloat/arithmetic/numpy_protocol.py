@@ -9,45 +9,62 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
+from types import FrameType
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic import catalog
 from simfloat.arithmetic.extremes import place_of_largest, place_of_least
-from simfloat.arithmetic.machines import as_array
+from simfloat.arithmetic.machines import as_array, machine_of
+from simfloat.arithmetic.operands import as_operand
 from simfloat.environment import in_usual_environment
 
-#: NumPy's ufuncs by the method that each of them is.
-UFUNCS = {
-    name: name
-    for name in "add subtract multiply divide power matmul negative maximum minimum sqrt square reciprocal".split()
-    + "exp log log2 log10 expm1 log1p sin cos tan sinh cosh tanh".split()
-} | {
-    "arctan2": "atan2",
-    "arcsinh": "asinh",
-    "arccosh": "acosh",
-    "arctanh": "atanh",
-    "arcsin": "asin",
-    "arccos": "acos",
-    "arctan": "atan",
+#: Operations of the catalog that NumPy has by another name.
+NUMPYS_NAMES = {
+    "atan2": "arctan2",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+}
+
+#: NumPy's ufuncs by the method that each of them is: every function of the catalog that NumPy has, and these.
+UFUNCS = {NUMPYS_NAMES.get(name, name): name for name in catalog.FUNCTIONS} | {
     "absolute": "abs",
     "fabs": "abs",
     "conjugate": "conj",
 }
+UFUNCS |= {
+    name: name
+    for name in "matmul negative maximum minimum square rint floor ceil trunc sign copysign fmod fmax fmin".split()
+}
 
 #: Tests, which give truth values.
-TESTS = frozenset("less less_equal greater greater_equal equal not_equal isnan isinf isfinite signbit".split())
+TESTS = frozenset(
+    "less less_equal greater greater_equal equal not_equal isnan isinf isfinite signbit".split()
+    + "logical_and logical_or logical_xor logical_not".split()
+)
 
 #: Functions that compute no numbers: shapes, places of numbers, equality, printing and storing.
 READERS: frozenset[Callable[..., Any]] = frozenset(
     {
-        *(np.shape, np.ndim, np.size, np.argsort, np.count_nonzero, np.nonzero),
-        *(np.array_equal, np.array_equiv, np.allclose, np.isclose, np.may_share_memory, np.shares_memory),
+        *(np.shape, np.ndim, np.size, np.argsort, np.count_nonzero, np.nonzero, np.argwhere, np.flatnonzero),
+        *(np.any, np.all, np.isin, np.isposinf, np.isneginf, np.isreal, np.iscomplex, np.searchsorted, np.digitize),
+        *(np.array_equal, np.array_equiv, np.may_share_memory, np.shares_memory),
         *(np.zeros_like, np.ones_like, np.full_like, np.empty_like, np.iscomplexobj, np.isrealobj),
         *(np.array_repr, np.array_str, np.array2string, np.save, np.savez, np.savez_compressed, np.savetxt),
     }
 )
+
+#: Readers that compare with Python's numbers, which are exact only beside numbers in float64.
+COMPARING: frozenset[Callable[..., Any]] = frozenset({np.allclose, np.isclose})
+
+#: Packages that draw numbers, or show them: they read them as `np.asarray` does.
+DRAWING = ("matplotlib", "mpl_toolkits")
 
 #: What to write for some of the others, in methods that all such arrays have, or tensors.
 INSTEAD = {
@@ -95,6 +112,8 @@ class NumpyProtocol:
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         name = ufunc.__name__
+        if _is_drawn(sys._getframe(1)):
+            return getattr(ufunc, method)(*map(_taken_out, inputs), **options)
         if method != "__call__":
             raise self._refusal(f"numpy.{name}.{method}", f"{name}.{method}")
         if options and (name in UFUNCS or name in TESTS):
@@ -103,8 +122,8 @@ class NumpyProtocol:
                 "is a new one."
             )
         if name in TESTS:
-            return as_array(ufunc(*map(_numbers, inputs)))
-        if not hasattr(self, UFUNCS.get(name, name)) or name not in UFUNCS:
+            return _tested(ufunc, inputs)
+        if name not in UFUNCS or not hasattr(self, UFUNCS[name]) or not hasattr(np, name):
             raise self._refusal(f"numpy.{name}" if hasattr(np, name) else name)
         return getattr(self._as_own(inputs[0]), UFUNCS[name])(*inputs[1:])
 
@@ -112,8 +131,10 @@ class NumpyProtocol:
         self, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         operation = self.own_functions.get(function) or FUNCTIONS.get(function)
-        if operation is None and function in READERS:
-            return function(*map(_numbers, args), **{key: _numbers(value) for key, value in kwargs.items()})
+        is_drawn = _is_drawn(sys._getframe(1))
+        if is_drawn or (operation is None and (function in READERS or function in COMPARING)):
+            read = _taken_out if is_drawn or function in COMPARING else _numbers
+            return function(*map(read, args), **{key: read(value) for key, value in kwargs.items()})
         name = f"{function.__module__}.{function.__name__}"
         if operation is None:
             raise self._refusal(name)
@@ -139,8 +160,9 @@ def refuse_readers(called: str, passed_by: str) -> None:
 
     NumPy asks before it computes on such an array, but not on a list of them; SciPy never does.
     """
-    reader = sys._getframe(2).f_globals.get("__name__", "")
-    if reader.startswith(("scipy.", "numpy.")) and not reader.startswith("numpy.testing."):
+    frame = sys._getframe(2)
+    reader = frame.f_globals.get("__name__", "")
+    if reader.startswith(("scipy.", "numpy.")) and not reader.startswith("numpy.testing.") and not _is_drawn(frame):
         raise ValueError(
             f"{reader.partition('.')[0]} would compute in float64, past {passed_by}: write it in operations of "
             f"{called}, or take the numbers out with np.asarray(x)."
@@ -184,8 +206,18 @@ def _place(find: Callable[..., Any]) -> Callable[..., Any]:
     return operation
 
 
+def _function(name: str) -> Callable[..., Any]:
+    return lambda t, x: getattr(t._as_own(x), name)()
+
+
+#: Functions of the catalog that are plain functions in NumPy.
+NO_UFUNCS = {
+    own: found for own in catalog.FUNCTIONS if callable(found := getattr(np, own, None)) and type(found) is not np.ufunc
+}
+
 #: NumPy's function -> the operation that it is; each takes one of its operands, then what NumPy's takes, in its order.
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    **{function: _function(name) for name, function in NO_UFUNCS.items()},
     np.sum: _reduction("sum"),
     np.mean: _reduction("mean"),
     np.max: _reduction("max"),
@@ -210,8 +242,42 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
+def _is_drawn(frame: FrameType | None) -> bool:
+    """Whether a package that draws called NumPy, which runs in this frame, or called from there."""
+    while frame is not None:
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package != "numpy":
+            return package in DRAWING
+        frame = frame.f_back
+    return False
+
+
+def _tested(ufunc: np.ufunc, operands: Sequence[Any]) -> NDArray[np.bool_]:
+    """Truth values of exact numbers: Python's are not rounded to the type of the others."""
+    numbers = [x.numbers if isinstance(x, NumpyProtocol) else _exact(x) for x in operands]
+    if ufunc.__name__.startswith(("less", "greater")) and any(map(np.iscomplexobj, numbers)):
+        raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
+    machine = machine_of(*numbers)
+    return as_array(ufunc(*map(machine.take, numbers)))
+
+
+def _exact(x: Any) -> NDArray:
+    """Complex numbers as NumPy reads them, and real ones as operands."""
+    is_complex = isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
+    return np.asarray(x) if is_complex else as_operand(x)
+
+
 def _numbers(x: Any) -> Any:
     """The numbers of such arrays, also of those in a list."""
+    return _read(x, lambda array: array.numbers)
+
+
+def _taken_out(x: Any) -> Any:
+    """The same in float64, in memory of their own."""
+    return _read(x, np.asarray)
+
+
+def _read(x: Any, read: Callable[[Any], Any]) -> Any:
     if isinstance(x, list | tuple):
-        return [_numbers(one) for one in x]
-    return x.numbers if isinstance(x, NumpyProtocol) else x
+        return [_read(one, read) for one in x]
+    return read(x) if isinstance(x, NumpyProtocol) else x

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.environment import in_callers_environment
+from simfloat.kernels.events import SIZE, wants_more
 
 
 class Observer(ABC):
@@ -73,3 +75,34 @@ def tell(observer: Observer, events: NDArray[np.int64], operation: str, *where: 
 def _is_ours(kind: type) -> bool:
     """Whether a class of observers is one of this package's."""
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+class Several(Observer):
+    """Passes events on to several observers."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self.observers = observers
+        self.more = any(map(wants_more, observers))
+
+    def wants(self, path: str, phase: str) -> bool:
+        """Whether one of them has use for events of this path and phase."""
+        return any(wants(observer, path, phase) for observer in self.observers)
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Give each observer events of its own, as many as it counts."""
+        for observer in self.observers:
+            observer.observe(events.copy() if wants_more(observer) else events[:SIZE].copy(), operation, path, phase)
+
+
+#: Finds the observer of the simulation in force. Simulations add it, since they are built on this package.
+_finders: list[Callable[[], Observer | None]] = []
+
+
+def observe_by(find: Callable[[], Observer | None]) -> None:
+    """Observe operations that follow no policy by the observer that `find` returns at that time."""
+    _finders.append(find)
+
+
+def observer_in_force() -> Observer | None:
+    """The observer of the simulation in force; None outside of any."""
+    return _finders[0]() if _finders else None

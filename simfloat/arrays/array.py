@@ -7,24 +7,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.operand_bounds import first_stranger
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.elements import elements, write
 from simfloat.arithmetic.machines import CPU, GPU, as_array, beside, is_on_gpu, machine_of
 from simfloat.arithmetic.numpy_protocol import NumpyProtocol, refuse_readers
-from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.operands import as_operand, check_not_masked
 from simfloat.arrays import complex_parts
 from simfloat.arrays.array_arithmetic import ArrayArithmetic, ComplexProducts, as_arithmetic, narrowed, with_options
 from simfloat.arrays.array_operators import ArrayOperators
 from simfloat.arrays.array_text import call_of
 from simfloat.arrays.numpy_composites import COMPOSITES
 from simfloat.arrays.numpy_movements import MOVEMENTS
+from simfloat.arrays.numpy_writing import WRITING
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, Rounding, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
+
+#: What to write in place of operations that complex numbers do not have.
+_PARTS = "write it in x.real and x.imag"
+_INSTEAD = {"power": "write it in products"}
 
 
 @in_usual_environment
@@ -36,13 +43,16 @@ def array(
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
     complex_products: ComplexProducts = "rounded",
+    observer: Observer | None = None,
 ) -> Array:
-    """An array of numbers of `format`, to which `data` are rounded, and every operation on it once.
+    """Return an array of numbers of `format`, to which `data` are rounded; every operation on it is rounded once.
 
     Operators, comparisons, indexing, views and writing in place are NumPy's. Sums and products of matrices go through
-    `accumulate`, by default the sequential sum in this format and mode. Numbers that are assigned are rounded;
-    Python's numbers are exact operands. Arrays of two formats or two modes do not mix: `astype` rounds to another one.
-    Stochastic modes take their bits from `stream`.
+    `accumulate`, by default the sequential sum in this format and mode. Numbers that are assigned or joined are
+    rounded. Python's numbers are exact operands, and so is a NumPy array if all its numbers are of the format. Arrays
+    of two formats or two modes do not mix: `astype` rounds to another format. Stochastic modes take their bits from
+    `stream`. The events of all operations go to `observer`, which results keep, and to the observer of the simulation
+    in force, if there is one; the array's format is its own in a simulation too.
 
     Complex data have both parts in the format. A product is (a c - b d, a d + b c), every operation rounded, or with
     ``complex_products="fma"`` (a c - round(b d), a d + round(b c)), each with one rounding; a quotient is the product
@@ -50,8 +60,9 @@ def array(
     the exact products a c and -b d, or a d and b c, side by side.
 
     Raises ValueError for formats of more than 50 bits of precision (FP64 under nearest_even excepted), for what
-    :func:`simfloat.round` refuses, and for NumPy's functions that are no operations of such arrays, by name:
-    ``np.asarray(A)`` takes the numbers out, in float64.
+    :func:`simfloat.round` refuses, and for NumPy's functions that are not operations of such arrays, by name:
+    ``np.asarray(A)`` returns the numbers in float64, and matplotlib, ``np.from_dlpack(A)`` and ``torch.as_tensor(A)``
+    read the same numbers.
 
     Examples:
         >>> A = sf.array([[4.0, 1.0], [0.1, 3.0]], sf.BF16)
@@ -62,8 +73,8 @@ def array(
         array([[4.0, 1.0],
                [0.10009765625, 2.96875]], BF16)
     """
-    arithmetic = as_arithmetic(format, rounding, accumulate, stream, complex_products)
-    numbers = data.numbers if isinstance(data, Array) else _data(data)
+    arithmetic = as_arithmetic(format, rounding, accumulate, stream, complex_products, observer)
+    numbers = data.numbers if isinstance(data, Array) else numbers_as_given(data)
     return array_of(_rounded(arithmetic, numbers), arithmetic)
 
 
@@ -78,21 +89,17 @@ class Array(ArrayOperators, NumpyProtocol):
 
     called: ClassVar[str] = "arrays of a format"
     passed_by: ClassVar[str] = "the format"
-    own_functions = MOVEMENTS | COMPOSITES
+    own_functions = MOVEMENTS | WRITING | COMPOSITES
     instead: ClassVar[Mapping[str, str]] = {
         "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
-        "einsum": "@, transpose and sum", "copyto": "y[...] = x",
+        "svd": "sf.linalg.svd", "eigh": "sf.linalg.eigh", "einsum": "@, transpose and sum",
         "cumsum": "sf.partial_sums(x, np.ones(x.size), accumulate=x.accumulate)",
-        "tanh": "x.tanh()", "logaddexp": "exp and log", "pad": "slices of a larger array",
+        "tanh": "x.tanh()", "logaddexp": "exp and log",
         "prod": "the products one after the other", "det": "the product of sf.linalg.lu(A).upper.diagonal()",
         "polyval": "Horner's scheme", "add.at": "x[i] = x[i] + y",
-        "multiply.reduce": "the products one after the other", "put": "x[i] = y",
-        "median": "np.sort(x)[x.size // 2]", "insert": "np.concatenate", "block": "np.vstack and np.hstack",
-        "unique": "np.unique(np.asarray(x))", "searchsorted": "np.searchsorted(np.asarray(x), y)",
-        "histogram": "np.histogram(np.asarray(x))", "round": "x.astype(format)", "matrix_power": "A @ A",
-        "ptp": "x.max() - x.min()", "nan_to_num": "np.where(np.isnan(x), 0, x)",
-        "fill_diagonal": "y[i, i] = x with i = np.arange(n)",
-        "float_power": "x ** y", "inv": "sf.linalg.solve with the identity",
+        "multiply.reduce": "the products one after the other", "median": "np.sort(x)[x.size // 2]",
+        "unique": "np.unique(np.asarray(x))", "histogram": "np.histogram(np.asarray(x))",
+        "matrix_power": "A @ A", "float_power": "x ** y", "inv": "sf.linalg.solve with the identity",
     }  # fmt: skip
 
     __hash__ = None  # type: ignore[assignment]
@@ -119,6 +126,11 @@ class Array(ArrayOperators, NumpyProtocol):
     def stream(self) -> Stream | None:
         """Where stochastic roundings get their bits from."""
         return self.arithmetic.stream
+
+    @property
+    def observer(self) -> Observer | None:
+        """The observer that receives the events of its operations."""
+        return self.arithmetic.observer
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -152,11 +164,11 @@ class Array(ArrayOperators, NumpyProtocol):
 
     def matmul(self, other: Any) -> Array:
         """The product of matrices or vectors, with numpy.matmul's shapes, each sum through `accumulate`."""
-        x, u = self.numbers, self.arithmetic
-        y = self._operand(other)
+        x, y = self.numbers, self._operand(other)
+        u = self._joint(other)
         if complex_parts.is_complex(x) or complex_parts.is_complex(y):
-            return self._like(complex_parts.matmul(u, x, y))
-        return self._like(u.matmul(x, y))
+            return array_of(complex_parts.matmul(u, x, y), u)
+        return array_of(u.matmul(x, y), u)
 
     def dot(self, other: Any) -> Array:
         """The same of at most two axes; with a number it is the product with that."""
@@ -167,7 +179,7 @@ class Array(ArrayOperators, NumpyProtocol):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         given = self._as_own(value, rounds=True).numbers if self._fits(value) else self._refused_parts()
-        write(self.numbers, key, beside(given, self.numbers))
+        write(self._written_to(), key, beside(given, self.numbers))
 
     def __iter__(self) -> Iterator[Array]:
         if not self.ndim:
@@ -196,8 +208,30 @@ class Array(ArrayOperators, NumpyProtocol):
         refuse_readers(self.called, self.passed_by)
         if copy is False:
             raise ValueError("np.asarray(A) gives numbers of its own: written to, those of A would leave its format.")
-        wide = self.numbers.astype(np.complex128 if complex_parts.is_complex(self.numbers) else np.float64)
-        return np.asarray(wide, dtype)
+        return np.asarray(self._in_float64(), dtype)
+
+    def __copy__(self) -> Array:
+        return self.copy()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._in_float64().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.numbers.__dlpack_device__()
+
+    @property
+    def state(self) -> Array:
+        """A copy, which `simfloat.save` writes."""
+        return self.copy()
+
+    def load_state(self, state: Array) -> None:
+        """Take the numbers of another array of this format and shape, as `simfloat.load` does."""
+        if not isinstance(state, Array) or (state.format, state.shape) != (self.format, self.shape):
+            found = f"{state.format} {_described(state.numbers)}" if isinstance(state, Array) else type(state).__name__
+            raise ValueError(f"The array is {self.format} {_described(self.numbers)}, the saved one {found}.")
+        if not self._fits(state):
+            self._refused_parts()
+        self._written_to()[...] = beside(state.numbers, self.numbers)
 
     def __repr__(self) -> str:
         return call_of(self.numbers, self.arithmetic)
@@ -205,24 +239,60 @@ class Array(ArrayOperators, NumpyProtocol):
     def _like(self, numbers: NDArray) -> Array:
         return array_of(numbers, self.arithmetic)
 
+    def _in_float64(self) -> NDArray[Any]:
+        """The numbers in memory of their own."""
+        return self.numbers.astype(np.complex128 if complex_parts.is_complex(self.numbers) else np.float64)
+
+    def _written_to(self) -> NDArray[Any]:
+        """The numbers, which are about to be changed."""
+        if not is_on_gpu(self.numbers) and not self.numbers.flags.writeable:
+            raise ValueError("These numbers are read-only, as the imaginary parts of real numbers are.")
+        return self.numbers
+
     def _as_own(self, x: Any, rounds: bool = False) -> Array:
-        """An operand as an array: exact, or, where it is assigned, rounded."""
+        """An operand as an array: exact, or, where it is assigned or joined, rounded."""
         if isinstance(x, Array) or not rounds:
             return self._like(self._operand(x))
-        return self._like(_rounded(self.arithmetic, _data(x)))
+        return self._like(_rounded(self.arithmetic, numbers_as_given(x)))
 
     def _operand(self, x: Any) -> NDArray:
-        """The numbers of an operand: an array of the same format and mode, or a number of Python's or NumPy's."""
+        """The numbers of an operand: an array of the same format and mode, a single number, or numbers of the format
+        in an array of NumPy's.
+        """
         if isinstance(x, Array):
             self._check_same(x)
             return x.numbers
         if isinstance(x, int | float | complex | np.number | np.bool) or (hasattr(x, "dtype") and not x.ndim):
-            return narrowed(_data(x))
+            return narrowed(numbers_as_given(x))
+        if isinstance(x, np.ndarray) or is_on_gpu(x):
+            return self._of_the_format(numbers_as_given(x))
         raise ValueError(
             f"Operands of an array of {self.format} are arrays of {self.format} and single numbers, got "
             f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it, and np.asarray takes an "
             "array's numbers out, to compute in float64."
         )
+
+    def _of_the_format(self, numbers: NDArray) -> NDArray:
+        """Numbers in the type that this array's have, or ValueError naming the first that is not of the format."""
+        is_complex = complex_parts.is_complex(numbers)
+        for part in (numbers.real, numbers.imag) if is_complex else (numbers,):
+            place = first_stranger(part, self.format)
+            if place is not None:
+                raise ValueError(
+                    f"A NumPy array beside an array of {self.format} holds numbers of {self.format}, and "
+                    f"{numbers[place].item()!r} at index {place if len(place) > 1 else place[0]} is none of them: "
+                    f"simfloat.array(x, {str(self.format)!r}) rounds them."
+                )
+        dtype = np.dtype(self.arithmetic.dtype)
+        return numbers.astype(np.result_type(dtype, np.complex64) if is_complex else dtype, copy=False)
+
+    def _joint(self, *others: Any) -> ArrayArithmetic:
+        """The arithmetic of a result: this array's, with the observer of another operand if this one has none."""
+        if self.arithmetic.observer is None:
+            for other in others:
+                if isinstance(other, Array) and other.arithmetic.observer is not None:
+                    return other.arithmetic
+        return self.arithmetic
 
     def _check_same(self, other: Array) -> None:
         if other.format != self.format:
@@ -237,21 +307,26 @@ class Array(ArrayOperators, NumpyProtocol):
                 f"stream={other.stream}; astype(format, rounding=..., accumulate=..., stream=...) changes them."
             )
 
-    def _computed(self, operation: str, other: Any) -> Array:
-        x, y, u = self.numbers, self._operand(other), self.arithmetic
-        if not complex_parts.is_complex(x) and not complex_parts.is_complex(y):
-            return self._like(u.compute(operation, x, y))
+    def _computed(self, operation: str, *others: Any) -> Array:
+        """An operation of the catalog, rounded once, or one of complex numbers."""
+        operands = [self.numbers, *map(self._operand, others)]
+        u = self._joint(*others)
+        if not any(map(complex_parts.is_complex, operands)):
+            return array_of(u.compute(operation, *operands), u)
         if operation not in complex_parts.OPERATIONS:
-            raise ValueError(f"{operation} of complex numbers is not rounded here: write it in products.")
-        return self._like(complex_parts.compute(u, operation, x, y))
+            raise ValueError(f"{operation} of complex numbers is not rounded here: {_INSTEAD.get(operation, _PARTS)}.")
+        return array_of(complex_parts.compute(u, operation, *operands), u)
 
-    def _chosen_of(self, choose: Callable[[NDArray, NDArray], NDArray], other: Any) -> Array:
-        y, u = self._operand(other), self.arithmetic
-        return self._like(u.round(choose(self._real_numbers("An order"), y)))
+    def _chosen_of(self, choose: Callable[[NDArray, NDArray], NDArray], other: Any, operation: str = "round") -> Array:
+        x, y, u = self._real_numbers(operation), self._operand(other), self._joint(other)
+        if complex_parts.is_complex(y):
+            raise ValueError(f"{operation} of complex numbers is not rounded here: {_PARTS}.")
+        machine = machine_of(x, y)
+        return array_of(u.round(as_array(choose(machine.take(x), machine.take(y))), operation), u)
 
     def _compared(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
         """A comparison of the numbers with others, of any format: it rounds nothing."""
-        numbers = other.numbers if isinstance(other, Array) else _data(other)
+        numbers = other.numbers if isinstance(other, Array) else numbers_as_given(other)
         if compare not in (operator.eq, operator.ne) and (np.iscomplexobj(self.numbers) or np.iscomplexobj(numbers)):
             raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
         machine = machine_of(self.numbers, numbers)
@@ -264,7 +339,7 @@ class Array(ArrayOperators, NumpyProtocol):
                 f"In place the result keeps shape and kind of numbers; this is {_described(self.numbers)}, the result "
                 f"{_described(result.numbers)}. Write x = x + y instead."
             )
-        self.numbers[...] = beside(result.numbers, self.numbers)
+        self._written_to()[...] = beside(result.numbers, self.numbers)
         return self
 
     def _fits(self, value: Any) -> bool:
@@ -276,30 +351,62 @@ class Array(ArrayOperators, NumpyProtocol):
     def _refused_parts(self) -> NoReturn:
         raise ValueError("Complex numbers are not stored in an array of real ones; make it complex, A + 0j.")
 
-    def _joined_along(self, arrays: Sequence[Any], axis: int) -> Array:
-        return self._like(np.concatenate(_on_one_machine([self._operand(x) for x in arrays]), axis))
+    def _joined(self, join: Callable[[list[NDArray]], NDArray], arrays: Sequence[Any]) -> Array:
+        """Arrays and numbers joined, the latter rounded, each in its turn."""
+        if not isinstance(arrays, list | tuple):
+            arrays = [arrays] if isinstance(arrays, Array) and not arrays.ndim else list(arrays)
+        parts = [self._as_own(x, rounds=True).numbers for x in arrays]
+        return array_of(join(_on_one_machine(parts)), self._joint(*arrays))
+
+    def _joined_along(self, arrays: Sequence[Any], axis: int | None) -> Array:
+        return self._joined(lambda parts: np.concatenate(parts, axis), arrays)
 
     def _stacked(self, arrays: Sequence[Any], axis: int) -> Array:
-        return self._like(np.stack(_on_one_machine([self._operand(x) for x in arrays]), axis))
+        return self._joined(lambda parts: np.stack(parts, axis), arrays)
 
     def _chosen(self, condition: Any, x: Any, y: Any) -> Array:
-        parts = (as_array(condition), *(self._as_own(one, rounds=True).numbers for one in (x, y)))
-        return self._like(np.where(*_on_one_machine(parts)))
+        own = next((one for one in (x, y) if isinstance(one, Array)), self)
+        chosen = as_array(condition.numbers if isinstance(condition, Array) else condition)
+        parts = (chosen, *(own._as_own(one, rounds=True).numbers for one in (x, y)))
+        return array_of(np.where(*_on_one_machine(parts)), own._joint(x, y))
 
 
 def array_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
     """The array of numbers that are the format's already."""
     made = Array.__new__(Array)
-    made.numbers, made.arithmetic = numbers, arithmetic
+    # NumPy gives single numbers in place of arrays without axes.
+    made.numbers = numbers if type(numbers) is np.ndarray else as_array(numbers)
+    made.arithmetic = arithmetic
     return made
 
 
-def _data(x: ArrayLike) -> NDArray:
+def numbers_as_given(x: Any) -> NDArray:
     """Real or complex numbers, exactly, as users give them."""
-    if not is_on_gpu(x) and np.iscomplexobj(x):
-        numbers = np.asarray(x)
-        return numbers if numbers.dtype.itemsize <= 16 else as_operand(numbers)
-    return x.numbers if isinstance(x, Array) else as_operand(x, "data")
+    if isinstance(x, Array):
+        return x.numbers
+    kind = type(x)
+    if kind is complex:
+        return np.array(x)
+    if kind is float or kind is int or is_on_gpu(x) or not _is_complex(x):
+        return x if is_on_gpu(x) and x.dtype.kind == "c" else as_operand(x, "data")
+    check_not_masked(x, "data")
+    # A sequence of Python's numbers may hold integers that a complex array would round.
+    given: Any = x if hasattr(x, "dtype") else np.array(x, object)
+    if hasattr(given, "resolve_conj"):
+        given = given.detach().resolve_conj()
+    if given.dtype == object:
+        flat = given.reshape(-1)
+        real, imaginary = (np.array([getattr(one, part) for one in flat], object) for part in ("real", "imag"))
+        return complex_parts.joined(*(as_operand(part, "data").reshape(given.shape) for part in (real, imaginary)))
+    return complex_parts.joined(as_operand(given.real, "data"), as_operand(given.imag, "data"))
+
+
+def _is_complex(x: Any) -> bool:
+    """Whether NumPy reads complex numbers; no ragged sequence holds any that it could read."""
+    try:
+        return bool(np.iscomplexobj(x))
+    except (ValueError, RuntimeError):  # the latter from tensors of PyTorch that require a gradient
+        return hasattr(x, "is_complex") and x.is_complex()
 
 
 def _on_one_machine(arrays: Sequence[NDArray]) -> list[NDArray]:

@@ -15,6 +15,7 @@ from simfloat.accumulate._sequential import SequentialSum, as_accumulator
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.bit_stream import Stream, check_stream
+from simfloat.arithmetic.observer import Observer, Several, check_observer, observer_in_force
 from simfloat.arithmetic.operands import FLOAT32, are_float32
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target, carrier_of, check_precision
@@ -30,7 +31,8 @@ ComplexProducts = Literal["rounded", "fma"]
 class ArrayArithmetic:
     """Every operation rounded once to `format`; operands and results are float arrays, float32 where that holds them.
 
-    `accumulate` is None for the sequential sum in the format and mode of everything else.
+    `accumulate` is None for the sequential sum in the format and mode of everything else. Events go to `observer` and
+    to the observer of the simulation that is in force.
     """
 
     format: Format
@@ -38,6 +40,7 @@ class ArrayArithmetic:
     accumulate: Accumulator | None
     stream: Stream | None
     complex_products: ComplexProducts = "rounded"
+    observer: Observer | None = None
 
     @cached_property
     def dtype(self) -> Any:
@@ -71,9 +74,18 @@ class ArrayArithmetic:
             self.accumulator == other.accumulator
         )
 
-    def round(self, x: NDArray) -> NDArray[np.floating]:
-        """The numbers of the format that `x` rounds to."""
-        return self._taken(round_array(x, self._target([x])))
+    @property
+    def events_to(self) -> Observer | None:
+        """The observer of an operation that runs now."""
+        in_force = observer_in_force()
+        if in_force is None or in_force is self.observer:
+            return self.observer
+        return in_force if self.observer is None else Several(self.observer, in_force)
+
+    def round(self, x: NDArray, operation: str = "round") -> NDArray[np.floating]:
+        """The numbers of the format that `x` rounds to; an observer receives it as the operation of that name."""
+        target = self._target([x])
+        return self._taken(round_array(x, target if operation == "round" else target._replace(operation=operation)))
 
     def compute(self, operation: str, *operands: NDArray) -> NDArray[np.floating]:
         """An operation of the catalog."""
@@ -86,11 +98,11 @@ class ArrayArithmetic:
 
     def matmul(self, a: NDArray, b: NDArray, initial: NDArray | None = None) -> NDArray[np.floating]:
         """The product of matrices or vectors, whose sums may start from `initial`."""
-        return self._taken(matmul(a, b, initial=initial, **self._options))
+        return self._taken(matmul(a, b, initial=initial, observer=self.events_to, **self._options))
 
     def sum(self, x: NDArray, axis: int | None = None) -> NDArray[np.floating]:
         """The sum of elements along an axis, or of all in row-major order."""
-        return self._taken(sum(x, axis, **self._options))
+        return self._taken(sum(x, axis, observer=self.events_to, **self._options))
 
     @cached_property
     def _options(self) -> dict[str, Any]:
@@ -100,12 +112,14 @@ class ArrayArithmetic:
         return options if accumulator.result == self.format else options | {"rounding": self.rounding}
 
     def _target(self, operands: list[NDArray]) -> Target:
-        return self._targets[are_float32(operands)]
+        target = self._targets[are_float32(operands)]
+        observer = self.events_to
+        return target if observer is None else target._replace(observer=observer)
 
     @cached_property
     def _targets(self) -> tuple[Target, Target]:
         """Where results of float64 operands go, and of float32 ones."""
-        in_float64 = Target(self.format, self.rounding, np.float64, self.stream)
+        in_float64 = Target(self.format, self.rounding, np.float64, self.stream, operation="round")
         return in_float64, in_float64._replace(dtype=self.dtype)
 
     def _taken(self, numbers: NDArray) -> NDArray[np.floating]:
@@ -119,17 +133,19 @@ def as_arithmetic(
     accumulate: Accumulator | FormatLike | None,
     stream: Stream | None,
     complex_products: ComplexProducts = "rounded",
+    observer: Observer | None = None,
 ) -> ArrayArithmetic:
     """The arithmetic that users ask for; ValueError for what is none."""
     format, rounding = as_format(format), as_rounding(rounding)
     check_precision(format, rounding)
     check_stream(stream)
+    check_observer(observer)
     if complex_products not in ("rounded", "fma"):
         raise ValueError(f"complex_products is 'rounded' or 'fma', got {complex_products!r}.")
     accumulator = None if accumulate is None else as_accumulator(accumulate)
     if accumulator == SequentialSum(format, rounding=rounding):
         accumulator = None
-    return ArrayArithmetic(format, rounding, accumulator, stream, complex_products)
+    return ArrayArithmetic(format, rounding, accumulator, stream, complex_products, observer)
 
 
 def narrowed(x: NDArray) -> NDArray:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS
 from simfloat.arithmetic.extremes import larger, largest, least, place_of_largest, place_of_least, smaller
 from simfloat.arrays import complex_parts
 from simfloat.arrays.array_arithmetic import ArrayArithmetic
@@ -19,14 +19,14 @@ from simfloat.checks import check_flags, is_integer
 ArrayAxes = int | Sequence[int] | None
 
 
-def _function(name: str) -> Callable[[Any], Any]:
-    """A function of the catalog as a method."""
-
-    def method(self: Any) -> Any:
-        return self._like(self.arithmetic.compute(name, self._real_numbers(name)))
-
-    method.__name__, method.__doc__ = name, OPERATIONS[name].meaning
-    return method
+#: Functions that NumPy computes exactly, with what they give.
+EXACT = {
+    "rint": "The nearest integer, of two the even one",
+    "floor": "The largest integer that is not above x",
+    "ceil": "The smallest integer that is not below x",
+    "trunc": "The integer between 0 and x that is nearest to x",
+    "sign": "-1, 0 or 1: 0 for both zeros, and NaN for NaN",
+}
 
 
 class ArrayFunctions:
@@ -34,6 +34,9 @@ class ArrayFunctions:
 
     numbers: NDArray
     arithmetic: ArrayArithmetic
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise NotImplementedError
 
     def _like(self, numbers: NDArray) -> Self:
         """An array of these numbers, which are the format's, with the same options."""
@@ -45,41 +48,10 @@ class ArrayFunctions:
             raise ValueError(f"{operation} of complex numbers is not rounded here: write it in x.real and x.imag.")
         return self.numbers
 
-    sqrt = _function("sqrt")
-    rsqrt = _function("rsqrt")
-    reciprocal = _function("reciprocal")
-    exp = _function("exp")
-    log = _function("log")
-    log2 = _function("log2")
-    log10 = _function("log10")
-    expm1 = _function("expm1")
-    log1p = _function("log1p")
-    sin = _function("sin")
-    cos = _function("cos")
-    tan = _function("tan")
-    asin = _function("asin")
-    acos = _function("acos")
-    atan = _function("atan")
-    sinh = _function("sinh")
-    cosh = _function("cosh")
-    asinh = _function("asinh")
-    acosh = _function("acosh")
-    atanh = _function("atanh")
-    tanh = _function("tanh")
-    erf = _function("erf")
-    erfc = _function("erfc")
-    erfcx = _function("erfcx")
-    erfinv = _function("erfinv")
-    ndtri = _function("ndtri")
-    log_ndtr = _function("log_ndtr")
-    lgamma = _function("lgamma")
-    digamma = _function("digamma")
-    i0 = _function("i0")
-    i0e = _function("i0e")
-    i1 = _function("i1")
-    i1e = _function("i1e")
-    gelu = _function("gelu")
-    sigmoid = _function("sigmoid")
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Self]:
+            """The functions of the catalog, which are added below."""
 
     def negative(self) -> Self:
         """-x, of complex numbers both parts."""
@@ -102,13 +74,22 @@ class ArrayFunctions:
 
     @property
     def real(self) -> Self:
-        """The real parts, a view of them."""
+        """The real parts, a view of them; numbers that are assigned are rounded."""
         return self._like(self.numbers.real)
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real[...] = value
 
     @property
     def imag(self) -> Self:
-        """The imaginary parts: a view of them, or zeros."""
-        return self._like(self.numbers.imag)
+        """The imaginary parts: a view of them, or zeros; numbers that are assigned are rounded."""
+        x, format = self.numbers, self.arithmetic.format
+        return self._like(x.imag if format.has_zero or complex_parts.is_complex(x) else self.arithmetic.round(x.imag))
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self.imag[...] = value
 
     def sum(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
         """The sum over `axis`, through `accumulate`, in row-major order."""
@@ -145,11 +126,27 @@ class ArrayFunctions:
 
     def maximum(self, other: Any) -> Self:
         """The larger of two numbers: NaN if one is; +0 is above -0."""
-        return self._chosen_of(larger, other)
+        return self._chosen_of(larger, other, "maximum")
 
     def minimum(self, other: Any) -> Self:
         """The smaller of two numbers: NaN if one is; -0 is below +0."""
-        return self._chosen_of(smaller, other)
+        return self._chosen_of(smaller, other, "minimum")
+
+    def fmax(self, other: Any) -> Self:
+        """The larger of two numbers, and of a number and NaN the number; +0 is above -0."""
+        return self._chosen_of(lambda x, y: _but_nan(larger, x, y), other, "fmax")
+
+    def fmin(self, other: Any) -> Self:
+        """The smaller of two numbers, and of a number and NaN the number; -0 is below +0."""
+        return self._chosen_of(lambda x, y: _but_nan(smaller, x, y), other, "fmin")
+
+    def copysign(self, other: Any) -> Self:
+        """The magnitude of this number with the sign of the other one."""
+        return self._chosen_of(np.copysign, other, "copysign")
+
+    def fmod(self, other: Any) -> Self:
+        """x - n y with the integer n that is x / y cut off, as in C: exact, with the sign of x; NaN if y is 0."""
+        return self._chosen_of(_fmod, other, "fmod")
 
     def clip(self, min: Any = None, max: Any = None) -> Self:
         """x, but `min` where it is below, and `max` where that is above `max`; None is no bound."""
@@ -173,7 +170,7 @@ class ArrayFunctions:
         return self._like(self.numbers.flatten())
 
     def diagonal(self, offset: int = 0) -> Self:
-        """The numbers on a diagonal of a matrix, a copy of them."""
+        """The numbers on a diagonal of the first two axes, as the last axis: a copy of them."""
         return self._like(self.numbers.diagonal(offset).copy())
 
     def argmax(self, axis: int | None = None) -> Any:
@@ -190,8 +187,12 @@ class ArrayFunctions:
 
     @property
     def T(self) -> Self:
-        """The axes in reversed order; a view."""
+        """The axes in reversed order; a view, to which numbers may be assigned."""
         return self.transpose()
+
+    @T.setter
+    def T(self, value: Any) -> None:
+        self.T[...] = value
 
     def swapaxes(self, first: int, second: int) -> Self:
         """Two axes exchanged; a view."""
@@ -208,6 +209,10 @@ class ArrayFunctions:
     def broadcast_to(self, shape: Sequence[int]) -> Self:
         """The numbers repeated to fill `shape`."""
         return self._like(np.broadcast_to(self.numbers, tuple(shape)).copy())
+
+    def fill(self, value: Any) -> None:
+        """Write one number to all elements, rounded."""
+        self[...] = value
 
     def copy(self) -> Self:
         """The same numbers in memory of their own."""
@@ -232,7 +237,7 @@ class ArrayFunctions:
             )
         return self._like(reduce(rows).reshape(shape))
 
-    def _chosen_of(self, choose: Callable[[NDArray, NDArray], NDArray], other: Any) -> Self:
+    def _chosen_of(self, choose: Callable[[NDArray, NDArray], NDArray], other: Any, operation: str = "round") -> Self:
         raise NotImplementedError
 
     def _rows(self, axis: ArrayAxes, keepdims: bool) -> tuple[NDArray, tuple[int, ...]]:
@@ -247,3 +252,54 @@ class ArrayFunctions:
         moved = np.moveaxis(x, axes, range(-len(axes), 0)) if axes else x
         rows = moved.reshape(*others, math.prod(x.shape[i] for i in axes))
         return rows, tuple(1 if i in axes else n for i, n in enumerate(x.shape)) if keepdims else tuple(others)
+
+
+def _but_nan(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y: NDArray) -> NDArray:
+    """A choice of two numbers where both are some, else of the one that is."""
+    return np.where(np.isnan(x), y, np.where(np.isnan(y), x, choose(x, y)))
+
+
+def _fmod(x: NDArray, y: NDArray) -> NDArray:
+    with np.errstate(invalid="ignore"):
+        return np.fmod(x, y)
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """A function of the catalog as a method of its first operand."""
+    operation = OPERATIONS[name]
+    method: Any
+    match len(operation.operands):
+        case 1:
+
+            def method(self: Any) -> Any:
+                return self._computed(name)
+
+        case 2:
+
+            def method(self: Any, other: Any) -> Any:
+                return self._computed(name, other)
+
+        case _:
+
+            def method(self: Any, other: Any, third: Any) -> Any:
+                return self._computed(name, other, third)
+
+    own = "" if len(operation.operands) == 1 else f" This array is {operation.operands[0]}."
+    method.__name__, method.__doc__ = name, operation.meaning + own
+    return method
+
+
+def _exact(name: str) -> Callable[[Any], Any]:
+    """A function that is exact in float64 as a method."""
+
+    def method(self: Any) -> Any:
+        return self._like(self.arithmetic.round(getattr(np, name)(self._real_numbers(name)), name))
+
+    method.__name__, method.__doc__ = name, f"{EXACT[name]}, rounded once where that is no number of the format."
+    return method
+
+
+for _name in EXACT:
+    setattr(ArrayFunctions, _name, _exact(_name))
+for _name in FUNCTIONS:
+    setattr(ArrayFunctions, _name, _function(_name))

@@ -17,10 +17,6 @@ from simfloat.environment import in_usual_environment
 class ArrayOperators(ArrayFunctions):
     """What is computed of an array and another one, or a number: every element is rounded once."""
 
-    def _computed(self, operation: str, other: Any) -> Self:
-        """An operation of the catalog, or of complex numbers."""
-        raise NotImplementedError
-
     def matmul(self, other: Any) -> Self:
         """The product of matrices or vectors."""
         raise NotImplementedError
@@ -36,34 +32,6 @@ class ArrayOperators(ArrayFunctions):
     def _compared(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
         """Where a comparison holds."""
         raise NotImplementedError
-
-    def add(self, other: Any) -> Self:
-        """self + other, rounded once."""
-        return self._computed("add", other)
-
-    def subtract(self, other: Any) -> Self:
-        """self - other, rounded once."""
-        return self._computed("subtract", other)
-
-    def multiply(self, other: Any) -> Self:
-        """self * other, rounded once; of complex numbers as :func:`array` says."""
-        return self._computed("multiply", other)
-
-    def divide(self, other: Any) -> Self:
-        """self / other, rounded once; of complex numbers as :func:`array` says."""
-        return self._computed("divide", other)
-
-    def power(self, other: Any) -> Self:
-        """self to the power `other`, rounded once."""
-        return self._computed("power", other)
-
-    def atan2(self, other: Any) -> Self:
-        """The angle of the point (other, self), from -pi to pi, rounded once."""
-        return self._computed("atan2", other)
-
-    def zeta(self, other: Any) -> Self:
-        """The sum of (other + k)^-self over k = 0, 1, ..., rounded once."""
-        return self._computed("zeta", other)
 
     def __add__(self, other: Any) -> Self:
         return self.add(other)

@@ -43,7 +43,12 @@ def compute(u: ArrayArithmetic, operation: str, x: NDArray, y: NDArray) -> NDArr
 
 def magnitude(u: ArrayArithmetic, x: NDArray) -> NDArray[np.floating]:
     """sqrt(a a + b b), every operation rounded."""
-    return u.compute("sqrt", _sum_of_squares(u, x.real, x.imag))
+    return u.compute("sqrt", squares(u, x))
+
+
+def squares(u: ArrayArithmetic, x: NDArray) -> NDArray[np.floating]:
+    """a a + b b, every operation rounded."""
+    return _sum_of_squares(u, x.real, x.imag)
 
 
 def matmul(u: ArrayArithmetic, x: NDArray, y: NDArray) -> NDArray:

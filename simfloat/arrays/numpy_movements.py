@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from simfloat.arithmetic.elements import check_places
+from simfloat.arithmetic.machines import CPU, GPU, beside, is_on_gpu, on_cpu
 
 
 def _moved(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of one array's numbers, whose result is an array of the format, or a list of them."""
 
     def operation(t: Any, a: Any, *args: Any, **options: Any) -> Any:
-        moved = function(t._operand(a), *args, **_without_out(function, options))
-        if isinstance(moved, list):
-            return [t._like(part) for part in moved]
+        _check_plain(t, function, *args, *_without_out(function, options).values())
+        moved = function(t._operand(a), *args, **options)
+        if isinstance(moved, list | tuple):
+            return type(moved)(t._like(part) for part in moved)
         # Zeros that fill a triangle are numbers of all formats but those of scales.
         return t._like(moved if t.format.has_zero else t.arithmetic.round(moved))
 
@@ -39,26 +41,112 @@ def _taken(function: Callable[..., Any]) -> Callable[..., Any]:
     return operation
 
 
+def _check_plain(t: Any, function: Callable[..., Any], *options: Any) -> None:
+    """Raise ValueError for an array of a format in the place of integers or conditions."""
+    for one in options:
+        if isinstance(one, type(t)) or (isinstance(one, list | tuple) and any(isinstance(x, type(t)) for x in one)):
+            raise ValueError(
+                f"numpy.{function.__name__} takes numbers from one of the {t.called}; its places, sections and "
+                "conditions are plain arrays: np.asarray(x).astype(int), x > 0."
+            )
+
+
+def _of_each(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the numbers of each array that it is given; several give a tuple."""
+
+    def operation(t: Any, *arrays: Any) -> Any:
+        made = tuple(t._like(function(t._as_own(x, rounds=True).numbers)) for x in arrays)
+        return made if len(made) > 1 else made[0]
+
+    return operation
+
+
 def _sorted(t: Any, a: Any, axis: int | None = -1) -> Any:
     """The numbers in ascending order, NaN last; zeros of unlike signs stay in the order that they had."""
     return t._like(np.sort(t._operand(a), axis, kind="stable"))
 
 
 def _joined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a list of arrays, all of the format."""
-    return lambda t, arrays, *args: t._like(function([t._operand(a) for a in arrays], *args))
+    """A function of a list of arrays, and of numbers, which are rounded as where they are assigned."""
+    return lambda t, arrays, *args: t._joined(lambda parts: function(parts, *args), arrays)
 
 
 def _appended(t: Any, arr: Any, values: Any, axis: int | None = None) -> Any:
-    """Numbers behind those of an array, rounded as where they are assigned."""
-    parts = [t._as_own(arr), t._as_own(values, rounds=True)]
-    return t._joined_along([part.ravel() for part in parts] if axis is None else parts, axis or 0)
+    return t._joined(lambda parts: np.append(parts[0], parts[1], axis), [arr, values])
 
 
-def _in_a_grid(t: Any, *xi: Any, indexing: Any = "xy") -> Any:
+def _inserted(t: Any, arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    _check_plain(t, np.insert, obj)
+    return t._joined(lambda parts: _on_cpu(lambda a, x: np.insert(a, on_cpu(obj), x, axis), parts), [arr, values])
+
+
+def _extracted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a condition and of the array whose numbers it takes where that holds."""
+
+    def operation(t: Any, condition: Any, a: Any, *args: Any) -> Any:
+        _check_plain(t, function, condition, *args)
+        return t._like(function(condition, t._operand(a), *args))
+
+    return operation
+
+
+def _block(t: Any, arrays: Any) -> Any:
+    """Matrices of matrices, given as nested lists."""
+
+    def numbers(part: Any) -> Any:
+        return (
+            [numbers(one) for one in part] if isinstance(part, list) else on_cpu(t._as_own(part, rounds=True).numbers)
+        )
+
+    return t._like(beside(np.block(numbers(arrays)), t.numbers))
+
+
+def _in_a_grid(t: Any, *xi: Any, indexing: Any = "xy", sparse: bool = False, copy: bool = True) -> Any:
     """Every array repeated along the axes of the others."""
-    grids: Any = np.meshgrid(*(t._operand(x) for x in xi), indexing=indexing)
+    own = [t._as_own(x, rounds=True).numbers for x in xi]
+    grids: Any = np.meshgrid(*own, indexing=indexing, sparse=sparse)
     return tuple(map(t._like, grids))
+
+
+def _broadcast(t: Any, *args: Any) -> Any:
+    """Every array repeated in the shape that all of them broadcast to."""
+    own = [t._as_own(x, rounds=True).numbers for x in args]
+    return tuple(t._like(x.copy()) for x in np.broadcast_arrays(*own))
+
+
+def _selected(t: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+    """For each element the first choice whose condition holds."""
+    _check_plain(t, np.select, list(condlist))
+    parts = [t._as_own(x, rounds=True).numbers for x in (*choicelist, default)]
+    conditions = list(map(on_cpu, condlist))
+    return t._like(_on_cpu(lambda *choices: np.select(conditions, choices[:-1], choices[-1][()]), parts))
+
+
+def _chosen(t: Any, a: Any, choices: Any, *, mode: Any = "raise") -> Any:
+    """For each element of `a`, an array of integers, the choice of that number."""
+    _check_plain(t, np.choose, a)
+    own = [t._as_own(x, rounds=True).numbers for x in choices]
+    return t._like(_on_cpu(lambda *parts: np.choose(np.asarray(on_cpu(a)), parts, mode=mode), own))
+
+
+#: Ways to fill what is added around an array that round nothing.
+PADDING = ("constant", "edge", "reflect", "symmetric", "wrap")
+
+
+def _padded(t: Any, array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
+    """Numbers around an array: copies of its own, or constants, which are rounded as where they are assigned."""
+    if mode not in PADDING or options.get("reflect_type", "even") != "even":
+        raise ValueError(f"numpy.pad of {t.called} has the modes {', '.join(PADDING)}, got {mode!r} with {options}.")
+    if "constant_values" in options:
+        options["constant_values"] = on_cpu(t._as_own(options["constant_values"], rounds=True).numbers)
+    padded = _on_cpu(lambda x: np.pad(x, pad_width, mode, **options), [t._as_own(array).numbers])
+    return t._like(padded if t.format.has_zero else t.arithmetic.round(padded))
+
+
+def _on_cpu(function: Callable[..., Any], parts: Sequence[Any]) -> Any:
+    """The result of a function that CuPy may not have, where its arrays are."""
+    machine = GPU if any(map(is_on_gpu, parts)) else CPU
+    return machine.take(function(*map(on_cpu, parts)))
 
 
 def _filled(number: float) -> Callable[..., Any]:
@@ -85,15 +173,23 @@ MOVEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
         function: _moved(function)
         for function in (
             *(np.diag, np.diagonal, np.tril, np.triu, np.flip, np.fliplr, np.flipud, np.rot90, np.roll, np.moveaxis),
-            *(np.repeat, np.tile, np.copy, np.atleast_1d),
-            *(np.atleast_2d, np.split, np.array_split, np.hsplit, np.vsplit, np.resize, np.rollaxis),
+            *(np.repeat, np.tile, np.copy, np.trim_zeros, np.dsplit),
+            *(np.split, np.array_split, np.hsplit, np.vsplit, np.resize, np.rollaxis),
         )
     },
     **{function: _taken(function) for function in (np.take, np.take_along_axis, np.delete)},
-    **{function: _joined(function) for function in (np.vstack, np.hstack, np.column_stack)},
+    **{function: _joined(function) for function in (np.vstack, np.hstack, np.dstack, np.column_stack)},
+    **{function: _of_each(function) for function in (np.atleast_1d, np.atleast_2d, np.atleast_3d)},
     np.append: _appended,
+    np.insert: _inserted,
+    np.block: _block,
+    **{function: _extracted(function) for function in (np.extract, np.compress)},
     np.sort: _sorted,
     np.meshgrid: _in_a_grid,
+    np.broadcast_arrays: _broadcast,
+    np.select: _selected,
+    np.choose: _chosen,
+    np.pad: _padded,
     np.zeros_like: _filled(0.0),
     np.empty_like: _filled(0.0),
     np.ones_like: _filled(1.0),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
+from simfloat.arrays import Array
 from simfloat.autodiff import joining
 from simfloat.autodiff.composites import Composites, composed
 from simfloat.autodiff.contractions import Contractions
@@ -185,13 +186,24 @@ def compose(name: str, steps: Callable[..., Tensor], *operands: Operand) -> Tens
     return composed(name, steps, [as_tensor(x) for x in operands], tensor_of)
 
 
+@overload
+def concatenate(tensors: Sequence[Array], axis: int = 0) -> Array: ...
+
+
+@overload
+def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Tensor: ...
+
+
 @in_usual_environment
-def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
+def concatenate(tensors: Sequence[Operand | Array], axis: int = 0) -> Tensor | Array:
     """Tensors and arrays one after the other along `axis`; their other axes have equal sizes.
 
     As in every movement no number is rounded. The result's `format` is the one that all have in common; of several it
     is the narrowest of them that holds the numbers of all, or else of the catalog (FP32 for BF16 and FP16); it is None
     if one of them is data, of which nothing is known.
+
+    Arrays of :func:`simfloat.array` stay arrays of their format if no tensor is among the operands, in a simulation and
+    outside; numbers beside them are rounded.
 
     Raises ValueError for no tensors, for shapes that do not fit, and for an axis that is not there.
 
@@ -201,11 +213,20 @@ def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
         >>> joined.shape
         (3,)
     """
-    return tensor_of(joining.concatenate(tensors, axis))
+    array = _array_among(tensors)
+    return tensor_of(joining.concatenate(tensors, axis)) if array is None else array._joined_along(tensors, axis)
+
+
+@overload
+def stack(tensors: Sequence[Array], axis: int = 0) -> Array: ...
+
+
+@overload
+def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor: ...
 
 
 @in_usual_environment
-def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
+def stack(tensors: Sequence[Operand | Array], axis: int = 0) -> Tensor | Array:
     """Tensors and arrays of one shape along a new axis, at the place `axis` of the result; else as `concatenate`.
 
     Examples:
@@ -214,11 +235,20 @@ def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
         >>> rows.shape
         (2, 2)
     """
-    return tensor_of(joining.stack(tensors, axis))
+    array = _array_among(tensors)
+    return tensor_of(joining.stack(tensors, axis)) if array is None else array._stacked(tensors, axis)
+
+
+@overload
+def where(condition: ArrayLike, a: Array, b: Array | float) -> Array: ...
+
+
+@overload
+def where(condition: ArrayLike, a: Operand, b: Operand) -> Tensor: ...
 
 
 @in_usual_environment
-def where(condition: ArrayLike, a: Operand, b: Operand) -> Tensor:
+def where(condition: ArrayLike, a: Operand | Array, b: Operand | Array) -> Tensor | Array:
     """The elements of `a` where `condition` holds, else those of `b`; the three shapes are broadcast.
 
     condition holds truth values, as comparisons of tensors do. The `format` is that of `concatenate`; a number such
@@ -233,4 +263,13 @@ def where(condition: ArrayLike, a: Operand, b: Operand) -> Tensor:
         >>> chosen.data
         array([1., 0.])
     """
-    return tensor_of(joining.where(condition, a, b))
+    array = _array_among((a, b))
+    return tensor_of(joining.where(condition, a, b)) if array is None else array._chosen(condition, a, b)
+
+
+def _array_among(operands: Any) -> Array | None:
+    """The first array that knows its format, where no tensor is among the operands: they are joined as such arrays."""
+    given = operands if isinstance(operands, list | tuple) else ()
+    if any(isinstance(one, Variable) for one in given):
+        return None
+    return next((one for one in given if isinstance(one, Array)), None)

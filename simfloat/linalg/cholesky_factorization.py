@@ -15,7 +15,7 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, check_range, matrix_of, result
+from simfloat.linalg.systems import COMPLEX_FACTORS, ArithmeticOptions, arithmetic_of, check_range, result, triangle_of
 
 
 @in_usual_environment
@@ -29,7 +29,9 @@ def cholesky(
 ) -> Array:
     """The lower triangle l (n, n) with A near l l^T, for a symmetric positive definite A.
 
-    The lower half of A is read. At step k: l_kk = sqrt(a_kk), one rounding; l_ik = a_ik / l_kk, one rounding; then
+    Only the lower half of A is read: the other half may hold anything.
+
+    At step k: l_kk = sqrt(a_kk), one rounding; l_ik = a_ik / l_kk, one rounding; then
     a_ij = a_ij - l_ik l_jk for all i and j behind k, one rounding, the product exact. Other accumulators, products
     that are rounded first, and random draws are as in :func:`simfloat.linalg.lu`: element (i, j) is one running sum,
     which starts from a_ij and takes -l_ik l_jk, k ascending below j; the updates of a step draw for all (i, j) behind
@@ -46,7 +48,7 @@ def cholesky(
                [1.0, 1.4140625]], BF16)
     """
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
-    a = matrix_of(A, u, square=True)
+    a = triangle_of(A, u, if_complex=COMPLEX_FACTORS)
     sums = InnerProducts.of(u, np.tril(a))
     w = np.array(a, sums.dtype)
     _by_halves(sums, w, 0, len(w))

@@ -16,7 +16,15 @@ from simfloat.checks import check_count
 from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, in_range, matrix_of, result, right_hand_side
+from simfloat.linalg.systems import (
+    ArithmeticOptions,
+    arithmetic_of,
+    check_tolerance,
+    in_range,
+    matrix_of,
+    result,
+    right_hand_side,
+)
 
 
 class ConjugateGradients(NamedTuple):
@@ -71,8 +79,7 @@ def cg(
     if b.ndim != 1:
         raise ValueError(f"b must be one vector, got shape {b.shape}.")
     tolerance = float(u.format.eps) if tolerance is None else tolerance
-    if not isinstance(tolerance, int | float) or not tolerance >= 0:
-        raise ValueError(f"tolerance must be a number from 0, got {tolerance!r}.")
+    check_tolerance(tolerance)
     most = max(10 * len(a), 1) if max_iterations is None else max_iterations
     check_count("max_iterations", most)
     return _iterated(u, a, b, tolerance, most)

@@ -15,7 +15,7 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, check_range, matrix_of, result
+from simfloat.linalg.systems import COMPLEX_VALUES, ArithmeticOptions, arithmetic_of, check_range, result, triangle_of
 
 
 class Eigen(NamedTuple):
@@ -39,13 +39,14 @@ def eigh(
 
     Jacobi's cyclic method: sweeps over all pairs p < q, row by row, every operation rounded to the format.
 
-    * A pair is left alone where \\|a_pq\\| is 0, or changes neither \\|a_pp\\| nor \\|a_qq\\| when it is added.
+    * A pair is left alone where \\|a_pq\\| is 0, or changes neither \\|a_pp\\| nor \\|a_qq\\| when it is added to both.
     * The rotation: tau = (a_qq - a_pp) / (2 a_pq); t = sign(tau) / (\\|tau\\| + sqrt(1 + tau^2)), 1 + tau^2 being one
       fma; where that reaches the format's largest number, t = a_pq / (a_qq - a_pp), the limit for large tau;
       c = 1 / sqrt(1 + t^2), likewise; s = t c.
-    * a_pp becomes a_pp - t a_pq and a_qq becomes a_qq + t a_pq, one fma each, and a_pq 0. In the other rows
-      (a_kp, a_kq) become (c a_kp - s a_kq, c a_kq + s a_kp), a rounded product with s and an fma; so do the columns of
-      vectors, which begin as the identity.
+    * In every row k, (a_kp, a_kq) become (c a_kp - s a_kq, c a_kq + s a_kp), a rounded product with s and an fma: first
+      all products s a_kq, then all new a_kp, then all products s a_kp with the old a_kp, then all new a_kq. The columns
+      of vectors, which begin as the identity, follow in the same way. Then a_pp becomes a_pp - t a_pq, and a_qq becomes
+      a_qq + t a_pq, both of the old values, one fma each; a_pq becomes 0, and rows p and q become columns p and q.
 
     It ends with a sweep that leaves all pairs alone; pairs that it left alone count as 0. No sum is made, so that
     `accumulate` changes nothing. Stochastic modes draw in this order.
@@ -60,7 +61,7 @@ def eigh(
         array([1.0, 3.0], BF16)
     """
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
-    a = matrix_of(A, u, square=True)
+    a = triangle_of(A, u, if_complex=COMPLEX_VALUES)
     values, vectors = diagonal(u, a)
     order = np.argsort(values, kind="stable")
     return Eigen(result(values[order], u), result(vectors[:, order], u))

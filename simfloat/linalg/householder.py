@@ -18,6 +18,7 @@ from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
 from simfloat.linalg.substitution import substituted
 from simfloat.linalg.systems import (
+    COMPLEX_FACTORS,
     ArithmeticOptions,
     arithmetic_of,
     check_range,
@@ -61,8 +62,9 @@ def qr(
     * s = sqrt(x . x) of the column x from the diagonal on, the sum through `accumulate`. Where s is 0 there is no
       reflection: what lies below the diagonal becomes 0, and may be no more than roundings of A's column, as much of
       its norm as the default `rcond` of :func:`simfloat.linalg.lstsq`;
-    * alpha = -s where x_0 >= 0, else s; v_0 = x_0 - alpha; tau = v_0 / -alpha; v_i = x_i / v_0, and v_0 becomes 1;
-    * columns a_j behind: w_j = v . a_j through `accumulate`, t_j = tau w_j, a_ij = a_ij - v_i t_j with one rounding.
+    * alpha = -s where x_0 >= 0, else s; v_0 = x_0 - alpha; v_i = x_i / v_0; tau = v_0 / -alpha, and v_0 becomes 1;
+    * columns a_j behind: every w_j = v . a_j through `accumulate`, then every t_j = tau w_j, then every a_ij =
+      a_ij - v_i t_j with one rounding, in C order.
 
     The last row has no reflection. q is the product of the reflections, the last one applied first, to the first k
     columns of the identity, each to rows and columns from its diagonal on. Stochastic modes draw in this order.
@@ -79,7 +81,7 @@ def qr(
         (array(-5.0, BF16), array([-0.6015625, -0.80078125], BF16))
     """
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
-    a = matrix_of(A, u)
+    a = matrix_of(A, u, if_complex=COMPLEX_FACTORS)
     r, reflections = reflected(u, a)
     k = min(a.shape)
     q = multiplied(u, reflections, len(a), k)

@@ -39,8 +39,8 @@ class InnerProducts(NamedTuple):
                     f"Sums start from the numbers of the matrix, and {float(matrix[place])!r} is none of "
                     f"{accumulator.result}, the format of {accumulator}'s sums: take an accumulator of wider sums."
                 )
-        # What is drawn depends on which numbers are rounded in one call.
-        apart = accumulator.resumes and not u.rounding.is_stochastic
+        # What is drawn depends on which numbers are rounded in one call, and an observer counts single operations.
+        apart = accumulator.resumes and not u.rounding.is_stochastic and u.events_to is None
         return cls(u, accumulator, accumulator.chunk if apart else None)
 
     @property

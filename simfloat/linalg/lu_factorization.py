@@ -17,7 +17,15 @@ from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
 from simfloat.linalg.substitution import forward
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, check_range, matrix_of, overflowed, result
+from simfloat.linalg.systems import (
+    COMPLEX_FACTORS,
+    ArithmeticOptions,
+    arithmetic_of,
+    check_range,
+    matrix_of,
+    overflowed,
+    result,
+)
 
 #: Columns that are eliminated before the rest of the matrix is updated.
 BLOCK = 96
@@ -55,7 +63,8 @@ def lu(
 
     Stochastic rounding in the format draws for the divisions of step k, then for its updates in C order (where
     products are rounded, for all of them before the sums); with another accumulator column by column, as products of
-    matrices do: step k sums column k, divides, then sums row k.
+    matrices do: step k sums column k, divides, then sums row k. The columns of a wide A from column m follow after the
+    last step: the updates of each step in C order, or the sums of each row.
 
     Raises ValueError where no pivot is left (A is singular, or became so by rounding), where numbers leave the
     format's range, and for what is no real matrix.
@@ -70,7 +79,7 @@ def lu(
     """
     check_flags(pivot=pivot)
     arithmetic = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
-    w, p = factored(arithmetic, matrix_of(A, arithmetic), pivot)
+    w, p = factored(arithmetic, matrix_of(A, arithmetic, if_complex=COMPLEX_FACTORS), pivot)
     k = min(w.shape)
     lower = np.tril(w[:, :k], -1)
     np.fill_diagonal(lower, 1)

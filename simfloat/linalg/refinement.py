@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -16,7 +18,7 @@ from simfloat.arrays import Array
 from simfloat.arrays.array_arithmetic import ArrayArithmetic, with_options
 from simfloat.checks import check_count
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP64
+from simfloat.formats import FP32, FP64
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.lu_factorization import factored
@@ -24,6 +26,7 @@ from simfloat.linalg.substitution import substituted
 from simfloat.linalg.systems import (
     ArithmeticOptions,
     arithmetic_of,
+    check_tolerance,
     in_range,
     matrix_of,
     result,
@@ -32,15 +35,22 @@ from simfloat.linalg.systems import (
     solution_overflowed,
 )
 
+#: Corrections in a row, none of them smaller than those before, after which refinement ends.
+PATIENCE = 5
+
+#: Formats that are tried as `factor` and `work` where refinement has not converged.
+WIDER = (FP32, FP64)
+
 
 class Refinement(NamedTuple):
-    """What iterative refinement came to.
+    """The result of iterative refinement, and its history.
 
-    For every x, the first one too: `backward_errors`, the norm of b - A x, as it was computed, relative to
-    norm(A) norm(x) + norm(b); `forward_errors`, the norm of x less the solution, relative to the solution's;
-    `corrections`, the norm of what was added to reach it, relative to the norm of x. All norms are largest elements
-    (of A, rows' sums), measured in float64; the solution is that of A and b in the working format, to float64's
-    accuracy, and forward errors are NaN where float64 does not find it.
+    For every x, the first one too: `backward_errors`, the norm of the computed residual b - A x, relative to
+    norm(A) norm(x) + norm(b); `forward_errors`, the norm of x less the solution, relative to the norm of the solution;
+    `corrections`, the norm of the vector that was added to reach x, relative to the norm of x before; `residuals`, the
+    norm of the exact residual b - A x, relative to the norm of b. All norms are largest elements (of A, sums of rows),
+    measured in float64. A and b are those in the working format; the solution has the accuracy of float64, and forward
+    errors are NaN if float64 does not find it.
     """
 
     x: Array
@@ -49,6 +59,7 @@ class Refinement(NamedTuple):
     backward_errors: list[float]
     forward_errors: list[float]
     corrections: list[float]
+    residuals: list[float]
 
 
 @overload
@@ -71,6 +82,7 @@ def solve(
     factor: FormatLike,
     work: FormatLike | None = ...,
     residual: FormatLike | Accumulator | None = ...,
+    tolerance: float | None = ...,
     max_iterations: int = ...,
     rounding: RoundingLike | None = ...,
     accumulate: Accumulator | FormatLike | None = ...,
@@ -86,13 +98,14 @@ def solve(
     factor: FormatLike | None = None,
     work: FormatLike | None = None,
     residual: FormatLike | Accumulator | None = None,
+    tolerance: float | None = None,
     max_iterations: int = 50,
     format: FormatLike | None = None,
     rounding: RoundingLike | None = None,
     accumulate: Accumulator | FormatLike | None = None,
     stream: Stream | None = None,
 ) -> Array | Refinement:
-    """The solution x of A x = b, for A (n, n) and b (n,) or (n, columns): by elimination in the format of A.
+    """Solve A x = b for A (n, n) and b (n,) or (n, columns), by elimination in the format of A or by refinement.
 
     b is rounded to that format first, from whatever it has; refinement, below, may keep more of it.
 
@@ -109,19 +122,25 @@ def solve(
       factors in that format, and scales the correction back, rounded to `work`;
     * adds the correction to x in `work`.
 
-    It ends when r is zero, when a correction is at most the unit roundoff of `work` relative to x, from the third on
-    when it is more than half of the one before, each relative to its x (it is not added then), and after
-    `max_iterations`. It has converged in the first two cases, and in the third where the backward error is at most
-    sqrt(n) units roundoff of `work`; in none if that error is larger because what is below the smallest normal number
-    of `work` vanishes. `rounding`, `accumulate` and `stream` are those of the factors, of what is rounded to their
-    format, and of their triangular systems; the rest is rounded to nearest even. Corrections shrink while the condition
-    number times the unit roundoff of `factor` is well below 1; residuals of twice the digits of `work` then bring x
-    itself, and not only its residual, to the accuracy of `work`.
+    It ends when r is zero; when the exact residual is at most `tolerance` times the norm of b; without a `tolerance`,
+    when a correction, from the second one, is at most the unit roundoff of `work` relative to x; when five corrections
+    in a row, each relative to its x, are not smaller than the smallest before them (these five are undone); when a
+    number leaves the range of a format (that correction is undone); and after `max_iterations` corrections.
 
-    Raises ValueError for a singular matrix, which has a pivot of exactly zero, where numbers leave a format's range
-    (FP16: the message says by which power of two to scale), for `work` or `residual` without `factor`, and for a
-    narrower `residual` than `work`. A small pivot is no error, as in LAPACK: where a matrix is singular but for its
-    roundings, x is large, and refinement says that it does not converge. `lstsq` is the one that looks for lost rank.
+    `converged` says if the exact residual of x is within the tolerance. Without a `tolerance` that is sqrt(n) units
+    roundoff of `work`, relative to norm(A) norm(x) + norm(b): the residual of a solution that is rounded to `work`. If
+    it has not converged, other options are tried: ten times as many iterations, if they ran out; b scaled by a power of
+    two, if x or b is small; a more precise `factor`; a more precise `work`. `reason` names the first of them that
+    converges (none is tried while an observer counts). `rounding`, `accumulate` and `stream` are those of the
+    factors, of numbers that are rounded to their format, and of their triangular systems; all else is rounded to
+    nearest even. Corrections shrink while the condition number times the unit roundoff of `factor` is below 1;
+    residuals of twice the digits of `work` then bring x itself, and not only its residual, to the accuracy of `work`.
+
+    Raises ValueError for a singular matrix, which has a pivot of exactly zero; if A, b, the factors or the first x
+    leave the range of a format (FP16: the message says by which power of two to scale); for `work`, `residual` or
+    `tolerance` without `factor`; and for a narrower `residual` than `work`. A small pivot is no error, as in LAPACK: if
+    a matrix is singular but for its roundings, x is large, and refinement says that it does not converge. `lstsq` is
+    the function that looks for lost rank.
 
     Source: Carson and Higham, SIAM J. Sci. Comput. 40(2), 2018.
 
@@ -133,9 +152,9 @@ def solve(
     """
     options = ArithmeticOptions(format, rounding, accumulate, stream)
     if factor is None:
-        if work is not None or residual is not None:
+        if work is not None or residual is not None or tolerance is not None:
             raise ValueError(
-                "work= and residual= belong to refinement, which needs factor=, the format of the factors."
+                "work=, residual= and tolerance= belong to refinement, which needs factor=, the format of the factors."
             )
         u = arithmetic_of(A, options)
         a = matrix_of(A, u, square=True)
@@ -149,9 +168,68 @@ def solve(
     if work is None and not isinstance(A, Array):
         raise ValueError("Refinement of a matrix without a format needs work=, the format of the solution.")
     check_count("max_iterations", max_iterations)
-    in_factors = arithmetic_of(A, ArithmeticOptions(factor, rounding, accumulate, stream))
-    in_work = with_options(in_factors, format=A.format if work is None else work, rounding="nearest_even")
-    return _System(A, b, in_factors, in_work, residual).refined(max_iterations)
+    if tolerance is not None:
+        check_tolerance(tolerance)
+    options = ArithmeticOptions(factor, rounding, accumulate, stream)
+    run = _Run(A, b, options, A.format if work is None else work, residual, tolerance, max_iterations)
+    found = run.refined()
+    if found.converged or arithmetic_of(A, options).events_to is not None:
+        return found
+    return found._replace(reason=f"{found.reason} {run.advice(found)}")
+
+
+class _Run(NamedTuple):
+    """What refinement is called with."""
+
+    a: Any
+    b: Any
+    factors: ArithmeticOptions
+    work: FormatLike
+    residual: FormatLike | Accumulator | None
+    tolerance: float | None
+    most: int
+
+    def refined(self) -> Refinement:
+        in_factors = arithmetic_of(self.a, self.factors)
+        in_work = with_options(in_factors, format=self.work, rounding="nearest_even")
+        return _System(self.a, self.b, in_factors, in_work, self.residual, self.tolerance).refined(self.most)
+
+    def advice(self, found: Refinement) -> str:
+        """Try other options, and name the first that converge."""
+        tried = []
+        for text, run in self._others(found):
+            tried.append(text)
+            if run._converges():
+                return f"With {text} it converges."
+        return f"It converges with none of {'; '.join(tried)}." if tried else ""
+
+    def _others(self, found: Refinement) -> Iterator[tuple[str, _Run]]:
+        """Options that may converge, each with its words."""
+        work, factor = found.x.format, arithmetic_of(self.a, self.factors).format
+        if len(found.corrections) == self.most:
+            yield f"max_iterations={10 * self.most}", self._replace(most=10 * self.most)
+        largest = max(_largest(found.x.numbers), _largest(np.asarray(self.b, np.float64)))
+        if largest < work.smallest_normal / work.eps:
+            power = -math.frexp(largest or 1.0)[1]
+            yield f"b scaled by 2**{power}", self._replace(b=np.ldexp(np.asarray(self.b), power))
+        factors = [wider for wider in WIDER if wider.precision > factor.precision]
+        for wider in factors:
+            yield f"factor={wider}", self._replace(factors=self.factors._replace(format=wider))
+        for wider in (wider for wider in WIDER if wider.precision > work.precision):
+            in_wider = self._replace(work=wider, residual=exact)
+            yield f"work={wider}, residual=exact", in_wider
+            for format in factors:
+                text = f"factor={format}, work={wider}, residual=exact"
+                yield text, in_wider._replace(factors=self.factors._replace(format=format))
+
+    def _converges(self) -> bool:
+        """True if it converges. Random bits are drawn from a copy of the stream."""
+        factors = self.factors._replace(stream=deepcopy(self.factors.stream))
+        a = self.a.astype(self.a.format, stream=deepcopy(self.a.stream)) if isinstance(self.a, Array) else self.a
+        try:
+            return self._replace(a=a, factors=factors).refined().converged
+        except ValueError:
+            return False
 
 
 def _by_factors(u: ArrayArithmetic, w: NDArray, p: NDArray, b: NDArray) -> NDArray:
@@ -169,8 +247,10 @@ class _System:
         factors: ArrayArithmetic,
         work: ArrayArithmetic,
         residual: FormatLike | Accumulator | None,
+        tolerance: float | None,
     ) -> None:
-        self.u = ArrayArithmetic(work.format, work.rounding, None, None)
+        self.u = ArrayArithmetic(work.format, work.rounding, None, None, observer=work.observer)
+        self.tolerance = tolerance
         self.factors = factors
         self.order = as_accumulator(self.u.format if residual is None else residual)
         if self.order.result is not None and self.order.result.precision < self.u.format.precision:
@@ -187,85 +267,108 @@ class _System:
 
     def refined(self, most: int) -> Refinement:
         """Corrections as long as they shrink."""
-        x, found = np.zeros_like(self.b), Refinement(result(self.b, self.u), False, "", [], [], [])
-        r = self.residual(x)
-        converged, reason = False, f"After {most} corrections they still shrink: more of them would."
+        x, r = np.zeros_like(self.b), self.b
+        xs: list[NDArray] = []
+        found = Refinement(result(self.b, self.u), False, "", [], [], [], [])
+        worse, ended = 0, f"After {most} corrections, the last one {{last}} of x,"
         for _ in range(most):
             d = self.correction(r)
+            if d is None:
+                ended = f"After a correction of {{last}} of x the next one left the range of {self.factors.format}:"
+                break
             size = _largest(d) / (_largest(x) or _largest(d) or 1.0)
-            if found.corrections[1:] and not size <= found.corrections[-1] / 2:
-                converged, reason = self.verdict(found)
-                break
             x = self.u.compute("add", x, d)
-            if not in_range(self.u, x):
+            if not xs and not in_range(self.u, x):
                 raise solution_overflowed(self.u.format)
-            r = self.residual(x)
-            found.corrections.append(size)
-            found.backward_errors.append(_largest(r) / (self.norm * _largest(x) + _largest(self.b) or 1.0))
-            found.forward_errors.append(_largest(x - self.solution) / (_largest(self.solution) or 1.0))
+            r = self.residual(x) if in_range(self.u, x) else np.full_like(x, np.nan)
+            if not np.isfinite(r).all():
+                ended = f"After a correction of {{last}} of x the next x left the range of {self.u.format}:"
+                break
+            xs.append(x)
+            worse = worse + 1 if found.corrections and not size < min(found.corrections) else 0
+            self.note(found, x, r, size)
             if not r.any():
-                converged, reason = True, f"The residual is zero, summed by {self.order}."
+                ended = f"The residual is zero, summed by {self.order}:"
                 break
-            if found.corrections[1:] and size <= self.u.format.unit_roundoff:
-                converged = True
-                reason = f"The last correction, {size:.1e} of x, is below {self.u.format}'s unit roundoff."
+            if self.tolerance is not None and self.is_within(found, x):
+                ended = "The tolerance is met after a correction of {last} of x:"
                 break
-        if self.vanished(x):
-            converged = False
-            reason = (
-                f"Of x or the residual, what is below {self.u.format}'s smallest normal number vanishes: scale b up by "
-                "a power of two, which scales the solution, or take a work= of larger range."
-            )
+            if self.tolerance is None and found.corrections[1:] and size <= self.u.format.unit_roundoff:
+                ended = f"The last correction, {{last}} of x, is below the unit roundoff of {self.u.format}:"
+                break
+            if worse == PATIENCE:
+                xs = xs[:-PATIENCE]
+                for history in found[3:]:
+                    del history[-PATIENCE:]
+                ended = "Corrections shrink no more at {last} of x:"
+                break
+        if not xs:
+            xs.append(np.zeros_like(self.b))
+            self.note(found, xs[0], self.b, 0.0)
+        x = xs[-1]
+        converged = self.is_within(found, x)
+        reason = f"{ended.format(last=f'{found.corrections[-1]:.1e}')} {self.told(found, x, converged)}"
         return found._replace(x=result(x, self.u), converged=converged, reason=reason)
 
-    def vanished(self, x: NDArray) -> bool:
-        """Whether x is no solution where corrections and residuals may have been rounded to zero."""
-        size, scale = _largest(x), self.norm * _largest(x) + _largest(self.b)
-        if min(size, scale) >= self.u.format.smallest_normal:
-            return False
-        a, initial = self.a.astype(np.float64), self.b.astype(np.float64)
-        left = matmul(-a, x.astype(np.float64), accumulate=exact, output=FP64, initial=initial)
-        return bool(_largest(left) > self.least_error * scale)
+    def note(self, found: Refinement, x: NDArray, r: NDArray, size: float) -> None:
+        """Add an x to the history."""
+        found.corrections.append(size)
+        found.backward_errors.append(_largest(r) / (self.scale(x) or 1.0))
+        found.forward_errors.append(_largest(x - self.solution) / (_largest(self.solution) or 1.0))
+        found.residuals.append(_largest(self.exact_residual(x)) / (_largest(self.b) or 1.0))
 
-    @property
-    def least_error(self) -> float:
-        """The backward error that a solution in the working format has, about."""
-        return math.sqrt(len(self.b)) * self.u.format.unit_roundoff
+    def scale(self, x: NDArray) -> float:
+        """norm(A) norm(x) + norm(b)."""
+        return self.norm * _largest(x) + _largest(self.b)
 
-    def verdict(self, found: Refinement) -> tuple[bool, str]:
-        """What it means that corrections shrink no more."""
-        backward = found.backward_errors[-1]
-        if backward <= self.least_error:
-            format, summed = self.u.format, self.order.result
-            is_short = summed is not None and summed.precision < 2 * format.precision
-            return True, (
-                f"Corrections shrink no more at {found.corrections[-1]:.1e} of x, with a backward error of "
-                f"{backward:.1e}. A more precise {'residual' if is_short else 'work'}= would bring x nearer to the "
-                "solution."
-            )
-        return False, (
-            "Corrections do not shrink, for the condition number is too large: take a more precise factor= than "
-            f"{self.factors.format}."
+    def limit(self, x: NDArray) -> float:
+        """The largest residual within the tolerance, relative to the norm of b."""
+        if self.tolerance is not None:
+            return float(self.tolerance)
+        return math.sqrt(len(self.b)) * self.u.format.unit_roundoff * self.scale(x) / (_largest(self.b) or 1.0)
+
+    def is_within(self, found: Refinement, x: NDArray) -> bool:
+        """Whether the residual of the last x is within the tolerance."""
+        return found.residuals[-1] <= self.limit(x)
+
+    def told(self, found: Refinement, x: NDArray, converged: bool) -> str:
+        """Compare the residual with the tolerance in words."""
+        side = "within" if converged else "above"
+        text = (
+            f"the residual is {found.residuals[-1]:.1e} of the norm of b, {side} the tolerance of {self.limit(x):.1e}."
         )
+        format = self.u.format
+        if converged or min(_largest(x), self.scale(x)) >= format.smallest_normal:
+            return text
+        return f"{text} Numbers below {format}'s smallest normal number lose digits or vanish, in x or its residual."
+
+    def exact_residual(self, x: NDArray) -> NDArray[np.floating]:
+        """b - A x, rounded once to float64."""
+        wide, initial = self.a.astype(np.float64), self.b.astype(np.float64)
+        return matmul(-wide, x.astype(np.float64), accumulate=exact, output=FP64, initial=initial)
 
     def residual(self, x: NDArray) -> NDArray:
         """b - A x, rounded to the working format."""
         order, format = self.order, self.u.format
-        sums = matmul(-self.a, x, accumulate=order, output=format, initial=self.b)
+        sums = matmul(-self.a, x, accumulate=order, output=format, initial=self.b, observer=self.u.events_to)
         return sums.astype(self.u.dtype)
 
-    def correction(self, r: NDArray) -> NDArray:
-        """The solution of A d = r by the factors."""
+    def correction(self, r: NDArray) -> NDArray | None:
+        """The solution of A d = r by the factors; None if it leaves their range.
+
+        Raises ValueError if the matrix is so small that even one with a condition number of 1 would leave it.
+        """
         _, exponent = math.frexp(_largest(r))
         scaled = self.factors.round(np.ldexp(np.asarray(r, np.float64), 1 - exponent))
-        d = _by_factors(self.factors, *self.lu, scaled)
-        if not in_range(self.factors, d):
-            format = self.factors.format
+        d, format = _by_factors(self.factors, *self.lu, scaled), self.factors.format
+        if in_range(self.factors, d):
+            return self.u.round(np.ldexp(np.asarray(d, np.float64), exponent - 1))
+        if self.norm * format.max < 1:
             raise ValueError(
-                f"A correction left the range of {format}, whose largest is {format.max}, as the matrix is small or "
-                f"nearly singular: {scaling_up(self.a, format)}."
+                f"A correction left the range of {format}, whose largest is {format.max}, as the matrix is small: "
+                f"{scaling_up(self.a, format)}."
             )
-        return self.u.round(np.ldexp(np.asarray(d, np.float64), exponent - 1))
+        return None
 
 
 def _largest(x: NDArray) -> float:

@@ -18,6 +18,7 @@ from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.householder import completed
 from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
 from simfloat.linalg.systems import (
+    COMPLEX_VALUES,
     ArithmeticOptions,
     arithmetic_of,
     check_range,
@@ -52,11 +53,12 @@ def svd(
     format, sums through `accumulate`; for m < n the transposed matrix is decomposed.
 
     * alpha = a_p . a_p, beta = a_q . a_q, gamma = a_p . a_q. The pair is left alone where gamma is 0, or \\|gamma\\| no
-      larger than m eps (sqrt(alpha) sqrt(beta)), two products, m eps being exact.
+      larger than m eps (sqrt(alpha) sqrt(beta)), two products, m eps being exact, which are computed in both cases.
     * Else both columns, and those of v, which begin as the identity, are rotated by the rotation of
       :func:`simfloat.linalg.eigh` for [[alpha, gamma], [gamma, beta]].
 
-    After a sweep that leaves all pairs alone s_j = sqrt(a_j . a_j), and u_j = a_j / s_j. Where s_j is 0, and for what
+    After a sweep that leaves all pairs alone s_j = sqrt(a_j . a_j), all sums before all roots, then u_j = a_j / s_j,
+    column by column. Where s_j is 0, and for what
     `full_matrices` adds, columns are those of the q of :func:`simfloat.linalg.qr` of the others. Stochastic modes draw
     in this order.
 
@@ -72,7 +74,7 @@ def svd(
     """
     check_flags(full_matrices=full_matrices)
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
-    a = matrix_of(A, u)
+    a = matrix_of(A, u, if_complex=COMPLEX_VALUES)
     is_wide = a.shape[0] < a.shape[1]
     left, s, right = orthogonalized(u, a.T.copy() if is_wide else a)
     left = completed(u, left, s, len(left) if full_matrices else len(s))

@@ -20,10 +20,10 @@ from simfloat.linalg.systems import (
     ArithmeticOptions,
     arithmetic_of,
     in_range,
-    matrix_of,
     result,
     right_hand_side,
     solution_overflowed,
+    triangle_of,
 )
 
 
@@ -57,7 +57,7 @@ def solve_triangular(
     """
     check_flags(lower=lower, unit_diagonal=unit_diagonal)
     u = arithmetic_of(T, ArithmeticOptions(format, rounding, accumulate, stream))
-    t = matrix_of(T, u, "T", square=True)
+    t = triangle_of(T, u, "T", lower)
     b = right_hand_side(b, u, len(t))
     zeros = np.flatnonzero(t.diagonal() == 0)
     if zeros.size and not unit_diagonal:

@@ -12,7 +12,7 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arrays import Array
-from simfloat.arrays.array import array, array_of
+from simfloat.arrays.array import array, array_of, numbers_as_given
 from simfloat.arrays.array_arithmetic import ArrayArithmetic, as_arithmetic, with_options
 from simfloat.arrays.complex_parts import is_complex
 from simfloat.formats import Format, nearest_even
@@ -42,17 +42,29 @@ def arithmetic_of(a: Any, options: ArithmeticOptions) -> ArrayArithmetic:
     return u
 
 
-def numbers_of(x: Any, u: ArrayArithmetic, name: str) -> NDArray[np.floating]:
+#: Messages for complex matrices: of systems, of factorizations, and of eigenvalues and singular values.
+COMPLEX_SYSTEM = (
+    "a complex system of order n is the real one of order 2 n with [[A.real, -A.imag], [A.imag, A.real]] and "
+    "[b.real, b.imag]"
+)
+COMPLEX_FACTORS = (
+    "only real matrices are factored; sf.linalg.solve and lstsq solve a complex system as the real one of twice the "
+    "order with [[A.real, -A.imag], [A.imag, A.real]] and [b.real, b.imag]"
+)
+COMPLEX_VALUES = (
+    "only real matrices are decomposed; each value of A is twice one of the real matrix "
+    "[[A.real, -A.imag], [A.imag, A.real]] of twice the order"
+)
+
+
+def numbers_of(x: Any, u: ArrayArithmetic, name: str, if_complex: str = COMPLEX_SYSTEM) -> NDArray[np.floating]:
     """The numbers of a real operand, rounded to the format and new in memory.
 
     Raises ValueError for complex, infinite and undefined ones.
     """
-    made = x if isinstance(x, Array) else array(x, u.format, rounding=u.rounding, stream=u.stream)
+    made = x if isinstance(x, Array) else array(x, u.format, rounding=u.rounding, stream=u.stream, observer=u.observer)
     if is_complex(made.numbers):
-        raise ValueError(
-            f"{name} is complex: a complex system of order n is the real one of order 2 n with "
-            "[[A.real, -A.imag], [A.imag, A.real]]."
-        )
+        raise ValueError(f"{name} is complex: {if_complex}.")
     if is_on_gpu(made.numbers):
         raise ValueError(f"{name} is on a GPU, and linear algebra runs on the CPU: pass NumPy's numbers, {name}.get().")
     given = made.numbers
@@ -66,12 +78,29 @@ def numbers_of(x: Any, u: ArrayArithmetic, name: str) -> NDArray[np.floating]:
     return numbers
 
 
-def matrix_of(a: Any, u: ArrayArithmetic, name: str = "A", square: bool = False) -> NDArray[np.floating]:
+def matrix_of(
+    a: Any, u: ArrayArithmetic, name: str = "A", square: bool = False, if_complex: str = COMPLEX_SYSTEM
+) -> NDArray[np.floating]:
     """The numbers of a matrix."""
-    numbers = numbers_of(a, u, name)
-    if numbers.ndim != 2 or (square and numbers.shape[0] != numbers.shape[1]):
-        raise ValueError(f"{name} must be a {'square ' if square else ''}matrix, got shape {numbers.shape}.")
+    numbers = numbers_of(a, u, name, if_complex)
+    _check_matrix(name, numbers.shape, square)
     return numbers
+
+
+def triangle_of(
+    a: Any, u: ArrayArithmetic, name: str = "A", lower: bool = True, if_complex: str = COMPLEX_SYSTEM
+) -> NDArray[np.floating]:
+    """The numbers of a square matrix of which one triangle is read: what the other one holds, even NaN, becomes 0."""
+    given = numbers_as_given(a)
+    if not is_on_gpu(given):
+        _check_matrix(name, given.shape, True)
+        given = np.tril(given) if lower else np.triu(given)
+    return matrix_of(array_of(given, a.arithmetic) if isinstance(a, Array) else given, u, name, True, if_complex)
+
+
+def _check_matrix(name: str, shape: tuple[int, ...], square: bool) -> None:
+    if len(shape) != 2 or (square and shape[0] != shape[1]):
+        raise ValueError(f"{name} must be a {'square ' if square else ''}matrix, got shape {shape}.")
 
 
 def right_hand_side(b: Any, u: ArrayArithmetic, rows: int) -> NDArray[np.floating]:
@@ -129,6 +158,12 @@ def solution_overflowed(format: Format) -> ValueError:
         f"The solution left the range of {format}, whose largest number is {format.max}: scale b down by a power of "
         "two, which scales the solution, or use a format of larger range."
     )
+
+
+def check_tolerance(tolerance: Any) -> None:
+    """Raise ValueError for a tolerance that is not a number from 0."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | np.number) or not tolerance >= 0:
+        raise ValueError(f"tolerance must be a number from 0, got {tolerance!r}.")
 
 
 def rounding_share(format: Format, size: int) -> float:

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from simfloat.arithmetic import BitStream, GivenBits, Observer
-from simfloat.arithmetic.observer import check_observer
+from simfloat.arithmetic.observer import check_observer, observe_by, wants
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.checks import did_you_mean, is_integer
+from simfloat.kernels.events import wants_more
 from simfloat.policy import Policy
 from simfloat.policy.overrides import check_tied
 from simfloat.policy.policy import as_policy
 from simfloat.policy.policy_facts import draws_bits, takes_formats
+from simfloat.simulation.arithmetic import Located
 from simfloat.simulation.context import close_block, current_context, here, open_block, running
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.metering import WorkMeter
@@ -378,3 +380,15 @@ def current() -> Simulation:
     """The innermost `simulate` block; ValueError outside of any."""
     simulation: Simulation = here().simulation
     return simulation
+
+
+def _observer_here() -> Observer | None:
+    """Return the observer of operations that follow no policy: those of arrays that know their format."""
+    now = current_context()
+    observer = None if now.simulation is None else now.simulation.observer
+    if observer is None or not wants(observer, now.path, "forward"):
+        return None
+    return Located(observer, now.path, "forward", wants_more(observer))
+
+
+observe_by(_observer_here)

@@ -22,7 +22,8 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
         sf.save("run.states", model=model, optimizer=optimizer, simulation=sim, epoch=3)
 
     A part has `state_dict` and `load_state_dict`, as PyTorch's have too, or as a simulation `state` and `load_state`.
-    Numbers, text, arrays, tensors of PyTorch, and lists, tuples and dicts of them are kept as they are. The file is
+    Numbers, text, arrays, those of :func:`simfloat.array` too, tensors of PyTorch, and lists, tuples and dicts of them
+    are kept as they are. The file is
     complete or not there at all: what stood at `path` before is replaced once all has reached the disk, and `load`
     knows from a checksum whether it is what was written.
 

@@ -2,7 +2,7 @@
 
 A number, text, True, False and None stand for themselves; of everything else there is an object with one key that says
 what it is: ``{"tuple": [1, 2]}``. Arrays are kept aside, and a tree holds their numbers in the list; of PyTorch's
-tensors also the name of their type.
+tensors also the name of their type, of arrays of a format also what they compute with.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic import BitStream, GivenBits
 from simfloat.arithmetic.machines import on_cpu
+from simfloat.arrays import Array
+from simfloat.arrays.array import array_of as array_of_format
+from simfloat.arrays.array_arithmetic import ArrayArithmetic, as_arithmetic
+from simfloat.policy.serialization import parse, text_of
 from simfloat.train.tensor_trees import array_of, is_tensor, tensor_from
 
 #: Kinds of arrays that a file can hold: truth values, integers, floating-point and complex numbers.
@@ -33,6 +38,9 @@ def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0) -> Any
         array, name = array_of(value, where)
         arrays.append(array)
         return {"tensor": [len(arrays) - 1, name]}
+    if isinstance(value, Array):
+        arrays.append(on_cpu(value.numbers))
+        return {"of format": [len(arrays) - 1, _texts(value.arithmetic, where)]}
     value = on_cpu(value)
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
@@ -66,7 +74,35 @@ def decode(tree: Any, arrays: Sequence[NDArray]) -> Any:
         return arrays[content][()]
     if kind == "tensor":
         return tensor_from(arrays[content[0]], content[1])
+    if kind == "of format":
+        return _array_from(arrays[content[0]], content[1])
     if kind == "dict":
         return {decode(key, arrays): decode(x, arrays) for key, x in content}
     items = [decode(x, arrays) for x in content]
     return tuple(items) if kind == "tuple" else items
+
+
+def _texts(arithmetic: ArrayArithmetic, where: str) -> dict[str, Any]:
+    """Return the options of an array as JSON values."""
+    accumulate, stream = arithmetic.accumulate, arithmetic.stream
+    if isinstance(stream, GivenBits):
+        raise ValueError(f"{where} takes its random bits from GivenBits, which a file does not hold; give a BitStream.")
+    texts = {"format": repr(arithmetic.format), "rounding": str(arithmetic.rounding)}
+    return texts | {
+        "accumulate": None if accumulate is None else text_of("accumulate", accumulate),
+        "stream": None if stream is None else stream.state,
+        "complex_products": arithmetic.complex_products,
+    }
+
+
+def _array_from(numbers: NDArray, texts: dict[str, Any]) -> Array:
+    """Return the array with these numbers and the options that `_texts` wrote."""
+    accumulate, stream = texts["accumulate"], texts["stream"]
+    arithmetic = as_arithmetic(
+        parse(texts["format"]),
+        texts["rounding"],
+        None if accumulate is None else parse(accumulate),
+        None if stream is None else BitStream.from_state(stream),
+        texts["complex_products"],
+    )
+    return array_of_format(np.array(numbers), arithmetic)

@@ -146,10 +146,93 @@ def test_what_is_printed_makes_the_same_array():
 
 def test_arrays_are_copied_and_pickled_whole():
     a = sf.array([1.0, 2.0], sf.FP16, accumulate=sf.FP32)
-    for other in (copy.deepcopy(a), pickle.loads(pickle.dumps(a))):
+    for other in (copy.copy(a), copy.deepcopy(a), pickle.loads(pickle.dumps(a))):
         assert repr(other) == repr(a)
         other[0] = 9
     assert a[0] == 1
+
+
+def test_an_array_is_saved_with_its_format_and_loaded_into_another(tmp_path):
+    a = sf.array([[0.1, 2.0]], sf.E4M3, rounding="toward_zero", accumulate=sf.kahan(sf.BF16), stream=sf.BitStream(3))
+    z = sf.array([1 + 0.3j], sf.FP64, complex_products="fma")
+    sf.save(tmp_path / "arrays", a=a, others=[z, {"b": a.T}])
+    found = sf.load(tmp_path / "arrays")
+    assert repr(found["a"]) == repr(a) and repr(found["others"]) == repr([z, {"b": a.T}])
+    other = sf.array(np.zeros((1, 2)), sf.E4M3)
+    sf.load(tmp_path / "arrays", a=other)
+    assert_bits(other, a)
+    for wrong in (other.T, other.astype(sf.FP16), sf.array(0.0, sf.E4M3)):
+        with pytest.raises(ValueError, match="a in .*arrays does not fit: The array is .*, the saved one E4M3 real of"):
+            sf.load(tmp_path / "arrays", a=wrong)
+    with pytest.raises(ValueError, match="takes its random bits from GivenBits"):
+        sf.save(tmp_path / "no", a=sf.array([1.0], sf.E4M3, rounding=sf.stochastic(), stream=sf.GivenBits([0])))
+
+
+def test_an_observer_counts_operations_and_results_keep_it():
+    own = sf.Recorder()
+    a = sf.array([1e-3, 0.1], sf.FP16, observer=own)
+    b = sf.array([1.0, 2.0], sf.FP16)
+    for result in (a * a, b + a, a @ b, b @ a, np.hstack([b, a]), a[:1], a.astype(sf.FP16), np.maximum(b, a), a.sum()):
+        assert result.observer is own
+    assert own.counts(operation="round")["total"] == 2 and own.counts(operation="multiply")["subnormal"] == 1
+    names = "round multiply add matmul maximum sum".split()
+    assert all(own.counts(operation=name)["total"] for name in names)
+
+
+def test_the_observer_of_a_simulation_counts_operations_of_arrays_at_the_path_that_runs():
+    class Layer(sf.nn.Module):
+        def forward(self, x):
+            return sf.array(x, sf.E4M3) * 100.0 * 100.0
+
+    class Model(sf.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = Layer()
+
+        def forward(self, x):
+            return self.layer(x)
+
+    of_block, own = sf.Recorder(), sf.Recorder(more=True)
+    a = sf.array([1.0, 2.0], sf.BF16, observer=own)
+    with sf.simulate("bf16-standard", observer=of_block) as sim:
+        assert (a + 2.0**-9).format == sf.BF16
+        Model()(np.ones(3))
+        with sim.aside():
+            a * 3.0
+    assert of_block.counts(operation="add") == own.counts(operation="add")
+    assert of_block.counts("layer", operation="multiply")["overflow"] == 3
+    assert of_block.counts(operation="multiply")["total"] == 6 and own.counts(operation="multiply")["total"] == 2
+    assert own.counts(operation="add", more=True)["inexact"] == 2
+
+
+def test_pytorch_and_dlpack_take_the_numbers():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    a = sf.array([[0.1, 2.0], [3.0, 4.0]], sf.BF16)
+    for read in (torch.tensor, torch.as_tensor, torch.asarray, np.from_dlpack):
+        for part in (a, a[0, 0], a[:0], a.T, a + 1j):
+            got = np.asarray(read(part))
+            assert got.shape == part.shape and np.array_equal(got, part) and got.dtype == np.asarray(part).dtype
+            got[...] = 7.0
+    assert a[0, 0] == sf.round(0.1, sf.BF16), "they get numbers of their own"
+
+
+def test_matplotlib_draws_arrays():
+    plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
+    a = sf.array([[1.0, 2.0, 4.0], [2.0, 1.5, 0.5], [0.0, 1.0, 2.0]], sf.E4M3)
+    x, y = a[0], a[1]
+    figure, axes = plt.subplots()
+    for name in "plot scatter bar barh fill_between step stem errorbar stackplot hist2d hexbin".split():
+        getattr(axes, name)(x, y)
+    for name in "contour contourf imshow pcolormesh pcolor matshow spy".split():
+        getattr(axes, name)(a)
+    axes.scatter(x, y, c=y, s=x)
+    axes.quiver(x, y, x, y)
+    axes.tricontourf([0.0, 1.0, 0.0], a[2], x)
+    for name in "hist boxplot violinplot pie eventplot".split():
+        getattr(axes, name)(x)
+    plt.close(figure)
+    with pytest.raises(ValueError, match="numpy.histogram would compute in float64"):
+        np.histogram(a)
 
 
 def test_comparisons_are_exact_and_of_any_format():
@@ -159,6 +242,21 @@ def test_comparisons_are_exact_and_of_any_format():
     assert bool(a[1] == 1) and float(a[1]) == 1.0 and int(a[1]) == 1 and len(a) == 2
     assert [float(x) for x in a] == a.tolist()
     assert f"{a[1]:.2f} {a[1]}" == f"1.00 {a[1]!r}"
+
+
+def test_what_is_assigned_to_a_view_of_an_attribute_stays_there():
+    z = sf.array([1 + 2j, 3 - 1j], sf.BF16)
+    z.real += 1
+    z.imag = 0.1
+    z.T *= 2
+    tenth = float(sf.round(0.1, sf.BF16))
+    assert z.tolist() == [4 + 2j * tenth, 8 + 2j * tenth]
+    a = sf.array([1.0, 2.0], sf.BF16)
+    a.real -= 1
+    assert a.tolist() == [0.0, 1.0]
+    for change in (lambda: setattr(a, "imag", 1.0), lambda: a.imag.__iadd__(1.0), lambda: a.imag.fill(2.0)):
+        with pytest.raises(ValueError, match="read-only, as the imaginary parts of real numbers are"):
+            change()
 
 
 def test_astype_rounds_once_and_keeps_what_is_not_given():
@@ -182,8 +280,8 @@ Z = sf.array([1 + 2j], sf.BF16)
         (lambda: A @ A.astype(sf.BF16, rounding="toward_zero"), "round in two ways do not mix"),
         (lambda: A + A.astype(sf.BF16, accumulate=sf.FP32), "round in two ways do not mix"),
         (
-            lambda: A * np.ones(2),
-            r"arrays of BF16 and single numbers, got ndarray; simfloat.array\(x, 'BF16'\) .* np.asarray takes",
+            lambda: A * (1, 2),
+            r"arrays of BF16 and single numbers, got tuple; simfloat.array\(x, 'BF16'\) .* np.asarray takes",
         ),
         (lambda: A * [1, 2], "got list"),
         (lambda: A.__setitem__(0, A[0].astype(sf.FP16)), "two formats do not mix"),
@@ -192,6 +290,8 @@ Z = sf.array([1 + 2j], sf.BF16)
         (lambda: A[0].__iadd__(1j), "In place the result keeps shape and kind"),
         (lambda: A % 2, "has no // and no %"),
         (lambda: Z < Z, "Complex numbers have no order"),
+        (lambda: np.less(Z, 1), "Complex numbers have no order"),
+        (lambda: sf.array([1], sf.BF16, observer=3), "observer must be an object with a method observe"),
         (lambda: Z.exp(), "exp of complex numbers is not rounded here"),
         (lambda: Z**2, "power of complex numbers is not rounded here"),
         (lambda: sf.Array(), "made by simfloat.array"),

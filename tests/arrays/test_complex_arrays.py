@@ -113,3 +113,40 @@ def test_parts_conjugates_and_sums_keep_the_format(rng):
     assert (z == z.conj().conj()).all() and complex(z[0]) == z[0].item()
     z.imag[:] = 0.1
     assert (np.asarray(z).imag == sf.round(0.1, sf.FP16)).all()
+
+
+@pytest.mark.parametrize("dtype", ["<c8", ">c8", "<c16", ">c16"])
+def test_complex_numbers_of_any_byte_order_are_read(dtype):
+    z = np.array([[1 + 0.5j, complex(-0.0, np.inf)]]).astype(dtype)
+    got = sf.array(z, sf.BF16)
+    assert_bits(got.real, z.real.astype(np.float64))
+    assert_bits(got.imag, z.imag.astype(np.float64))
+    assert_bits((got * z)[0, 0].imag, np.float64(1.0))
+
+
+@pytest.mark.parametrize(
+    "data, words",
+    [
+        (np.ma.array([1 + 1j, 2], mask=[False, True]), r"data is a masked array.*data.filled\(value\)"),
+        ([np.ma.array([1 + 1j], mask=[True])], "data is a masked array"),
+        ([2**53 + 1, 1j], "data holds integers that float64 cannot hold exactly, such as 9007199254740993"),
+        ([[1j], [1, 2]], "data must be a rectangular array of numbers"),
+    ],
+)
+def test_complex_data_are_checked_as_real_ones_are(data, words):
+    for make in (lambda: sf.array(data, sf.FP32), lambda: sf.array([0j, 0j], sf.FP32).__setitem__(slice(None), data)):
+        with pytest.raises(ValueError, match=words):
+            make()
+
+
+def test_complex_tensors_of_pytorch_are_read():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    z = torch.tensor([1 + 2j, 0.1j], requires_grad=True)
+    for given in (z, z.conj()):
+        assert np.array_equal(sf.array(given, sf.FP32), given.detach().resolve_conj().numpy())
+
+
+def test_the_norm_of_complex_numbers_sums_rounded_squares(rng):
+    z = numbers(rng, 9, sf.BF16)
+    squares = [Parts(sf.BF16, sf.nearest_even).square(complex(one)) for one in np.asarray(z)]
+    assert_bits(np.linalg.norm(z), sf.array(squares, sf.BF16).sum().sqrt())

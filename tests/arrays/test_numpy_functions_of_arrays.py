@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic.catalog import FUNCTIONS
+from simfloat.arithmetic.numpy_protocol import NUMPYS_NAMES
 from tests.bits import assert_bits
 
 SAME = {
@@ -39,6 +41,16 @@ SAME = {
     "vdot": (lambda x, y: np.vdot(x, y), lambda x, y: x.ravel() @ y.ravel()),
     "diff": (lambda x, y: np.diff(x, 2), lambda x, y: (x[:, 2:] - x[:, 1:2]) - (x[:, 1:2] - x[:, :1])),
     "trace": (lambda x, y: np.trace(x), lambda x, y: x[0, 0] + x[1, 1]),
+    "trace of three axes": (
+        lambda x, y: np.trace(np.stack([x, y], 2), axis1=0, axis2=2),
+        lambda x, y: x[0] + y[1],
+    ),
+    "norm": (lambda x, y: np.linalg.norm(x), lambda x, y: (x * x).sum().sqrt()),
+    "norms of rows": (lambda x, y: np.linalg.norm(x, axis=1), lambda x, y: (x * x).sum(1).sqrt()),
+    "sum of magnitudes": (lambda x, y: np.linalg.norm(x, 1, axis=0), lambda x, y: abs(x).sum(0)),
+    "norm of a matrix": (lambda x, y: np.linalg.norm(x, np.inf), lambda x, y: abs(x).sum(1).max()),
+    "ptp": (lambda x, y: np.ptp(x, 1), lambda x, y: x.max(1) - x.min(1)),
+    "fma": (lambda x, y: x.fma(y, 0.1), lambda x, y: sf.array(sf.fma(x, y, 0.1, x.format, x.rounding), sf.BF16)),
     "std": (lambda x, y: np.std(x, 1), lambda x, y: x.var(1).sqrt()),
     "append": (lambda x, y: np.append(x, 0.1)[6], lambda x, y: x[0, 0] * 0 + 0.1),
     "meshgrid": (lambda x, y: np.meshgrid(x[0], y[:, 0])[1], lambda x, y: y[:, :1].broadcast_to((2, 3))),
@@ -60,27 +72,178 @@ def test_a_function_that_is_an_operation_is_carried_out_as_it(numpys, own, opera
     assert_bits(got, sf.round(got, sf.BF16))
 
 
+#: What NumPy computes of integers and signs: exact, and numbers of most formats.
+EXACT = {
+    **{name: getattr(np, name) for name in ("rint", "floor", "ceil", "trunc", "sign", "round", "fix", "fabs")},
+    "copysign": lambda x: np.copysign(x, x[::-1]),
+    "fmod": lambda x: np.fmod(x, x[::-1]),
+    "fmax": lambda x: np.fmax(x, x[::-1]),
+    "fmin": lambda x: np.fmin(x, x[::-1]),
+    "nan_to_num": lambda x: np.nan_to_num(x, nan=0.5, posinf=2, neginf=-2),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("format", [sf.E4M3, sf.E2M1, sf.BF16, sf.fixed(8, 6), sf.Format(11, 49)], ids=str)
+def test_exact_functions_give_the_exact_result_rounded_once(name, format, rng):
+    special = [0.0, -0.0, 0.5, 1.5, -2.5, format.max, -format.max, format.smallest_subnormal]
+    special += [np.nan] * format.has_nan + [np.inf, -np.inf] * format.has_infinity
+    x = sf.round(np.concatenate([special, 3 * rng.standard_normal(20)]), format)
+    with np.errstate(invalid="ignore"):
+        exact = EXACT[name](x.astype(np.float64))
+    for rounding in (sf.nearest_even, sf.toward_negative):
+        if np.isnan(exact).any() and not format.has_nan:
+            with pytest.raises(ValueError, match="NaN"):
+                EXACT[name](sf.array(x, format, rounding=rounding))
+            continue
+        got = EXACT[name](sf.array(x, format, rounding=rounding))
+        assert isinstance(got, sf.Array) and got.format == format
+        assert_bits(got, sf.round(exact, format, rounding))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_of_the_catalog_is_a_method_and_numpys_function_of_that_name(name):
+    operands = sf.round(np.random.default_rng(0).uniform(1, 3, (3, 7)), sf.BF16)
+    operands = list(operands[: len(FUNCTIONS[name].operands)])
+    x, *others = (sf.array(one, sf.BF16) for one in operands)
+    due = getattr(sf, name)(*operands, sf.BF16)
+    assert_bits(getattr(x, name)(*others), due)
+    numpys = getattr(np, NUMPYS_NAMES.get(name, name), None)
+    if numpys is not None:
+        assert_bits(numpys(x, *others), due)
+
+
+#: Joins of an array with numbers that are not of its format; each has numbers of A and of what it is joined with.
+TENTHS = [[0.1, 0.2, 0.3], [0.7, 0.9, 1.1]]
+JOINED = {
+    "hstack": lambda x, y: np.hstack([x, y]),
+    "hstack of a number": lambda x, y: np.hstack([0.1, x[0], y[0]]),
+    "vstack": lambda x, y: np.vstack((y, x)),
+    "dstack": lambda x, y: np.dstack([x, y]),
+    "column_stack": lambda x, y: np.column_stack([x, y]),
+    "stack": lambda x, y: np.stack([x, y], -1),
+    "stack of numbers": lambda x, y: np.stack([x[0, 0], 0.1]),
+    "concatenate": lambda x, y: np.concatenate([x, y], 1),
+    "concatenate of all": lambda x, y: np.concatenate([x, 0.1, y], axis=None),
+    "append": lambda x, y: np.append(x, y),
+    "append to a number": lambda x, y: np.append(0.1, x),
+    "append to numbers": lambda x, y: np.append(y, x, axis=0),
+    "insert": lambda x, y: np.insert(x, 1, 0.1, axis=1),
+    "insert into numbers": lambda x, y: np.insert(y, 1, x[:, 0], axis=1),
+    "meshgrid": lambda x, y: np.meshgrid(x[0], y[0])[1],
+    "where": lambda x, y: np.where(x > 0, 0.1, x),
+    "where not": lambda x, y: np.where(x, y, x),
+    "select": lambda x, y: np.select([x > 1, x < 0], [x, y], 0.1),
+    "choose": lambda x, y: np.choose([[0, 1, 2], [2, 1, 0]], [x, y, 0.1]),
+    "pad": lambda x, y: np.pad(x, 1, constant_values=0.1),
+    "full_like": lambda x, y: np.full_like(x, 0.1),
+    "full_like of a shape": lambda x, y: np.full_like(x, [0.1, 0.2], shape=(3, 2)),
+    "block": lambda x, y: np.block([[x, np.array(y)], [np.array(y), x]]),
+    "broadcast_arrays": lambda x, y: np.broadcast_arrays(x, 0.1)[1],
+    "sf.where": lambda x, y: sf.where(np.asarray(x) > 0, 0.1, x),
+    "sf.stack": lambda x, y: sf.stack([x, y]),
+    "sf.concatenate": lambda x, y: sf.concatenate([x, y]),
+}
+
+
+@pytest.mark.parametrize("rounding", [sf.nearest_even, sf.toward_positive], ids=str)
+@pytest.mark.parametrize("join", JOINED.values(), ids=JOINED)
+def test_numbers_that_are_joined_are_rounded(join, rounding, rng):
+    x = sf.round(rng.standard_normal((2, 3)), sf.E4M3)
+    A = sf.array(x, sf.E4M3, rounding=rounding)
+    numpys = {sf.where: np.where, sf.stack: np.stack, sf.concatenate: np.concatenate}
+    names = join.__code__.co_names
+    due = (
+        join
+        if "sf" not in names
+        else lambda x, y: np.where(x > 0, 0.1, x) if "where" in names else numpys[getattr(sf, names[-1])]([x, y])
+    )
+    for given in (TENTHS, np.array(TENTHS)):
+        for got in (join(A, given), _in_a_simulation(join, A, given)):
+            assert isinstance(got, sf.Array) and got.format == sf.E4M3 and got.rounding == rounding
+            assert_bits(got, sf.round(due(x, np.array(given)), sf.E4M3, rounding))
+
+
+def _in_a_simulation(join, x, y):
+    with sf.simulate("fp8-hybrid"):
+        return join(x, y)
+
+
+WRITTEN = {
+    "fill": lambda x: x.fill(0.1),
+    "put": lambda x: np.put(x, [0, -1, 2], [0.1, 0.2]),
+    "put clipped": lambda x: np.put(x, [0, 99], 0.3, mode="clip"),
+    "copyto": lambda x: np.copyto(x, TENTHS),
+    "copyto where": lambda x: np.copyto(x, 0.1, where=[True, False, True]),
+    "place": lambda x: np.place(x, x < 0, [0.1, 0.2]),
+    "putmask": lambda x: np.putmask(x, x < 0, [0.1, 0.2]),
+    "put_along_axis": lambda x: np.put_along_axis(x, np.array([[0], [2]]), 0.1, 1),
+    "fill_diagonal": lambda x: np.fill_diagonal(x, [0.1, 0.3]),
+    "transposed": lambda x: np.put(x.T, 3, 0.1),
+    "real": lambda x: setattr(x, "real", 0.1),
+}
+
+
+@pytest.mark.parametrize("write", WRITTEN.values(), ids=WRITTEN)
+def test_numbers_that_are_written_are_rounded(write, rng):
+    x = sf.round(rng.standard_normal((2, 3)), sf.E4M3)
+    A = sf.array(x, sf.E4M3, rounding="toward_zero")
+    x = x.astype(np.float64)
+    write(A)
+    if write is WRITTEN["fill"]:
+        x.fill(0.1)
+    elif write is WRITTEN["real"]:
+        x[:] = 0.1
+    else:
+        write(x)
+    assert_bits(A, sf.round(x, sf.E4M3, sf.toward_zero))
+
+
+def test_arrays_of_numbers_of_the_format_are_operands(operands):
+    x, eye = operands[0], np.eye(3)
+    assert_bits(x @ x.T - np.eye(2), x @ x.T - sf.array(np.eye(2), sf.BF16, rounding="toward_positive"))
+    assert_bits(np.subtract(eye[:2], x), -(x - sf.array(eye[:2], sf.BF16, rounding="toward_positive")).numbers)
+    assert_bits((x * (x > 0)), np.where(x > 0, x, np.asarray(x) * 0))
+    assert (x @ np.eye(3, dtype=int)).format == sf.BF16 and (x + np.eye(2, 3, dtype=">c16")).imag[0, 0] == 0
+
+
+def test_tests_compare_exact_numbers():
+    x = sf.array([0.1, 1.0], sf.FP32)
+    assert np.greater(x, 0.1).tolist() == (x > 0.1).tolist() == [True, True]
+    assert not np.equal(0.1, x).any() and not np.isclose(x, 0.1, rtol=0, atol=0).any()
+    assert np.logical_and(x, [0, 2]).tolist() == [False, True] and np.any(x) and np.argwhere(x == 1).tolist() == [[1]]
+
+
 @pytest.mark.parametrize(
     "call, words",
     [
         (lambda x: np.einsum("ij,ij", x, x), r"numpy.einsum would compute in float64, past the format: write @"),
-        (lambda x: np.copyto(x, x), r"numpy.copyto would compute.*write y\[...\] = x"),
-        (lambda x: np.ptp(x), r"numpy.ptp would compute.*write x.max\(\) - x.min\(\)"),
         (lambda x: np.add.reduce(x), r"numpy.add.reduce would compute.*write x.sum\(\)"),
         (lambda x: np.maximum.reduce(x), r"numpy.maximum.reduce would compute.*write x.max\(\)"),
         (lambda x: np.multiply.reduce(x), "numpy.multiply.reduce would compute.*write the products one after"),
         (lambda x: np.multiply.at(x, 0, 2.0), "numpy.multiply.at would compute.*write it in operations"),
         (lambda x: np.cumsum(x), r"numpy.cumsum would compute.*np\.asarray\(x\)"),
         (lambda x: np.linalg.solve(x, x), r"numpy.linalg.solve would compute.*write sf\.linalg\.solve"),
-        (lambda x: np.linalg.norm(x), r"numpy.linalg.norm would compute.*\(x \* x\)\.sum\(\)\.sqrt\(\)"),
         (lambda x: np.fft.fft(x), "numpy.fft.fft would compute"),
         (lambda x: np.add.reduce(x), "numpy.add.reduce would compute"),
         (lambda x: np.cbrt(x), "numpy.cbrt would compute"),
         (lambda x: np.sum([x, x]), "numpy would compute in float64, past the format"),
         (lambda x: np.sum(x, dtype=np.float64), "numpy.sum of arrays of a format takes a, axis, keepdims"),
         (lambda x: np.add(x, x, out=np.zeros((2, 3))), "numpy.add of arrays of a format takes no out"),
-        (lambda x: np.add(x, np.ones(3)), "arrays of BF16 and single numbers, got ndarray"),
-        (lambda x: np.ones(3) + x, "arrays of BF16 and single numbers, got ndarray"),
+        (lambda x: np.add(x, [1.0, 0.5, 0.1]), "arrays of BF16 and single numbers, got list"),
+        (
+            lambda x: x - [[1, 1, 1]] * np.array(0.1),
+            r"and 0.1 at index \(0, 0\) is none of them: simfloat.array\(x, 'BF16'",
+        ),
+        (lambda x: np.array([1, 0.5, 1 + 2.0**-8]) + x, "holds numbers of BF16, and 1.00390625 at index 2 is none"),
+        (lambda x: x @ np.array([1, 2j, 0.1j]), r"and 0.1j at index 2 is none of them"),
+        (lambda x: np.linalg.norm(x, 2), r"numpy.linalg.norm.*got ord=2.*the largest is sf.linalg.svd\(x\).s\[0\]"),
+        (lambda x: np.round(x, 1), "rounds to integers; got decimals=1"),
+        (lambda x: np.pad(x, 1, "mean"), "numpy.pad of arrays of a format has the modes constant, .*got 'mean'"),
+        (lambda x: np.copyto(np.zeros((2, 3)), x), "numpy.copyto would write numbers of arrays of a format to ndarray"),
+        (lambda x: np.copyto(x, 1, casting="no"), "numpy.copyto of arrays of a format takes a, src, where"),
+        (lambda x: np.sign(x + 0j), "sign of complex numbers is not rounded here"),
+        (lambda x: np.copysign(x, 1j), "copysign of complex numbers is not rounded here"),
     ],
 )
 def test_what_is_no_operation_is_refused_by_name(call, words, operands):
@@ -115,6 +278,11 @@ MOVED = {
     "hstack": lambda x: np.hstack((x, x)),
     "zeros_like": np.zeros_like,
     "ones_like": lambda x: np.ones_like(x, shape=(3,)),
+    "dstack": lambda x: np.dstack([x, x]),
+    "block": lambda x: np.block([[x, x], [x, x]]),
+    "broadcast_arrays": lambda x: np.broadcast_arrays(x, x[0])[1],
+    "extract": lambda x: np.extract([True, False, True], x[0]),
+    "pad": lambda x: np.pad(x, ((1, 0), (0, 2)), "edge"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -70,6 +71,12 @@ def function_is_exact_everywhere():
         y = tensor.softsign()
         y.backward()
     assert (y.data, tensor.grad) == (0.75, 1 / 16)
+    array = sf.array([3.0, -1.0], sf.BF16)
+    assert isinstance(array.softsign(), sf.Array) and array.softsign().tolist() == [0.75, -0.5]
+    # NumPy's function of that name, if NumPy had one.
+    np.softsign = SimpleNamespace(__name__="softsign")
+    assert array.__array_ufunc__(np.softsign, "__call__", array).tolist() == [0.75, -0.5]
+    del np.softsign
     assert sf.policies["bf16-standard"].deny("softsign").recipe("", "softsign").activations == sf.FP32
 
 

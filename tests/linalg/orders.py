@@ -1,5 +1,7 @@
 """Linear algebra by fractions, one operation after the other, in the order that the documentation states."""
 
+from fractions import Fraction
+
 import numpy as np
 
 from tests.reference import operate
@@ -9,8 +11,9 @@ from tests.rounded import root
 class Steps:
     """Operations on single numbers, each rounded by the definition; stochastic ones take the next of the draws."""
 
-    def __init__(self, format, rounding, draws=(), products=None):
+    def __init__(self, format, rounding, draws=(), products=None, exact_sums=False):
         self.format, self.rounding, self.draws, self.products = format, rounding, iter(draws), products
+        self.exact_sums = exact_sums  # each of which is rounded once, and takes one draw
 
     def _draw(self):
         return next(self.draws) if self.rounding.is_stochastic else 0
@@ -30,6 +33,11 @@ class Steps:
         return x if x == np.inf else round_value(root(x) if x else x, self.format, self.rounding, self._draw())
 
     def dot(self, xs, ys):
+        if self.exact_sums:
+            from simfloat.formats.definition import round_value
+
+            exact = sum(Fraction(float(x)) * Fraction(float(y)) for x, y in zip(xs, ys, strict=True))
+            return round_value(exact, self.format, self.rounding, self._draw())
         total = 0.0
         for x, y in zip(xs, ys, strict=True):
             total = self("fma", x, y, total)
@@ -40,15 +48,19 @@ def lu(a, steps, pivot=True):
     """Right-looking elimination: the order of rows, and both factors in one array."""
     a = np.array(a, float)
     m, n = a.shape
-    rows = list(range(m))
-    for k in range(min(m, n)):
+    rows, rank = list(range(m)), min(m, n)
+    for k in range(rank):
         best = max(range(k, m), key=lambda i: (abs(a[i, k]), -i)) if pivot else k
         a[[k, best]] = a[[best, k]]
         rows[k], rows[best] = rows[best], rows[k]
         for i in range(k + 1, m):
             a[i, k] = steps("divide", a[i, k], a[k, k])
         for i in range(k + 1, m):
-            for j in range(k + 1, n):
+            for j in range(k + 1, rank):
+                a[i, j] = steps.less(a[i, j], a[i, k], a[k, j])
+    for k in range(rank):
+        for i in range(k + 1, m):
+            for j in range(rank, n):
                 a[i, j] = steps.less(a[i, j], a[i, k], a[k, j])
     return rows, a
 
@@ -99,7 +111,7 @@ def reflect(a, v, tau, steps):
             a[i, j] = steps("fma", -v[i], ts[j], a[i, j])
 
 
-def qr(a, steps):
+def qr(a, steps, with_q=True):
     r = np.array(a, float)
     m, n = r.shape
     reflections = []
@@ -111,7 +123,7 @@ def qr(a, steps):
             reflect(r[k:, k + 1 :], v, tau, steps)
     q = np.eye(m, min(m, n))
     for k in reversed(range(len(reflections))):
-        if reflections[k][1]:
+        if reflections[k][1] and with_q:
             reflect(q[k:, k:], *reflections[k], steps)
     return q, r[: min(m, n)], reflections
 
@@ -146,8 +158,10 @@ def rotation(first, last, between, steps):
 
 
 def rotate(x, y, c, s, steps):
-    new = [steps("fma", c, x[k], -steps("multiply", s, y[k])) for k in range(len(x))]
-    y[:] = [steps("fma", c, y[k], steps("multiply", s, x[k])) for k in range(len(x))]
+    products = [steps("multiply", s, one) for one in y]
+    new = [steps("fma", c, one, -product) for one, product in zip(x, products, strict=True)]
+    products = [steps("multiply", s, one) for one in x]
+    y[:] = [steps("fma", c, one, product) for one, product in zip(y, products, strict=True)]
     x[:] = new
 
 
@@ -160,7 +174,10 @@ def eigh(a, steps):
         for p in range(n):
             for q in range(p + 1, n):
                 between, first, last = a[p, q], a[p, p], a[q, q]
-                if not between or all(steps("add", abs(d), abs(between)) == abs(d) for d in (first, last)):
+                if not between:
+                    continue
+                sums = [steps("add", abs(d), abs(between)) for d in (first, last)]
+                if sums == [abs(first), abs(last)]:
                     continue
                 count += 1
                 t, c, s = rotation(first, last, between, steps)
@@ -190,7 +207,8 @@ def svd(a, steps):
                 _, c, s = rotation(alpha, beta, gamma, steps)
                 rotate(a[:, p], a[:, q], c, s, steps)
                 rotate(v[:, p], v[:, q], c, s, steps)
-    norms = np.array([steps.sqrt(steps.dot(column, column)) for column in a.T])
+    squares = [steps.dot(column, column) for column in a.T]
+    norms = np.array([steps.sqrt(square) for square in squares])
     u = np.array([[steps("divide", x, s) for x in column] for column, s in zip(a.T, norms, strict=True)]).T
     order = np.argsort(-norms, kind="stable")
     return u[:, order], norms[order], v[:, order].T

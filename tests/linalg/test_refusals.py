@@ -27,7 +27,16 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         (lambda: sf.linalg.lu([1.0], format=sf.FP16), r"A must be a matrix, got shape \(1,\)"),
         (lambda: sf.linalg.lu(EYE), "needs format=, or pass simfloat.array"),
         (lambda: sf.linalg.lu(EYE, format=sf.E8M0), "numbers of both signs"),
-        (lambda: sf.linalg.lu([[1j]], format=sf.BF16), r"A is complex.*\[\[A.real, -A.imag\]"),
+        (
+            lambda: sf.linalg.lu([[1j]], format=sf.BF16),
+            r"A is complex: only real matrices are factored; .* solve a comp",
+        ),
+        (lambda: sf.linalg.qr([[1j]], format=sf.BF16), r"A is complex: only real matrices are factored"),
+        (lambda: sf.linalg.cholesky(sf.array([[1j]], sf.BF16)), r"A is complex: only real matrices are factored"),
+        (lambda: sf.linalg.svd([[1j]], format=sf.BF16), r"A is complex: only real matrices are decomposed; each value"),
+        (lambda: sf.linalg.eigh([[1j]], format=sf.BF16), r"A is complex: only real matrices are decomposed; each val"),
+        (lambda: sf.linalg.solve([[1j]], [1], format=sf.BF16), r"A is complex: a complex system.*-A.imag\]"),
+        (lambda: sf.linalg.lstsq([[1.0]], [1j], format=sf.BF16), r"b is complex: a complex system.*b.imag\]"),
         (lambda: sf.linalg.lu(EYE, format=sf.FP32, pivot=1), "pivot must be True or False"),
         (
             lambda: sf.linalg.lu(EYE / 3, format=sf.FP32, accumulate=sf.FP16),
@@ -92,6 +101,35 @@ def test_what_has_no_answer_is_refused(call, words):
         call()
 
 
+@pytest.mark.parametrize("unread", [np.nan, np.inf, 1e9])
+def test_the_half_that_is_not_read_may_hold_anything(unread, rng):
+    half = rng.standard_normal((4, 4))
+    a, other = half @ half.T + np.eye(4), np.triu(np.full((4, 4), unread), 1)
+    given = np.where(other, other, a)
+    for form in (lambda x: x, lambda x: sf.array(x, sf.FP32)):
+        assert_bits(sf.linalg.cholesky(form(given), format=sf.FP16), sf.linalg.cholesky(form(a), format=sf.FP16))
+        assert_bits(sf.linalg.eigh(form(given), format=sf.FP16).values, sf.linalg.eigh(form(a), format=sf.FP16).values)
+        for t, lower in ((given, True), (given.T, False)):
+            due = sf.linalg.solve_triangular(form(a), a[0], lower=lower, format=sf.FP16)
+            assert_bits(sf.linalg.solve_triangular(form(t), a[0], lower=lower, format=sf.FP16), due)
+    with pytest.raises(ValueError, match="A holds infinities or NaN"):
+        sf.linalg.cholesky([[np.nan, 0], [0, 1]], format=sf.FP16)
+
+
+def test_a_complex_system_is_solved_as_the_real_one_that_its_refusal_names(rng):
+    a, b = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape) for shape in ((5, 3), 5))
+    real, right = np.block([[a.real, -a.imag], [a.imag, a.real]]), np.concatenate([b.real, b.imag])
+    x = np.linalg.lstsq(a, b, rcond=None)[0]
+    got = sf.linalg.lstsq(real, right, format=sf.FP64).x.numbers
+    assert np.allclose(got[:3] + 1j * got[3:], x, rtol=1e-12)
+    got = sf.linalg.solve(
+        np.block([[a[:3].real, -a[:3].imag], [a[:3].imag, a[:3].real]]), right[[0, 1, 2, 5, 6, 7]], format=sf.FP64
+    )
+    assert np.allclose(got.numbers[:3] + 1j * got.numbers[3:], np.linalg.solve(a[:3], b[:3]), rtol=1e-12)
+    values = np.linalg.svd(a)[1]
+    assert np.allclose(sf.linalg.svd(real, format=sf.FP64).s.numbers, np.repeat(values, 2), rtol=1e-12)
+
+
 def test_matrices_on_a_gpu_are_refused(monkeypatch):
     monkeypatch.setattr("simfloat.linalg.systems.is_on_gpu", lambda numbers: True)
     with pytest.raises(ValueError, match=r"A is on a GPU, and linear algebra runs on the CPU.*A.get\(\)"):
@@ -148,6 +186,21 @@ def test_an_array_brings_its_options_and_those_that_are_given_replace_them():
     assert (lower @ upper).shape == (2, 2)
     found = sf.linalg.solve(a, [1, 2], factor=sf.BF16)
     assert found.x.format == sf.FP16 and found.x.rounding == sf.nearest_even
+
+
+def test_an_observer_counts_every_operation_of_a_factorization(rng):
+    n, recorder = 60, sf.Recorder()
+    a = rng.standard_normal((n, n))
+    observed = sf.linalg.lu(sf.array(a, sf.BF16, observer=recorder))
+    plain = sf.linalg.lu(a, format=sf.BF16)
+    assert_bits(observed.upper, plain.upper)
+    assert observed.upper.observer is recorder
+    assert recorder.counts(operation="fma")["total"] == sum(k * k for k in range(n))
+    assert recorder.counts(operation="divide")["total"] == n * (n - 1) // 2
+    of_block = sf.Recorder()
+    with sf.simulate("fp32", observer=of_block):
+        sf.linalg.lu(a, format=sf.BF16)
+    assert of_block.counts(operation="fma") == recorder.counts(operation="fma")
 
 
 def test_a_right_hand_side_is_rounded_to_the_format_of_the_matrix():

@@ -200,6 +200,54 @@ def test_a_stochastic_elimination_takes_its_draws_in_the_stated_order(rng):
             assert_bits(got, orders.triangular(*operands, steps, lower=False))
 
 
+@pytest.mark.parametrize("shape", [(4, 4), (3, 6), (6, 3)], ids=str)
+@pytest.mark.parametrize("name", ["lu", "qr", "lstsq", "eigh", "svd", "cg"])
+def test_every_algorithm_takes_its_draws_in_the_stated_order(name, shape, rng):
+    """With exact sums, each of which is rounded once; of elimination, whose steps round, with the default ones."""
+    format, mode = sf.FP16, sf.stochastic(bits=8)
+    m, n = shape
+    if (name in ("eigh", "cg") and m != n) or (name == "lstsq" and m < n):
+        return
+    draws = rng.integers(0, 256, 20_000).tolist()
+    a, b = matrix(rng, shape, format), matrix(rng, m, format)
+    a = definite(rng, n, format) if name == "cg" else np.tril(a) + np.tril(a, -1).T if name == "eigh" else a
+    operands = (a, b) if name in ("lstsq", "cg") else (a,)
+    steps = orders.Steps(format, mode, draws[sum(x.size for x in operands) :], exact_sums=name != "lu")
+    options = {} if name == "lu" else {"accumulate": sf.exact}
+    options |= {"max_iterations": 3, "tolerance": 0} if name == "cg" else {}
+    got = getattr(sf.linalg, name)(*operands, format=format, rounding=mode, stream=sf.GivenBits(draws), **options)
+    if name == "lu":
+        rows, factors = orders.lu(a, steps)
+        assert got.permutation.tolist() == rows
+        lower, upper = got.lower.numbers, got.upper.numbers
+        assert_bits(np.tril(lower, -1), np.tril(factors[:, : min(shape)], -1))
+        assert_bits(upper, np.triu(factors[: min(shape)]))
+    elif name == "cg":
+        assert_bits(got.x, np.array(orders.conjugate_gradients(a.tolist(), b.tolist(), steps, 3)))
+    elif name == "lstsq":
+        _, r, reflections = orders.qr(a, steps, with_q=False)
+        c = b.astype(float)[:, np.newaxis]
+        for k, (v, tau) in enumerate(reflections):
+            orders.reflect(c[k:], v, tau, steps)
+        assert_bits(got.x, _subtracted(r, c[:n, 0], steps))
+    else:
+        transposed = name == "svd" and m < n
+        due = {"qr": orders.qr, "eigh": orders.eigh, "svd": orders.svd}[name](a.T if transposed else a, steps)
+        due = (due[2].T, due[1], due[0].T) if transposed else due
+        for mine, one in zip(got, due, strict=False):
+            assert_bits(mine, one)
+
+
+def _subtracted(r, c, steps):
+    """Unknowns from the last one: c less the products in one sum, which is rounded once, then a quotient."""
+    x = c.copy()
+    for i in reversed(range(len(x))):
+        if i + 1 < len(x):
+            x[i] = steps.dot([1.0, *-r[i, i + 1 :]], x[i:])
+        x[i] = steps("divide", x[i], r[i, i])
+    return x
+
+
 def test_rounded_products_draw_before_their_sums(rng):
     mode = sf.stochastic(bits=8)
     draws = rng.integers(0, 256, 200)

@@ -25,6 +25,15 @@ READS = {
     ],
     "choices": lambda a, b: [np.where(a > 0, a, b), np.where(X > 0, -0.0, a), np.where(a > 0, a, 0.1)],
     "joined": lambda a, b: [np.append(a, [0.1, -0.0]), np.concatenate([a, b]), np.stack([b, b], 1), np.append(a, b, 0)],
+    "joined with numbers": lambda a, b: [
+        np.hstack([a, X]),
+        np.concatenate([b, 0.1], None),
+        np.select([a > 0], [a], 0.1),
+    ],
+    "exact functions": lambda a, b: [np.rint(a / 3), np.floor(b / 2), np.sign(a), np.copysign(a, b), np.fmod(a, b)],
+    "operands": lambda a, b: [a + b.numbers, np.fmax(a, b), np.fmin(a, 0.5)],
+    "padded": lambda a, b: [np.pad(b, 1, constant_values=0.1), np.insert(b, 1, 0.1, axis=1), np.atleast_3d(b)],
+    "norms": lambda a, b: [np.linalg.norm(b), np.linalg.norm(b, np.inf), np.trace(b.T @ b)],
     "moved": lambda a, b: [np.take(a, [0, -2], 1), np.take_along_axis(a, np.ones((4, 2), int)), np.delete(a, 1, 0)],
     "filled": lambda a, b: [np.full_like(a, -0.0), np.full_like(a, 0.3, shape=()), np.ones_like(a, shape=(2,))],
     "sorted": lambda a, b: [np.sort(a), np.sort(a, 0), np.sort(a[2])],
@@ -44,6 +53,7 @@ WRITES = {
     "backwards": lambda a, b: a.__setitem__(slice(None, None, -1), a),
     "rows over its source": lambda a, b: a.__setitem__([0, 1, 2], a[1:]),
     "in place": lambda a, b: a.__imul__(b),
+    "by NumPy's functions": lambda a, b: [np.put(a, [0, -1], 0.1), np.copyto(a, 0.3, where=X == -2), a.T.fill(0.7)],
 }
 
 
