@@ -88,7 +88,7 @@ class InTreeOrder(InOneFormat):
 
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """Modes to nearest and toward zero at most double what a term adds; others are bounded as for a chain."""
-        outward = None if self.rounding.mode in ("nearest_even", "nearest_away", "toward_zero") else self.format
+        outward = None if self.rounding.is_to_nearest or self.rounding.is_toward_zero else self.format
         return added.summed(terms, outward).high
 
 

@@ -115,7 +115,7 @@ def terms_and_sums(
     all that is added: a sum that is rounded stays a multiple of them.
     """
     added = products if products_format is None else products.rounded(products_format, rounding)
-    inward = rounding.mode in ("nearest_even", "nearest_away", "toward_zero")
+    inward = rounding.is_to_nearest or rounding.is_toward_zero
     summands, count = (added, terms) if initial is None else (added.joined(initial), terms + 1)
     return limited_sums(added, summands.summed(count, None if inward else format), format, rounding)
 
