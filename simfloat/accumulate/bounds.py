@@ -142,6 +142,8 @@ ONES = Bounds(1, 0, 0, 1)
 
 def raw_bounds_of(x: NDArray) -> RawBounds:
     """The fields of the bounds of a float32 or float64 array."""
+    if x.size > 1 and not any(x.strides):  # one number
+        x = x[(slice(1),) * x.ndim]
     # In the order of memory, which spares a copy of a transposed matrix.
     return machine_of(x).loops.counting.bit_facts(x.ravel("K"))
 

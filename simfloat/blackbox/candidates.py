@@ -21,6 +21,7 @@ from simfloat.accumulate import (
     library_sum,
     matmul,
     matrix_core,
+    numpy_sum,
     sequential,
     tensor_core,
 )
@@ -144,7 +145,9 @@ def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[
         case Pairs():
             yield from _made([order.make for order in ROUNDED_ORDERS if order.order == "neighbours"], _sums(evidence))
         case LikeNumPy():
-            yield from _made([order.make for order in ROUNDED_ORDERS if order.order == "numpy"], _sums(evidence))
+            sums = _sums(evidence)
+            yield from _made([order.make for order in ROUNDED_ORDERS if order.order == "numpy"], sums)
+            yield from _made([partial(numpy_sum, products=products) for products in (FP16, BF16, TF32, FP32)], sums)
         case LikeLibrary(name):
             yield library_sum(name)
         case InOrder(text):
