@@ -20,9 +20,9 @@ from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.checks import is_integer
-from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, to_odd, toward_zero
+from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, toward_zero
 from simfloat.formats.format_names import FormatLike
-from simfloat.formats.rounding import RoundingLike, as_rounding
+from simfloat.formats.rounding import MODES, RoundingLike, as_rounding
 
 #: FP32 cut to 14 significant bits, as FP8 units of Ada and Hopper give it.
 E8M13 = Format(8, 13)
@@ -113,9 +113,13 @@ class Fused(Accumulator):
                 f"output must have numbers between 2^-{RANGE} and 2^{RANGE}; those of {self.output} reach from "
                 f"{self.output.smallest_subnormal} to {self.output.max}."
             )
-        if self.align not in (toward_zero, nearest_even, to_odd):
+        if not self.align.aligns:
+            # The default comes first.
+            *most, last = sorted(
+                filter(lambda mode: MODES[mode].aligns, MODES), key=lambda mode: mode != toward_zero.mode
+            )
             raise ValueError(
-                "align must be toward_zero, nearest_even or to_odd, how terms are taken to the last bit that is kept; "
+                f"align must be {', '.join(most)} or {last}, how terms are taken to the last bit that is kept; "
                 f"got {self.align!r}."
             )
 

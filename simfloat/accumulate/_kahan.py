@@ -53,6 +53,6 @@ class Kahan(InOneFormat):
         bound, and twice that of a sum of two.
         """
         largest = added.high if initial is None else max(added.high, initial.high)
-        if self.rounding.mode in ("nearest_even", "nearest_away"):
+        if self.rounding.is_to_nearest:
             return largest + 2 * math.ceil(math.log2(terms + 1)) + 2
         return max(largest, self.format.emax + 1) + 1

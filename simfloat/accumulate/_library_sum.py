@@ -13,12 +13,17 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import Bounds, numbers_of
 from simfloat.accumulate.engine import Engine, Region, is_direct
 from simfloat.accumulate.library_orders import ORDERS, Places
+from simfloat.accumulate.long_pairwise import FEW, are_ones
 from simfloat.accumulate.operand_bounds import OperandBounds, Problem
+from simfloat.arithmetic.machines import CPU, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP32, FP64, Format
 
 #: The orders whose products are rounded before they are added.
 UNFUSED = ("numpy-einsum", "torch-sum")
+
+#: Products of a sum from which on it is long: few such sums have a loop of their own.
+LEAST_LONG = 1 << 8
 
 #: Float32 numbers of running sums that are kept at once, some megabytes.
 KEPT = 1 << 20
@@ -36,12 +41,15 @@ def library_sum(name: str) -> LibrarySum:
     `mkl-avx2`         the same with registers of 8 lanes
     `numpy-einsum`     np.einsum("i,i->", a, b) on x86: one register of 4 lanes, four at a time in reversed order
     `torch-sum`        torch.sum of contiguous numbers on x86: four registers of 8 lanes, in cascades of 16 steps
+    `torch-bfloat16`   torch.dot of BF16 numbers with AVX2, before its result is rounded to BF16: eight registers of 8
+                       lanes, another for 16 products that are left, which are folded by halves; then what is left
     =================  ======================================================================================
 
-    A lane is a chain of fused multiply-adds in FP32; in the last two products are rounded to FP32 first. OpenBLAS
-    rounds products beyond the last 32 to FP32, adds them in FP64, adds the sum of all others, and rounds to FP32 at
-    last. Vectors are contiguous, and no longer than one thread takes: 10 000 products of OpenBLAS, 32 768 numbers of
-    PyTorch. np.sum has an accumulator of its own, :func:`simfloat.numpy_sum`, in any format.
+    A lane is a chain of fused multiply-adds in FP32; in `numpy-einsum` and `torch-sum` products are rounded to FP32
+    first, and so are those that `torch-bfloat16` has left over from 16. OpenBLAS rounds products beyond the last 32 to
+    FP32, adds them in FP64, adds the sum of all others, and rounds to FP32 at last. Vectors are contiguous, and no
+    longer than one thread takes: 10 000 products of OpenBLAS, 32 768 numbers of PyTorch. np.sum has an accumulator of
+    its own, :func:`simfloat.numpy_sum`, in any format.
 
     Orders are those of OpenBLAS 0.3.31 (kernel/x86_64/sdot.c), MKL 2024.2, NumPy 2.4 (einsum_sumprod.c.src) and
     PyTorch 2.13 (ATen/native/cpu/SumKernel.cpp); :func:`simfloat.reveal` shows which one a machine has.
@@ -73,14 +81,21 @@ class LibrarySum(Accumulator):
         """Numbers of FP32."""
         return numbers_of(FP32)
 
+    def engine_for_all(self, a: Format, b: Format) -> Engine | None:
+        """The same for all numbers of formats that FP32 holds."""
+        if not (numbers_of(a).inside(FP32) and numbers_of(b).inside(FP32)):
+            return None
+        known = OperandBounds(numbers_of(FP32), FP32, True)
+        return self.engine(Problem(known, known, LEAST_LONG, FP32))
+
     def engine(self, problem: Problem) -> Engine:
         """The chains of lanes, and how lanes are added."""
         for known in (problem.a, problem.b):
             if not (known.is_float32 or known.format == FP32 or known.bounds.inside(FP32)):
                 raise _refusal(self, known)
-        chain = sequential(FP32, products=FP32 if self.name in UNFUSED else None).engine(problem)
-        wide = sequential(FP64, products=FP32).engine(problem)
-        return RegistersEngine(self.name, chain, wide)
+        unfused, wide = (sequential(format, products=FP32).engine(problem) for format in (FP32, FP64))
+        chain = unfused if self.name in UNFUSED else sequential(FP32).engine(problem)
+        return RegistersEngine(self.name, chain, unfused, wide)
 
 
 def _refusal(accumulator: LibrarySum, known: OperandBounds) -> ValueError:
@@ -95,11 +110,19 @@ class RegistersEngine(NamedTuple):
 
     name: str
     chain: Engine
+    unfused: Engine
     wide: Engine
+    takes_ones: bool = True
     carrier: FloatType = np.float32
     cost: float = 0.2
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        if out.size <= FEW and len(b) >= LEAST_LONG and machine_of(out) is CPU:
+            for i in range(out.shape[0]):
+                for j in range(out.shape[1]):
+                    out[i, j] = ORDERS[self.name](_long_sums(self.name, a[i], b[:, j]), len(b))[0]
+            return
+        a, b = (np.array(x, order="C", copy=None) for x in (a, b))
         rows = max(1, KEPT // (64 * max(out.shape[1], 1)))
         for top in range(0, len(a), rows):
             sums = RegisterSums(self, a[top : top + rows], b, region)
@@ -116,8 +139,8 @@ class RegisterSums(NamedTuple):
 
     def chain(self, places: Places, start: NDArray | None = None) -> NDArray:
         """Every lane's products from where it starts."""
-        lanes = places.shape[1]
         if start is None:
+            lanes = places.runs * places.lanes
             start = np.zeros((lanes, len(self.a), self.b.shape[1]), np.float32, like=self.b)
         return self._summed(self.engine.chain, places, start)
 
@@ -125,6 +148,10 @@ class RegisterSums(NamedTuple):
         """FP32's own addition."""
         with np.errstate(all="ignore"):
             return x + y
+
+    def with_products(self, places: Places, x: NDArray) -> NDArray:
+        """The same of products in FP32."""
+        return self._summed(self.engine.unfused, places, x)
 
     def with_double(self, places: Places, x: NDArray) -> NDArray:
         """The products in FP64, then the register, then one rounding to FP32."""
@@ -135,14 +162,15 @@ class RegisterSums(NamedTuple):
 
     def _summed(self, engine: Engine, places: Places, start: NDArray) -> NDArray:
         """The sums of each lane's products, from what the lanes hold."""
-        if not len(places):
+        indices = places.indices()
+        if not indices.size:
             return start
-        lanes, (m, n) = places.shape[1], start.shape[1:]
-        short = max(int(places.max()) + 1 - self.b.shape[0], 0)
-        places = np.array(places.tolist(), np.int64, like=self.b)
+        lanes, (m, n) = indices.shape[1], start.shape[1:]
+        short = max(int(indices.max()) + 1 - self.b.shape[0], 0)
+        here = np.array(indices.tolist(), np.int64, like=self.b)
         a, b = np.pad(self.a, ((0, 0), (0, short))), np.pad(self.b, ((0, short), (0, 0)))
-        left = np.array(a[:, places].transpose(2, 0, 1), engine.carrier, order="C", like=a)
-        right = np.array(b[places].swapaxes(0, 1), engine.carrier, order="C", like=b)
+        left = np.array(a[:, here].transpose(2, 0, 1), engine.carrier, order="C", like=a)
+        right = np.array(b[here].swapaxes(0, 1), engine.carrier, order="C", like=b)
         sums = np.array(start, engine.carrier, order="C", like=start)
         if is_direct(engine):  # takes all lanes below one another
             engine.run(left.reshape(lanes * m, -1), right.reshape(-1, n), sums.reshape(lanes * m, n), self.region)
@@ -150,3 +178,50 @@ class RegisterSums(NamedTuple):
             for lane in range(lanes):
                 engine.run(left[lane], right[lane], sums[lane], self.region)
         return sums
+
+
+class LongSums(NamedTuple):
+    """The same of one sum of many products, by a loop of its own: registers are arrays (lanes,)."""
+
+    x: NDArray[np.float32]
+    y: NDArray[np.float32]
+    kind: str  # of a lane's steps: "fused", "unfused", or of "ones" as factors
+
+    def chain(self, places: Places, start: NDArray | None = None) -> NDArray:
+        """Every lane's products from where it starts."""
+        return self._summed(self.kind, places, start)
+
+    def add(self, x: NDArray, y: NDArray) -> NDArray:
+        """FP32's own addition."""
+        with np.errstate(all="ignore"):
+            return x + y
+
+    def with_products(self, places: Places, x: NDArray) -> NDArray:
+        """The same of products in FP32."""
+        return self._summed("ones" if self.kind == "ones" else "unfused", places, x)
+
+    def with_double(self, places: Places, x: NDArray) -> NDArray:
+        """The products in FP64, then the register, then one rounding to FP32."""
+        rest, total = slice(places.first, places.first + places.steps), np.zeros(1)
+        with np.errstate(all="ignore"):
+            products = self.x[rest] if self.kind == "ones" else self.x[rest] * self.y[rest]
+            for product in products.astype(np.float64):
+                total += product
+            return (total + x).astype(np.float32)
+
+    def _summed(self, kind: str, places: Places, start: NDArray | None) -> NDArray:
+        shape = places.runs, places.lanes
+        sums = np.zeros(shape, np.float32) if start is None else start.reshape(shape).copy()
+        loop = CPU.loops.long_orders.chains[kind]
+        loop(self.x, self.y, sums, places.first, places.steps, places.stride, places.turned)
+        return sums.reshape(-1)
+
+
+def _long_sums(name: str, x: NDArray, y: NDArray) -> LongSums:
+    """The sum of a row and a column."""
+    if x.strides == (0,):  # ones may be the left factors: those of a transposed product
+        x, y = y, x
+    x = np.ascontiguousarray(x)
+    if are_ones(y):
+        return LongSums(x, x, "ones")
+    return LongSums(x, np.ascontiguousarray(y), "unfused" if name in UNFUSED else "fused")

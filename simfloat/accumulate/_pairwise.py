@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine
-from simfloat.accumulate.long_pairwise import LEAST_CUT, LongPairwise
+from simfloat.accumulate.long_pairwise import LEAST_CUT, LongPairwise, RoundedProducts
 from simfloat.accumulate.one_format import InOneFormat
 from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
 from simfloat.arithmetic.loops import Loop
@@ -56,7 +56,9 @@ class Pairwise(InOneFormat):
             return engine
         rounded = OperandBounds(problem.products.rounded(self.format, self.rounding), self.format, True)
         runs = super().engine(Problem(UNITY, rounded, problem.depth, problem.output, problem.rounding))
-        return LongPairwise(engine, runs, self.format, self.rounding, problem.a.bounds.inside(self.format))
+        is_inside = problem.a.bounds.inside(self.format)
+        products = RoundedProducts(self.format, self.rounding, runs.carrier, is_inside)
+        return LongPairwise(engine, runs, products)
 
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """A level's sums are at most twice as large: of numbers up to 2^h they lie up to 2^(h + 1), and powers of two

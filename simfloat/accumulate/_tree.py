@@ -6,24 +6,34 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.bounds import Bounds
-from simfloat.accumulate.engine import Engine
+from simfloat.accumulate.bounds import Bounds, numbers_of
+from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.long_pairwise import LongNumPy, RoundedProducts
 from simfloat.accumulate.nesting import ADD, in_postfix, program_of, text_of
-from simfloat.accumulate.one_format import InOneFormat
-from simfloat.accumulate.operand_bounds import Problem
+from simfloat.accumulate.one_format import InOneFormat, OrderLoop
+from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
 from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import Machine
-from simfloat.formats import as_format, nearest_even
+from simfloat.arithmetic.machines import CPU, Machine
+from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.operations import compute_alone
+from simfloat.arithmetic.target import Target, check_precision
+from simfloat.formats import FP32, FP64, Format, as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 #: Of NumPy's order: numbers from which on a sum is cut in two, and sums that are under way at once below.
 LARGEST, LANES = 128, 8
+
+#: Numbers of a sum up to which the program of its order is kept.
+KEPT = 1 << 16
+
+#: Kinds of steps that there is a loop of NumPy's order for long sums in.
+LONG_KINDS = ("native", "plain", "odd", "directed", "to_odd", "converted")
 
 
 def tree(nesting: Any, format: FormatLike, rounding: RoundingLike = nearest_even) -> TreeSum:
@@ -44,22 +54,39 @@ def tree(nesting: Any, format: FormatLike, rounding: RoundingLike = nearest_even
     return TreeSum(as_format(format), rounding=as_rounding(rounding), nesting=text_of(in_postfix(nesting)))
 
 
-def numpy_sum(format: FormatLike, rounding: RoundingLike = nearest_even) -> NumPySum:
-    """Products rounded to `format`, then added in the order of np.sum, each sum rounded to it.
+def numpy_sum(
+    format: FormatLike, rounding: RoundingLike = nearest_even, *, products: FormatLike | None = None
+) -> NumPySum:
+    """Add products in the order of np.sum, each sum rounded to `format`.
 
     That is NumPy's order for contiguous numbers of one type: fewer than 8 one after the other; up to 128 in eight sums
     that take every eighth number, which are added as a tree, and a rest after them; more in two halves, the left one a
-    multiple of 8. The total is added to 0, so it is never -0. NumPy sums FP16 in FP32, and other axes than the last one
-    row by row, in the order of :func:`simfloat.sequential`.
+    multiple of 8. The total is added to 0, so it is never -0. NumPy sums other axes than the last one row by row, in
+    the order of :func:`simfloat.sequential`. It sums FP16 numbers in FP32, ``numpy_sum(FP32, products=FP16)`` with
+    results in FP16.
 
-    Raises ValueError as :func:`simfloat.pairwise`.
+    Parameters:
+        format: the format of the sums, to which products are rounded first.
+        rounding: the mode of all roundings.
+        products: a format to which the products are rounded before that, as those of an array a * b of NumPy's are; by
+            default none. Not with stochastic modes.
+
+    Returns:
+        NumPySum: the accumulator.
+
+    Raises:
+        ValueError: as :func:`simfloat.pairwise`; if `products` is given with a stochastic mode.
 
     Examples:
         >>> x = np.random.default_rng(0).standard_normal(10000).astype(np.float32)
         >>> sf.sum(x, accumulate=sf.numpy_sum(sf.FP32)) == np.sum(x)
         np.True_
+        >>> half, in_half = x.astype(np.float16), sf.numpy_sum(sf.FP32, products=sf.FP16)
+        >>> sf.dot(half, half, accumulate=in_half, output=sf.FP16) == np.sum(half * half)
+        np.True_
     """
-    return NumPySum(as_format(format), rounding=as_rounding(rounding))
+    mode, products = as_rounding(rounding), None if products is None else as_format(products)
+    return NumPySum(as_format(format), rounding=mode, products=products)
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,14 +108,9 @@ class InTreeOrder(InOneFormat):
     def order(self, terms: int) -> list[int]:
         """The order of so many products in postfix form; number `terms` is the zero that sums start from."""
 
-    def engine(self, problem: Problem) -> Engine:
-        """The loop, if there is an order for so many products."""
-        self.arguments(problem.depth)
-        return super().engine(problem)
-
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """Modes to nearest and toward zero at most double what a term adds; others are bounded as for a chain."""
-        outward = None if self.rounding.mode in ("nearest_even", "nearest_away", "toward_zero") else self.format
+        outward = None if self.rounding.is_to_nearest or self.rounding.is_toward_zero else self.format
         return added.summed(terms, outward).high
 
 
@@ -100,6 +122,11 @@ class TreeSum(InTreeOrder):
 
     __hash__ = InOneFormat.__hash__
     maker: ClassVar[str] = "tree"
+
+    def engine(self, problem: Problem) -> Engine:
+        """The loop, if there is an order for so many products."""
+        self.arguments(problem.depth)
+        return super().engine(problem)
 
     def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
         program = _own_program(self.nesting)
@@ -122,8 +149,60 @@ class TreeSum(InTreeOrder):
 class NumPySum(InTreeOrder):
     """See :func:`numpy_sum`."""
 
+    products: Format | None = field(default=None, kw_only=True)
+
     __hash__ = InOneFormat.__hash__
     maker: ClassVar[str] = "numpy_sum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.products is not None:
+            check_precision(self.products, self.rounding)
+            if self.rounding.is_stochastic:
+                raise ValueError(
+                    f"products= of numpy_sum takes a deterministic rounding, got {self.rounding}: round the products "
+                    "with sf.multiply and sum them with sf.sum."
+                )
+
+    def engine(self, problem: Problem) -> Engine:
+        """The loop of the order, and one for long sums; products that are rounded first are summed as numbers are."""
+        if self.products is None:
+            return self._of_numbers(problem)
+        rounded = problem.products.rounded(self.products, self.rounding)
+        if not (self.products.has_nan or problem.products.finite):
+            raise ValueError(
+                f"Products may be infinite or NaN here, and {self.products}, to which {self} rounds them, has no NaN: "
+                "pass finite operands."
+            )
+        numbers = OperandBounds(rounded, self.products, False)
+        of_numbers = Problem(
+            numbers, UNITY, problem.depth, problem.output, problem.rounding, initial=None, machine=problem.machine
+        )
+        engine = self._of_numbers(of_numbers)
+        return ProductsFirst(engine, RoundedProducts(self.products, self.rounding, engine.carrier, False))
+
+    def engine_for_all(self, a: Format, b: Format) -> Engine | None:
+        """The loop of the hardware's own steps, if these are wanted, for operands that its type holds."""
+        if self.products is not None or self.rounding != nearest_even or self.format not in (FP32, FP64):
+            return None
+        known = OperandBounds(numbers_of(self.format), self.format, self.format == FP32)
+        in_type = self.format == FP64 or (a.fits_float32 and b.fits_float32)
+        return self._of_numbers(Problem(known, known, LARGEST, self.format)) if in_type else None
+
+    def _of_numbers(self, problem: Problem) -> Engine:
+        """The engine where products are not rounded first."""
+        engine = super().engine(problem)
+        if problem.machine is not CPU or self.rounding.is_stochastic or not self.format.has_nan:
+            return engine
+        step, is_inside = engine, True  # where the hardware rounds, numbers are those of the format
+        if not isinstance(engine, OrderLoop) or engine.kind != "native":
+            rounded = OperandBounds(problem.products.rounded(self.format, self.rounding), self.format, True)
+            step = super().engine(Problem(rounded, UNITY, problem.depth, problem.output, problem.rounding))
+            is_inside = problem.a.bounds.inside(self.format)
+        if not isinstance(step, OrderLoop) or step.kind not in LONG_KINDS:
+            return engine
+        products = RoundedProducts(self.format, self.rounding, step.carrier, is_inside)
+        return LongNumPy(engine, step.kind, step.numbers, step.sign, LARGEST, products)
 
     def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
         return (_program_of_numpy(terms),)
@@ -132,14 +211,78 @@ class NumPySum(InTreeOrder):
         return _postfix_of_numpy(terms)
 
 
+class ProductsFirst(NamedTuple):
+    """An engine that sums products which are rounded first, as numbers are summed."""
+
+    engine: Engine
+    products: RoundedProducts
+
+    @property
+    def carrier(self) -> FloatType:
+        return np.float64
+
+    @property
+    def cost(self) -> float:
+        return self.engine.cost + 1.0
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        ones = np.ones_like(a, self.engine.carrier, shape=(1, a.shape[1]))
+        for i in range(len(a)):
+            target = Target(self.products.format, self.products.rounding, np.float64)
+            factors = np.ascontiguousarray(np.broadcast_to(a[i][:, np.newaxis], b.shape))
+            terms = compute_alone("multiply", [factors, b], target)
+            sums = np.zeros_like(out, self.engine.carrier, shape=(1, out.shape[1]))
+            self.engine.run(ones, terms.astype(self.engine.carrier, copy=False), sums, region)
+            out[i] = sums[0]
+
+
 @lru_cache(maxsize=64)
 def _own_program(nesting: str) -> NDArray[np.int64]:
     return np.array(program_of(in_postfix(nesting)))
 
 
-@lru_cache(maxsize=64)
 def _program_of_numpy(terms: int) -> NDArray[np.int64]:
-    return np.array(program_of(_postfix_of_numpy(terms)) if terms else [0])
+    """The program of NumPy's order, whose last step adds the total to 0; those of long sums are not kept."""
+    return (_kept_program if terms <= KEPT else _made_program)(terms)
+
+
+def _made_program(terms: int) -> NDArray[np.int64]:
+    if not terms:
+        return np.zeros(1, np.int64)
+    programs: dict[int, tuple[NDArray[np.int64], int]] = {}
+    inner, need = _program_of_numbers(terms, programs)
+    # The zero has the number of a term beyond the last one. Of two sums the one that needs more room comes first.
+    zero, last = np.array([terms]), np.array([-1])
+    return np.concatenate([inner, zero, last] if need > 1 else [zero, inner, last])
+
+
+_kept_program = lru_cache(maxsize=64)(_made_program)
+
+
+def _program_of_numbers(
+    count: int, programs: dict[int, tuple[NDArray[np.int64], int]]
+) -> tuple[NDArray[np.int64], int]:
+    """The program of so many numbers from number 0 on, and the places that it needs: as `program_of` makes it, of which
+    halves of one length have the same.
+    """
+    if count in programs:
+        return programs[count]
+    if count <= LARGEST:
+        program = np.array(program_of(numpys_order(0, count)))
+        need = _places_of(program)
+    else:
+        middle = count // 2 - count // 2 % LANES
+        (left, room), (right, other) = (_program_of_numbers(part, programs) for part in (middle, count - middle))
+        right = np.where(right >= 0, right + middle, right - middle)
+        parts = [right, left] if other > room else [left, right]
+        program, need = np.concatenate([*parts, [-1 - middle]]), max(room, other, min(room, other) + 1)
+    programs[count] = program, need
+    return program, need
+
+
+def _places_of(program: NDArray[np.int64]) -> int:
+    """The most sums that wait at once."""
+    return int(np.cumsum(np.where(program >= 0, 1, -1)).max())
 
 
 def _postfix_of_numpy(terms: int) -> list[int]:

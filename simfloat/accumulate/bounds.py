@@ -115,7 +115,7 @@ def terms_and_sums(
     all that is added: a sum that is rounded stays a multiple of them.
     """
     added = products if products_format is None else products.rounded(products_format, rounding)
-    inward = rounding.mode in ("nearest_even", "nearest_away", "toward_zero")
+    inward = rounding.is_to_nearest or rounding.is_toward_zero
     summands, count = (added, terms) if initial is None else (added.joined(initial), terms + 1)
     return limited_sums(added, summands.summed(count, None if inward else format), format, rounding)
 
@@ -142,6 +142,8 @@ ONES = Bounds(1, 0, 0, 1)
 
 def raw_bounds_of(x: NDArray) -> RawBounds:
     """The fields of the bounds of a float32 or float64 array."""
+    if x.size > 1 and not any(x.strides):  # one number
+        x = x[(slice(1),) * x.ndim]
     # In the order of memory, which spares a copy of a transposed matrix.
     return machine_of(x).loops.counting.bit_facts(x.ravel("K"))
 

@@ -202,7 +202,7 @@ def can_be_cut(format: Format, other: Format, rounding: Rounding) -> bool:
 
     The sums travel as they are, too: with another bias they may lie outside float32's range.
     """
-    kept = SINGLE.precision - (2 if rounding.mode in ("nearest_even", "nearest_away") else 1)
+    kept = SINGLE.precision - (2 if rounding.is_to_nearest else 1)
     lift = lift_of(format)
     return (
         kernels.grid.plain(format, rounding)

@@ -7,13 +7,32 @@ not know: registers are arrays whose first axis are the lanes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: Places of products, (steps, lanes): which product a lane takes at every step. Those beyond the last one are zeros.
-Places = NDArray[np.int64]
+
+class Places(NamedTuple):
+    """Which products lanes take, one at every step, in several runs of lanes that lie below one another.
+
+    Lane l of run r takes at step s product `first` + (r * steps + s) * stride + l; those beyond the last one are zeros.
+    Of every `turned` steps the last one comes first.
+    """
+
+    first: int
+    steps: int
+    lanes: int
+    stride: int
+    runs: int = 1
+    turned: int = 1
+
+    def indices(self) -> NDArray[np.int64]:
+        """The products, (steps, lanes of all runs)."""
+        steps = np.arange(self.steps)
+        steps += self.turned - 1 - 2 * (steps % self.turned)
+        runs = np.arange(self.runs)[:, np.newaxis] * self.steps * self.stride + np.arange(self.lanes)
+        return self.first + steps[:, np.newaxis] * self.stride + runs.reshape(-1)
 
 
 class RegisterArithmetic(Protocol):
@@ -24,6 +43,9 @@ class RegisterArithmetic(Protocol):
 
     def add(self, x: Any, y: Any) -> Any:
         """The sums of two registers, lane by lane."""
+
+    def with_products(self, places: Places, x: Any) -> Any:
+        """The same chain of products that are rounded first, from a register on."""
 
     def with_double(self, places: Places, x: Any) -> Any:
         """A chain in double precision to which a register of one lane is added."""
@@ -39,10 +61,26 @@ CASCADES = 4
 Order = Callable[[RegisterArithmetic, int], Any]
 
 
-def _blocks(start: int, stop: int, width: int, registers: int) -> list[Places]:
-    """The places of each register for whole blocks: register r takes the r-th `width` products of every block."""
-    places = np.arange(start, stop).reshape(-1, registers, width)
-    return [places[:, register] for register in range(registers)]
+def _registers(sums: RegisterArithmetic, first: int, stop: int, width: int, count: int) -> list[Any]:
+    """Registers that take whole blocks from zero: register r the r-th `width` products of every block."""
+    together = sums.chain(Places(first, (stop - first) // (count * width), count * width, count * width))
+    return _parts(together, count)
+
+
+def _parts(x: Any, count: int) -> list[Any]:
+    """A wide register as several ones."""
+    width = len(x) // count
+    return [x[part * width : (part + 1) * width] for part in range(count)]
+
+
+def _taken(sums: RegisterArithmetic, registers: list[Any], first: int, stop: int) -> list[Any]:
+    """Registers that go on with whole blocks."""
+    width = len(registers[0])
+    block = len(registers) * width
+    return [
+        sums.chain(Places(first + part * width, (stop - first) // block, width, block), register)
+        for part, register in enumerate(registers)
+    ]
 
 
 def _in_halves(sums: RegisterArithmetic, x: Any) -> Any:
@@ -66,37 +104,33 @@ def _folded(sums: RegisterArithmetic, x: Any) -> Any:
 def openblas_avx512(sums: RegisterArithmetic, terms: int) -> Any:
     """OpenBLAS from SkylakeX on, kernel/x86_64/sdot_microk_skylakex-2.c: four registers of 16, folded to 8 for 32."""
     whole, run = terms - terms % 64, terms - terms % 32
-    wide = [sums.chain(places) for places in _blocks(0, whole, 16, 4)]
-    registers = [_in_halves(sums, register) for register in wide]
-    rest = _blocks(whole, run, 8, 4)
-    registers = [sums.chain(places, register) for places, register in zip(rest, registers, strict=True)]
-    total = registers[0]
-    for register in registers[1:]:
+    registers = [_in_halves(sums, register) for register in _registers(sums, 0, whole, 16, 4)]
+    total, *others = _taken(sums, registers, whole, run)
+    for register in others:
         total = sums.add(total, register)
-    return sums.with_double(np.arange(run, terms)[:, np.newaxis], _folded(sums, total))
+    return sums.with_double(Places(run, terms - run, 1, 1), _folded(sums, total))
 
 
 def openblas_avx2(sums: RegisterArithmetic, terms: int) -> Any:
     """OpenBLAS from Haswell and Zen on, kernel/x86_64/sdot_microk_haswell-2.c: four registers of 8."""
     run = terms - terms % 32
-    r0, r1, r2, r3 = (_in_halves(sums, sums.chain(places)) for places in _blocks(0, run, 8, 4))
+    r0, r1, r2, r3 = (_in_halves(sums, register) for register in _registers(sums, 0, run, 8, 4))
     total = sums.add(sums.add(r0, r1), sums.add(r2, r3))
-    return sums.with_double(np.arange(run, terms)[:, np.newaxis], _folded(sums, total))
+    return sums.with_double(Places(run, terms - run, 1, 1), _folded(sums, total))
 
 
 def _mkl(sums: RegisterArithmetic, terms: int, width: int) -> Any:
     """Four registers; the rest fills two, then one, then a part of one, beside zeros."""
     block = 4 * width
     whole = terms - terms % block
-    registers = [sums.chain(places) for places in _blocks(0, whole, width, 4)]
+    registers = _registers(sums, 0, whole, width, 4)
     for count in (2, 1):
         stop = whole + count * width
         if stop <= terms:
-            for register, places in enumerate(_blocks(whole, stop, width, count)):
-                registers[register] = sums.chain(places, registers[register])
+            registers[:count] = _taken(sums, registers[:count], whole, stop)
             whole = stop
     if whole < terms:
-        registers[0] = sums.chain(np.arange(whole, whole + width)[np.newaxis], registers[0])
+        registers[:1] = _taken(sums, registers[:1], whole, whole + width)
     r0, r1, r2, r3 = registers
     return sums.add(sums.add(r0, r1), sums.add(r2, r3))
 
@@ -113,13 +147,15 @@ def mkl_avx2(sums: RegisterArithmetic, terms: int) -> Any:
 
 def numpy_einsum(sums: RegisterArithmetic, terms: int) -> Any:
     """np.einsum("i,i->") on x86, einsum_sumprod.c.src: buffers of 8192, each in one register of 4 lanes."""
-    total = sums.chain(np.arange(0)[:, np.newaxis])
-    for start in range(0, terms, BUFFER):
-        stop = min(start + BUFFER, terms)
-        whole = stop - (stop - start) % 16
-        places = np.arange(start, whole).reshape(-1, 4, 4)[:, ::-1].reshape(-1, 4)
-        rest = np.arange(whole, stop + -stop % 4).reshape(-1, 4)
-        total = sums.add(total, _folded(sums, sums.chain(np.concatenate([places, rest]))))
+    full = terms // BUFFER
+    buffers = sums.chain(Places(0, BUFFER // 4, 4, 4, runs=full, turned=4))
+    totals = _in_pairs(sums, _in_pairs(sums, buffers))
+    total = _one_after_another(sums, totals, 1, 1)
+    if full * BUFFER < terms:
+        whole = terms - (terms - full * BUFFER) % 16
+        start = sums.chain(Places(full * BUFFER, (whole - full * BUFFER) // 4, 4, 4, turned=4))
+        rest = sums.chain(Places(whole, -(-(terms - whole) // 4), 4, 4), start)
+        total = sums.add(total, _folded(sums, rest))
     return total
 
 
@@ -127,39 +163,67 @@ def torch_sum(sums: RegisterArithmetic, terms: int) -> Any:
     """PyTorch on x86, ATen/native/cpu/SumKernel.cpp: rows of registers of 8 lanes; scalars left over come first."""
     width = 8 if terms >= 8 else 1
     whole = terms - terms % width
-    row, total = _row(sums, np.arange(whole).reshape(-1, width)), sums.chain(np.arange(whole, terms)[:, np.newaxis])
+    row, total = _row(sums, whole // width, width), sums.chain(Places(whole, terms - whole, 1, 1))
     for lane in range(width):
         total = sums.add(total, row[lane : lane + 1])
     return total
 
 
-def _row(sums: RegisterArithmetic, places: Places) -> Any:
+def _row(sums: RegisterArithmetic, count: int, width: int) -> Any:
     """`row_sum`: four registers take turns, the first one what is left over; they are added one after the other."""
-    width, whole = places.shape[1], len(places) - len(places) % 4
-    first, *others = (_cascade(sums, places[:whole].reshape(-1, 4, width)[:, register]) for register in range(4))
-    total = sums.chain(places[whole:], first)
+    whole = count - count % 4
+    first, *others = _parts(_cascade(sums, whole // 4, 4 * width), 4)
+    total = sums.chain(Places(whole * width, count - whole, width, width), first)
     for register in others:
         total = sums.add(total, register)
     return total
 
 
-def _cascade(sums: RegisterArithmetic, places: Places) -> Any:
-    """`multi_row_sum`: runs of a power of two steps, whose sums go up through levels as in a counter with carries."""
-    power = max(4, (len(places) - 1).bit_length() // CASCADES)
-    zero, taken = sums.chain(places[:0]), 0
-    levels: list[Any] = [zero] * CASCADES
-    while taken + 2**power <= len(places):
-        run = sums.chain(places[taken : taken + 2**power])
-        taken += 2**power
-        for level in range(1, CASCADES):
-            levels[level], levels[level - 1] = sums.add(levels[level], run), zero
-            run = levels[level]
-            if taken & ((2**power - 1) << level * power):
-                break
-    total = sums.chain(places[taken:])
-    for level in levels[1:]:
-        total = sums.add(total, level)
+def _cascade(sums: RegisterArithmetic, steps: int, width: int) -> Any:
+    """`multi_row_sum`: runs of a power of two steps, whose sums go up through levels as in a counter with carries.
+
+    So the sums of as many runs, one after the other, are runs of the next level; what is left at each level is added in
+    the end.
+    """
+    size = 1 << max(4, (steps - 1).bit_length() // CASCADES)
+    runs = steps // size
+    total = sums.chain(Places(runs * size * width, steps - runs * size, width, width))
+    level = sums.chain(Places(0, size, width, width, runs=runs))
+    for number in range(1, CASCADES):
+        count = len(level) // width
+        whole = 0 if number == CASCADES - 1 else count - count % size
+        left = _one_after_another(sums, level[whole * width :], width, 1)
+        level = _one_after_another(sums, level[: whole * width], width, whole // size)
+        total = sums.add(total, left)
     return total
+
+
+def _one_after_another(sums: RegisterArithmetic, x: Any, width: int, runs: int) -> Any:
+    """The sums of registers that lie below one another, in so many runs, each from zero."""
+    total = _zeros(sums, runs * width)
+    parts = x.reshape(runs, len(x) // max(runs * width, 1), width, *x.shape[1:])
+    for part in range(parts.shape[1]):
+        total = sums.add(total, parts[:, part].reshape(total.shape))
+    return total
+
+
+def _zeros(sums: RegisterArithmetic, lanes: int) -> Any:
+    """A register of nothing."""
+    return sums.chain(Places(0, 0, lanes, lanes))
+
+
+def torch_bfloat16(sums: RegisterArithmetic, terms: int) -> Any:
+    """torch.dot of BF16 with AVX2, ATen/native/BlasKernel.cpp, `bf16_dot_with_fp32_arith`: eight registers of 8 lanes,
+    whose upper halves are added to the lower ones; one more for sixteens that are left; then products of numbers.
+    """
+    whole, sixteens = terms - terms % 64, terms - terms % 16
+    total = sums.chain(Places(0, whole // 64, 64, 64))
+    rest = sums.chain(Places(whole, (sixteens - whole) // 8, 8, 8))
+    while len(total) > 1:
+        total = _in_halves(sums, total)
+    while len(rest) > 1:
+        rest = _in_halves(sums, rest)
+    return sums.with_products(Places(sixteens, terms - sixteens, 1, 1), sums.add(total, rest))
 
 
 #: The orders by name.
@@ -169,5 +233,6 @@ ORDERS: dict[str, Order] = {
     "mkl-avx512": mkl_avx512,
     "mkl-avx2": mkl_avx2,
     "numpy-einsum": numpy_einsum,
+    "torch-bfloat16": torch_bfloat16,
     "torch-sum": torch_sum,
 }

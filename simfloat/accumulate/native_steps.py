@@ -13,22 +13,11 @@ from simfloat.accumulate.lane_engines import can_be_cut, fits, lift_of
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
-from simfloat.formats import (
-    BF16,
-    FP16,
-    FP32,
-    Format,
-    Rounding,
-    nearest_even,
-    toward_negative,
-    toward_positive,
-    toward_zero,
-)
+from simfloat.formats import BF16, FP16, FP32, Format, Rounding, nearest_even
 
-DIRECTED = (toward_zero, toward_positive, toward_negative)
-
-#: Kinds of steps that take the images of numbers; and what kinds begin with whose sums and left factors are lifted.
-IMAGES, LIFTED = ("halves", "bfloats"), "lifted_"
+#: Kinds of steps that take the images of numbers; and what kinds begin with that cut bits off: of sums as they are, and
+#: of sums and left factors that are lifted.
+IMAGES, CUT, LIFTED = ("halves", "bfloats"), "cut_", "lifted_"
 
 
 def own_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | None:
@@ -36,17 +25,20 @@ def own_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | No
     loops, format = problem.machine.loops, formats[0]
     if any(other != format for other in formats):
         return None
-    if format == FP32 and rounding in DIRECTED and loops.processor.COMPUTES_DIRECTED:
+    if format == FP32 and rounding.instruction and loops.processor.COMPUTES_DIRECTED:
         return rounding.mode if problem.a.in_float32 and problem.b.in_float32 else None
     if rounding == nearest_even and format == FP16 and loops.processor.COMPUTES_FP16:
         return "halves" if _inside(problem, FP16) else None
     if rounding == nearest_even and format == BF16 and loops.processor.COMPUTES_BF16 and _inside(problem, BF16):
         return "bfloats"
-    if not loops.processor.COMPUTES_DIRECTED or rounding.is_stochastic:
+    is_cut = kernels.grid.has_exponents_of_float32(format) and not rounding.saturates
+    kind = f"{CUT if is_cut else LIFTED}{rounding.mode}"
+    # A mode that is new is rounded as on a processor, until it has steps of its own.
+    if not loops.processor.COMPUTES_DIRECTED or f"fused_{kind}" not in loops.sequential.steps:
         return None
-    if kernels.grid.has_exponents_of_float32(format) and not rounding.saturates:
-        return f"cut_{rounding.mode}" if problem.a.in_float32 and problem.b.in_float32 else None
-    return f"{LIFTED}{rounding.mode}" if _can_be_lifted(problem, rounding, format) else None
+    if is_cut:
+        return kind if problem.a.in_float32 and problem.b.in_float32 else None
+    return kind if _can_be_lifted(problem, rounding, format) else None
 
 
 def _can_be_lifted(problem: Problem, rounding: Rounding, format: Format) -> bool:

@@ -122,7 +122,7 @@ def running_sums(
     return sums[:, 0]
 
 
-class _OrderLoop(NamedTuple):
+class OrderLoop(NamedTuple):
     """A loop with the numbers it reads."""
 
     carrier: FloatType
@@ -143,13 +143,13 @@ class _OrderLoop(NamedTuple):
         loop = self.accumulator.loops(machine)[self.kind]
         loop(a, b, out, *own, self.numbers, self.sign, self.pair, where, seed)
 
-    def lifted(self, factor: np.float32) -> _OrderLoop:
+    def lifted(self, factor: np.float32) -> OrderLoop:
         """The same loop, with its grid lifted."""
         return self._replace(numbers=kernels.grid.lifted(self.numbers, factor))
 
 
 @lru_cache(maxsize=1024)
-def _quickest(accumulator: InOneFormat, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> _OrderLoop:
+def _quickest(accumulator: InOneFormat, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> OrderLoop:
     """The fastest loop that is exact for sums of so many products."""
     terms, sums = accumulator.terms_and_sums(a.times(b), depth, initial)
     format, rounding = accumulator.format, accumulator.rounding
@@ -162,7 +162,7 @@ def _quickest(accumulator: InOneFormat, a: Bounds, b: Bounds, depth: int, initia
 @lru_cache(maxsize=1024)
 def _engine(
     accumulator: InOneFormat, kind: str, carrier: FloatType, top: int | None, of_grid: FloatType | None = None
-) -> _OrderLoop:
+) -> OrderLoop:
     """The loop of a kind of step; the numbers of its grid are of the type `of_grid`, or of the carrier's."""
     format, rounding = accumulator.format, accumulator.rounding
     if top is None:
@@ -172,4 +172,4 @@ def _engine(
     sign = carrier(rounding.zero_sum)
     pair = not odd_suffices(format, rounding)
     cost = accumulator.stages * COSTS.get(kind, 0.02)
-    return _OrderLoop(carrier, accumulator, kind, numbers, sign, pair, cost, not rounding.is_stochastic)
+    return OrderLoop(carrier, accumulator, kind, numbers, sign, pair, cost, not rounding.is_stochastic)

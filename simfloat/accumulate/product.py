@@ -20,7 +20,7 @@ from simfloat.accumulate.tiles import sums_of_matrices
 from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.blocks import BlockScaled
-from simfloat.arithmetic.machines import Machine
+from simfloat.arithmetic.machines import CPU, Machine
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand, types_of
 from simfloat.arithmetic.target import Target, as_target, carrier_of
@@ -33,6 +33,10 @@ from simfloat.formats.rounding import Rounding, RoundingLike, as_rounding
 #: As users give the formats of operands, or how they are taken to them.
 OneInput = Cast | FormatLike
 Inputs = OneInput | tuple[OneInput, OneInput] | None
+
+
+#: Numbers of a sum from which on its factors, ones, are one number without strides.
+MANY = 1 << 12
 
 
 @in_usual_environment
@@ -195,7 +199,10 @@ def sum(
         assert plan.casts is not None
         casts = plan.casts[0], plan.casts[1].unscaled
         options = options._replace(plan=product_plan(plan.accumulator, casts, plan.format, plan.rounding, plan.machine))
-    ones = np.ones_like(x, order="C", shape=(rows.shape[1], 1))
+    many = rows.shape[1] > MANY and plan.machine is CPU
+    ones = np.ones_like(x, order="C", shape=(1 if many else rows.shape[1], 1))
+    if many:
+        ones = np.broadcast_to(ones, (rows.shape[1], 1))
     initial = None if initial is None else as_operand(initial, "initial")
     return multiply_matrices(rows, ones, options, None, initial, shape)
 

@@ -56,7 +56,10 @@ def sums_of_matrices(shape: tuple[int, ...], a: NDArray, b: NDArray, work: Work,
     if draw is not None:
         region = Region(0, 1, m, draw, True) if swap else Region(0, n, 1, draw)
     sums = np.zeros((m, n), carrier) if m * n < FEW else zeros_for((m, n), carrier, is_final)
-    engine.run(in_carrier(a, carrier, quiet), in_carrier(b, carrier, quiet, m), sums, region)
+    if getattr(engine, "takes_ones", False):
+        engine.run(_as_read(a, carrier, quiet, 1, True), _as_read(b, carrier, quiet, m, True), sums, region)
+    else:
+        engine.run(in_carrier(a, carrier, quiet), in_carrier(b, carrier, quiet, m), sums, region)
     return np.ascontiguousarray(sums.T) if swap else sums
 
 
@@ -77,8 +80,9 @@ def _sums_of_tiles(
     if initial is not None:
         addend = initial.reshape(count, columns, rows) if flips else initial.reshape(count, rows, columns)
         begin_from(addend.transpose(0, 2, 1) if flips else addend, sums)
-    left = _matrices(left, batch, engine.carrier, swap, quiet)
-    right = _matrices(right, batch, engine.carrier, swap, quiet, reads=rows)
+    ones = getattr(engine, "takes_ones", False)
+    left = _matrices(left, batch, engine.carrier, swap, quiet, ones=ones)
+    right = _matrices(right, batch, engine.carrier, swap, quiet, rows, ones)
     pair = scales and ((scales.b, scales.a) if swap else (scales.a, scales.b))
     blocks = pair and [_matrices(x, batch, np.float64, swap, False) for x in pair]
     _MatrixTask(engine, left, right, sums, draw, blocks, swap, row_step, column_step).compute_all()
@@ -115,6 +119,13 @@ def in_carrier(x: NDArray, carrier: FloatType, quiet: bool, reads: int = 1) -> N
         return copy(x, carrier)
     with np.errstate(invalid="ignore"):
         return copy(x, carrier)
+
+
+def _as_read(x: NDArray, carrier: FloatType, quiet: bool, reads: int, ones: bool) -> NDArray:
+    """An operand as an engine reads it, which may take one number without strides for many (`ones`)."""
+    if ones and x.size and not any(x.strides):
+        return np.broadcast_to(x[(slice(1),) * x.ndim].astype(carrier), x.shape)
+    return in_carrier(x, carrier, quiet, reads)
 
 
 class _MatrixTask(NamedTuple):
@@ -179,14 +190,14 @@ def _as_rows(x: NDArray) -> NDArray:
 
 
 def _matrices(
-    x: NDArray, batch: list[int], carrier: FloatType, transpose: bool, quiet: bool, reads: int = 1
+    x: NDArray, batch: list[int], carrier: FloatType, transpose: bool, quiet: bool, reads: int = 1, ones: bool = False
 ) -> NDArray:
     """The matrices of an operand, one for every product or a single one for all, in the carrier's type."""
     if transpose:
         x = np.swapaxes(x, -1, -2)
     if x.ndim > 2:
         x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
-    x = in_carrier(x, carrier, quiet, reads)
+    x = _as_read(x, carrier, quiet, reads, ones)
     return x[np.newaxis] if x.ndim == 2 else x.reshape(math.prod(batch), *x.shape[-2:])
 
 

@@ -145,6 +145,13 @@ class TreeLoops(Protocol):
     loops: Mapping[str, Loop]  # (a, b, out, program, numbers, sign, pair, place, seed)
 
 
+class LongOrders(Protocol):
+    """Sums of long vectors in the orders of libraries, on the CPU."""
+
+    chains: Mapping[str, Loop]  # (x, y, sums, first, steps, stride, turned), by the kind of products
+    numpys: Mapping[str, Loop]  # (x, out, largest, numbers, sign), by the kind of step
+
+
 class FusedLoops(Protocol):
     """Sums of tensor cores."""
 
@@ -209,6 +216,7 @@ class Loops(Protocol):
     running_sums: RunningSumLoops
     pairwise_loops: PairwiseLoops
     tree_loops: TreeLoops
+    long_orders: LongOrders
     fused_loops: FusedLoops
     integer_sums: IntegerSumLoops
     matrix_core_loops: MatrixCoreLoops

@@ -9,23 +9,14 @@ from typing import NamedTuple
 
 from simfloat.blackbox.probe import BlackBox, ProductRange, last
 from simfloat.blackbox.tree import Tree
-from simfloat.formats import (
-    FP32,
-    Format,
-    Rounding,
-    nearest_away,
-    nearest_even,
-    to_odd,
-    toward_negative,
-    toward_positive,
-    toward_zero,
-)
+from simfloat.formats import FP32, Format, Rounding, nearest_even
 from simfloat.formats.definition import round_value
+from simfloat.formats.rounding import MODES
 
-MODES = (nearest_even, toward_zero, nearest_away, toward_positive, toward_negative, to_odd)
-
-#: Parts of a spacing that are added to a power of two: on them alone all modes differ.
+#: Parts of a spacing that are added to a power of two; and, for modes that do the same on these, those that are added
+#: to its upper neighbour, an odd number.
 PARTS = (Fraction(1, 2), Fraction(1, 4), Fraction(3, 4))
+PARTS_OF_ODD = tuple(1 + part for part in PARTS)
 
 #: The most bits that a probe looks for.
 MOST_BITS = 60
@@ -103,6 +94,13 @@ def _addition(box: BlackBox, span: ProductRange, i: int, j: int, k: int | None) 
             return box.products({i: large, j: small}) - large
         return box.products({i: large, j: small, k: -large})
 
+    def seen(kept: int, large: float, parts: tuple[Fraction, ...], modes: list[Rounding]) -> list[Rounding]:
+        """The modes in which sums of a power of two and parts of a spacing are rounded as they are."""
+        spacing = math.ldexp(large, -kept)
+        asked = [(sign, sign * part) for sign in (1, -1) for part in parts if box.factors(float(part) * spacing)]
+        results = [sum_of(sign * large, float(part) * spacing) / spacing for sign, part in asked]
+        return _modes(kept, asked, results, modes)
+
     for exponent in _large_exponents(box, span, i, k):
         large = 2.0**exponent
         fewest, most = max(exponent - span.high, 1), min(MOST_BITS, exponent - span.low)
@@ -112,10 +110,10 @@ def _addition(box: BlackBox, span: ProductRange, i: int, j: int, k: int | None) 
 
         kept = last(keeps, fewest, most)
         if kept < most and exponent - kept - 2 >= span.low:
-            spacing = math.ldexp(large, -kept)
-            asked = [(sign, sign * part) for sign in (1, -1) for part in PARTS if box.factors(float(part) * spacing)]
-            seen = [sum_of(sign * large, float(part) * spacing) / spacing for sign, part in asked]
-            return Addition(kept + 1, _mode(kept, asked, seen))
+            modes = seen(kept, large, PARTS, all_modes())
+            if len(modes) > 1:
+                modes = seen(kept, large, PARTS_OF_ODD, modes) or modes
+            return Addition(kept + 1, modes[0] if modes else None)
     return None
 
 
@@ -132,14 +130,20 @@ def _large_exponents(box: BlackBox, span: ProductRange, i: int, k: int | None) -
         yield exponent
 
 
-def _mode(kept: int, asked: list[tuple[int, Fraction]], seen: list[float]) -> Rounding | None:
-    """The mode in which sums of a power of two and parts of a spacing are rounded so."""
+def all_modes() -> list[Rounding]:
+    """Every deterministic mode, the likely ones first."""
+    modes = map(Rounding, MODES)
+    return sorted(modes, key=lambda mode: (mode != nearest_even, not mode.is_toward_zero))
+
+
+def _modes(kept: int, asked: list[tuple[int, Fraction]], seen: list[float], modes: list[Rounding]) -> list[Rounding]:
+    """Those of some modes in which sums of a power of two and parts of a spacing are rounded so."""
     format, spacing = Format(11, min(kept, 52)), Fraction(1, 2 ** min(kept, 52))
-    for mode in MODES:
-        due = [(Fraction(round_value(x + part * spacing, format, mode)) - x) / spacing for x, part in asked]
-        if due == seen:
-            return mode
-    return None
+
+    def due(mode: Rounding) -> list[Fraction]:
+        return [(Fraction(round_value(x + part * spacing, format, mode)) - x) / spacing for x, part in asked]
+
+    return [mode for mode in modes if due(mode) == seen]
 
 
 #: An addition that may hide behind results of fewer bits.

@@ -21,6 +21,7 @@ from simfloat.accumulate import (
     library_sum,
     matmul,
     matrix_core,
+    numpy_sum,
     sequential,
     tensor_core,
 )
@@ -29,7 +30,7 @@ from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate._tensor_core import INSTRUCTIONS
 from simfloat.accumulate._tensor_core import UNITS as TENSOR_CORES
 from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
-from simfloat.blackbox.additions import MODES, Evidence
+from simfloat.blackbox.additions import Evidence, all_modes
 from simfloat.blackbox.probe import ProductRange
 from simfloat.blackbox.readings import (
     Chain,
@@ -46,13 +47,13 @@ from simfloat.blackbox.readings import (
     readings_of,
 )
 from simfloat.blackbox.tree import Tree
-from simfloat.formats import BF16, CATALOG, FP16, FP32, TF32, Format, Rounding, nearest_even, to_odd, toward_zero
+from simfloat.formats import BF16, CATALOG, FP16, FP32, TF32, Format, Rounding, nearest_even, to_odd
 from simfloat.formats.format_fields import TININESS
 
 E8M13 = Format(8, 13)
 
-#: How products that are added at once may be aligned, and how far below the largest, at most.
-ALIGNMENTS, MOST_FRACTION_BITS = (toward_zero, nearest_even, to_odd), 40
+#: How far below the largest products that are added at once may be aligned, at most.
+MOST_FRACTION_BITS = 40
 
 #: Products that are added at once, at most, where probes do not show how many these are.
 MOST_AT_ONCE = 64
@@ -144,7 +145,9 @@ def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[
         case Pairs():
             yield from _made([order.make for order in ROUNDED_ORDERS if order.order == "neighbours"], _sums(evidence))
         case LikeNumPy():
-            yield from _made([order.make for order in ROUNDED_ORDERS if order.order == "numpy"], _sums(evidence))
+            sums = _sums(evidence)
+            yield from _made([order.make for order in ROUNDED_ORDERS if order.order == "numpy"], sums)
+            yield from _made([partial(numpy_sum, products=products) for products in (FP16, BF16, TF32, FP32)], sums)
         case LikeLibrary(name):
             yield library_sum(name)
         case InOrder(text):
@@ -207,7 +210,8 @@ def _fused(evidence: Evidence, terms: int) -> Iterator[Accumulator]:
     if evidence.alignment is None or not 1 < evidence.alignment.precision <= MOST_FRACTION_BITS + 1:
         return
     bits, seen = evidence.alignment.precision - 1, evidence.alignment.rounding
-    alignments = ALIGNMENTS if seen is None else (seen,) if seen in ALIGNMENTS else ()
+    alignments = [mode for mode in all_modes() if mode.aligns and seen in (None, mode)]
+    alignments.sort(key=lambda mode: not mode.is_toward_zero)  # as most units align
     for align, output in product(alignments, (FP32, FP16, E8M13)):
         yield fused(terms, bits, output, align=align)
     for (output, rounding), align in product(_totals(evidence, bits), alignments):
@@ -221,8 +225,8 @@ def _totals(evidence: Evidence, bits: int) -> Iterator[tuple[Format, Rounding]]:
     last, formats = evidence.last, [FP32, FP16, E8M13, *CATALOG.values()]
     if last is None:
         return
-    narrow, seen = _formats(last.precision, evidence.span), MODES if last.rounding is None else (last.rounding,)
-    modes = list(MODES)
+    narrow, seen = _formats(last.precision, evidence.span), all_modes() if last.rounding is None else [last.rounding]
+    modes = all_modes()
     if last.precision < bits:
         formats, modes = [], list(seen)
     modes += [mode.saturating() for mode in modes] if evidence.saturates else []
@@ -234,7 +238,7 @@ def _totals(evidence: Evidence, bits: int) -> Iterator[tuple[Format, Rounding]]:
 def _sums(evidence: Evidence) -> list[tuple[Format, Rounding]]:
     """The formats of sums with their modes, those to nearest first: few other sums look like theirs."""
     modes = [(step.precision, step.rounding) for step in evidence.kinds if step.rounding is not None]
-    modes.sort(key=lambda mode: MODES.index(mode[1]))
+    modes.sort(key=lambda mode: all_modes().index(mode[1]))
     if evidence.saturates:
         modes += [(precision, mode.saturating()) for precision, mode in modes]
     return [(format, mode) for precision, mode in modes for format in _formats(precision, evidence.span)]
@@ -243,7 +247,7 @@ def _sums(evidence: Evidence) -> list[tuple[Format, Rounding]]:
 def _compensated(evidence: Evidence) -> Iterator[tuple[Format, Rounding]]:
     """The formats of sums whose corrections may make them look as they do: of as many bits, or one less."""
     for step, less in product(evidence.kinds, (0, 1)):
-        modes = MODES if step.rounding is None else (step.rounding,)
+        modes = all_modes() if step.rounding is None else [step.rounding]
         yield from product(_formats(step.precision - less, evidence.span), modes)
 
 

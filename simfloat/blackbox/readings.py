@@ -194,8 +194,8 @@ class _Nodes(NamedTuple):
 
     def chain(self, places: Places, start: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """The nodes of every lane's products."""
-        nodes = np.full(places.shape[1], NOTHING) if start is None else start.copy()
-        for step in places:
+        nodes = np.full(places.runs * places.lanes, NOTHING) if start is None else start.copy()
+        for step in places.indices():
             leaves = [self.places[k] if k < len(self.places) else NOTHING for k in step]
             nodes = self.add(nodes, np.array(leaves))
         return nodes
@@ -204,6 +204,10 @@ class _Nodes(NamedTuple):
         """The nodes that add two each."""
         pairs = ([int(k) for k in pair if k != NOTHING] for pair in zip(x, y, strict=True))
         return np.array([self.builder.add(pair) if pair else NOTHING for pair in pairs], np.int64)
+
+    def with_products(self, places: Places, x: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Nodes tell nothing of products."""
+        return self.chain(places, x)
 
     def with_double(self, places: Places, x: NDArray[np.int64]) -> NDArray[np.int64]:
         """Nodes tell nothing of precision."""

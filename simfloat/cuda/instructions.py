@@ -22,7 +22,8 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from simfloat.cuda.thread_loops import threads_over
-from simfloat.formats import BF16, FP32, Rounding, nearest_even, toward_negative, toward_positive, toward_zero
+from simfloat.formats import BF16, FP32, Rounding, nearest_even
+from simfloat.formats.rounding import MODES as RULES
 from simfloat.kernels.grid import Grid, numbers
 from simfloat.kernels.halves import fma_halves, image, result
 from simfloat.kernels.jit import scalar
@@ -43,7 +44,7 @@ BFLOATS = Grid(*numbers(BF16, nearest_even))
 ONE, MINUS_ZERO = np.uint16(0x3F80), np.uint16(0x8000)
 
 #: The directed modes by the suffix of their instructions.
-DIRECTED = {"rz": toward_zero, "rp": toward_positive, "rm": toward_negative}
+DIRECTED = {rule.instruction: Rounding(mode) for mode, rule in RULES.items() if rule.instruction}
 
 
 def compiled_as(text: str, number: Any, count: int) -> Callable[[Callable], Callable]:

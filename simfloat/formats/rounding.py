@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from simfloat.values import hashed_once, store_as_pythons
 
 HALF = Fraction(1, 2)
 
+#: Parts of a spacing at which a mode shows what it does between zero and a half, and, taken from one, above a half.
+BELOW_HALF = (Fraction(1, 2**64), Fraction(1, 4), HALF - Fraction(1, 2**64))
+
 
 class ModeRule(NamedTuple):
-    """A deterministic mode, defined on magnitudes.
+    """A deterministic mode, defined on magnitudes: the one row from which all facts of the mode follow.
 
     `away(rest, odd, negative)` tells whether the neighbour farther from zero is chosen: `rest` is the part of a spacing
     by which the magnitude exceeds the other one, `odd` whether that one is odd.
@@ -23,18 +27,39 @@ class ModeRule(NamedTuple):
     away: Callable[[Fraction, bool, bool], bool]
     stops: tuple[bool, bool] = (False, False)  # whether a positive, a negative overflow stays at the largest number
     zero_sum: float = 1.0  # the sign of x - x
+    instruction: str = ""  # the suffix of the instructions of a GPU that round FP32 so: PTX ISA 9.7.3
+    aligns: bool = False  # whether fused sums can align their terms so
 
 
 #: The modes of IEEE 754-2019 section 4.3, and rounding to odd. Overflow: section 7.4. Zero sums: section 6.3.
 MODES = {
-    "nearest_even": ModeRule(lambda rest, odd, negative: rest > HALF or (rest == HALF and odd)),
+    "nearest_even": ModeRule(lambda rest, odd, negative: rest > HALF or (rest == HALF and odd), aligns=True),
     "nearest_away": ModeRule(lambda rest, odd, negative: rest >= HALF),
-    "toward_zero": ModeRule(lambda rest, odd, negative: False, stops=(True, True)),
-    "toward_positive": ModeRule(lambda rest, odd, negative: rest > 0 and not negative, stops=(False, True)),
-    "toward_negative": ModeRule(lambda rest, odd, negative: rest > 0 and negative, stops=(True, False), zero_sum=-1.0),
-    "to_odd": ModeRule(lambda rest, odd, negative: rest > 0 and not odd, stops=(True, True)),
+    "toward_zero": ModeRule(lambda rest, odd, negative: False, stops=(True, True), instruction="rz", aligns=True),
+    "toward_positive": ModeRule(
+        lambda rest, odd, negative: rest > 0 and not negative, stops=(False, True), instruction="rp"
+    ),
+    "toward_negative": ModeRule(
+        lambda rest, odd, negative: rest > 0 and negative, stops=(True, False), zero_sum=-1.0, instruction="rm"
+    ),
+    "to_odd": ModeRule(lambda rest, odd, negative: rest > 0 and not odd, stops=(True, True), aligns=True),
 }
 VARIANTS = ("A", "B", "C")
+
+
+@cache
+def _is_to_nearest(away: Callable[[Fraction, bool, bool], bool]) -> bool:
+    return not any(_choices(away, BELOW_HALF)) and all(_choices(away, [1 - part for part in BELOW_HALF]))
+
+
+@cache
+def _is_toward_zero(away: Callable[[Fraction, bool, bool], bool]) -> bool:
+    return not any(_choices(away, [*BELOW_HALF, HALF, *(1 - part for part in BELOW_HALF)]))
+
+
+def _choices(away: Callable[[Fraction, bool, bool], bool], parts: Sequence[Fraction]) -> Iterator[bool]:
+    """What a mode chooses at some parts of a spacing, for all neighbours and signs."""
+    return (away(part, odd, negative) for part in parts for odd in (False, True) for negative in (False, True))
 
 
 @hashed_once
@@ -81,6 +106,26 @@ class Rounding:
     def stops(self, negative: bool) -> bool:
         """Whether a finite result beyond the largest number stays there: the mode saturates or points back inside."""
         return self.saturates or (not self.is_stochastic and MODES[self.mode].stops[negative])
+
+    @property
+    def is_to_nearest(self) -> bool:
+        """Whether the nearer neighbour is always chosen, however ties are broken."""
+        return not self.is_stochastic and _is_to_nearest(MODES[self.mode].away)
+
+    @property
+    def is_toward_zero(self) -> bool:
+        """Whether the neighbour nearer to zero is always chosen."""
+        return not self.is_stochastic and _is_toward_zero(MODES[self.mode].away)
+
+    @property
+    def instruction(self) -> str:
+        """The suffix of the instructions of a GPU that round FP32 so, or nothing."""
+        return "" if self.is_stochastic or self.saturates else MODES[self.mode].instruction
+
+    @property
+    def aligns(self) -> bool:
+        """Whether fused sums can align their terms so."""
+        return not self.is_stochastic and not self.saturates and MODES[self.mode].aligns
 
     def saturating(self) -> Rounding:
         """The same mode with overflow clamped to +-max, infinite operands and results included."""

@@ -32,8 +32,8 @@ def operate_on_arrays(operation: str, operands: tuple[Array, ...], format: Forma
         a, b = operands
         plain = {"add": np.add, "multiply": np.multiply, "divide": np.divide}[operation](a, b)
     negative = np.signbit(plain)
-    if operation == "add" and rounding.mode == "toward_negative":
-        # IEEE 754-2019, 6.3: then an exact zero sum is -0, unless both addends are +0.
+    if operation == "add" and rounding.zero_sum < 0:
+        # IEEE 754-2019, 6.3: under toward_negative an exact zero sum is -0, unless both addends are +0.
         negative = negative | ((plain == 0) & (np.signbit(a) | np.signbit(b)))
     finite = np.isfinite(plain)
     numerator, denominator = (np.abs(a), np.abs(b)) if operation == "divide" else (np.abs(plain), np.ones_like(plain))
@@ -90,14 +90,9 @@ def _away(inexact: Flags, side: Array, odd: Flags, negative: Flags, rounding: Ro
 
 def _overflow(negative: Flags, format: Format, rounding: Rounding, infinite: bool = False) -> Array:
     """The magnitude of a result beyond max: max itself, infinity, or NaN where there is no infinity."""
-    never, always = np.zeros_like(negative), np.ones_like(negative)
-    points_inside = {
-        "toward_zero": always,
-        "to_odd": always,
-        "toward_positive": negative,
-        "toward_negative": ~negative,
-    }
-    stops = never if infinite else points_inside.get(rounding.mode, never)
-    if rounding.saturates or format.clamps:
-        stops = always
+    stops = np.where(negative, rounding.stops(negative=True), rounding.stops(negative=False))
+    if infinite:
+        stops = np.full_like(negative, rounding.saturates)
+    if format.clamps:
+        stops = np.ones_like(negative)
     return np.where(stops, format.max, np.inf if format.has_infinity else np.nan)

@@ -43,7 +43,7 @@ def exact(
 
 def operate(operation: str, format: Format, rounding: Rounding, *operands: float, random: int = 0) -> float:
     """The exact result rounded once by the definition."""
-    down = rounding.mode == "toward_negative"
+    down = rounding.zero_sum < 0
     return round_value(exact(operation, *operands, negative_zero_sums=down), format, rounding, int(random))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.accumulate import _library_sum
 from simfloat.accumulate.library_orders import ORDERS
 from simfloat.formats.definition import round_value
 from simfloat.selftest.hard_numbers import hard_operands
@@ -164,3 +165,37 @@ def test_libraries_take_numbers_of_fp32_in_policies_too():
         with pytest.raises(ValueError, match="one of openblas-avx512, .*, torch-sum; got .*(blis|mkl)"):
             sf.library_sum(wrong)
     assert sf.dot([], [], accumulate=accumulate) == 0
+
+
+def short(name, monkeypatch):
+    """The accumulator whose sums are made as those of many results are."""
+    monkeypatch.setattr(_library_sum, "LEAST_LONG", 1 << 40)
+    return sf.library_sum(name)
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_long_sums_have_the_bits_of_those_of_many_results(name, rng, monkeypatch):
+    order = sf.library_sum(name)
+    for n in (256, 257, 511, 1000, 4099, 8192, 16399, 33000):
+        a, b = (rng.standard_normal((2, n)) * 2.0 ** rng.integers(-9, 9, n)).astype(np.float32)
+        a[3] = b[5] = np.float32(-0.0)
+        with monkeypatch.context() as patch:
+            other = short(name, patch)
+            want = sf.dot(a, b, accumulate=other), sf.sum([a, b], axis=1, accumulate=other, inputs=sf.FP32)
+        assert_bits(sf.dot(a, b, accumulate=order), want[0])
+        assert_bits(sf.sum([a, b], axis=1, accumulate=order, inputs=sf.FP32), want[1])
+        a[n // 2] = np.inf
+        assert np.isposinf(sf.sum(a, accumulate=order))
+        a[n // 3] = -np.inf
+        assert np.isnan(sf.sum(a, accumulate=order))
+
+
+def test_pytorchs_dot_of_bf16_has_the_bits_of_its_order(rng):
+    torch = pytest.importorskip("torch")
+    if torch.backends.cpu.get_cpu_capability() != "AVX2":
+        return  # wider registers have another order
+    for n in [*range(1, 130), *rng.integers(130, 5000, 20)]:
+        a, b = (torch.from_numpy(x).bfloat16() for x in rng.standard_normal((2, n)))
+        numbers = (x.float().numpy() for x in (a, b))
+        got = sf.dot(*numbers, accumulate=sf.library_sum("torch-bfloat16"), output=sf.BF16)
+        assert float(got) == float(torch.dot(a, b))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.accumulate import _tree, long_pairwise
 from simfloat.accumulate.nesting import in_postfix, program_of, text_of
 from simfloat.selftest.hard_numbers import hard_operands
 from simfloat.selftest.orders import dot
@@ -51,6 +52,50 @@ def test_numpys_order_gives_the_bits_of_np_sum_from_1_to_10000_terms(rng):
         for y, format in ((x[:n].astype(np.float32), sf.FP32), (x[:n].astype(np.float64) / 3, sf.FP64)):
             assert_bits(sf.sum(y, accumulate=sf.numpy_sum(format)), np.sum(y))
     assert_bits(sf.sum(np.array([-0.0, -0.0]), accumulate=sf.numpy_sum(sf.FP64)), np.array(0.0))
+
+
+def test_long_sums_in_numpys_order_have_the_bits_of_np_sum_in_every_layout(rng):
+    for n in (2047, 2048, 5001, 65537, 100_000):
+        x = (rng.standard_normal((3, n)) * 2.0 ** rng.integers(-9, 9, (3, n))).astype(np.float32)
+        want = np.array([np.sum(row) for row in x])
+        for layout, axis in ((x, 1), (np.asfortranarray(x), 1), (x.T, 0)):
+            assert_bits(sf.sum(layout, axis, accumulate=sf.numpy_sum(sf.FP32)), want)
+        assert_bits(sf.sum(x[:, ::-1], 1, accumulate=sf.numpy_sum(sf.FP32)), [np.sum(row[::-1].copy()) for row in x])
+        y = x.astype(np.float64) / 3
+        assert_bits(sf.sum(y, 1, accumulate=sf.numpy_sum(sf.FP64)), [np.sum(row) for row in y])
+
+
+@pytest.mark.parametrize("format", [sf.FP16, sf.E5M2, sf.TF32, sf.FP32, sf.Format(8, 30)], ids=str)
+@pytest.mark.parametrize("rounding", [*DETERMINISTIC, sf.nearest_even.saturating()], ids=str)
+def test_long_sums_in_numpys_order_have_the_bits_of_their_program(format, rounding, rng, monkeypatch):
+    order = sf.numpy_sum(format, rounding)
+    for n in (2048, 2503):
+        a, b = sf.round(rng.standard_normal((2, n)) * 4, sf.E5M2)
+        for x, y in ((a, b), (a.astype(np.float32), b.astype(np.float32)), (a * 2.0**-8, np.ones(n))):
+            got = sf.dot(x, y, accumulate=order)
+            with monkeypatch.context() as patch:
+                patch.setattr(long_pairwise, "LEAST_CUT", 1 << 40)
+                assert_bits(got, sf.dot(x, y, accumulate=order))
+
+
+def test_the_program_of_numpys_order_is_that_of_its_postfix_form():
+    for n in [*range(1, 300), 1000, 4097, 9999]:
+        assert list(_tree._made_program(n)) == program_of(_tree._postfix_of_numpy(n))
+
+
+def test_products_of_numpys_order_may_be_rounded_first(rng):
+    order = sf.numpy_sum(sf.FP32, products=sf.FP16)
+    for n in (1, 7, 8, 33, 130, 3001):
+        a, b = rng.standard_normal((2, n)).astype(np.float16)
+        assert_bits(sf.dot(a, b, accumulate=order, output=sf.FP16), np.float64(np.sum(a * b)))
+    a, b = rng.standard_normal((3, 40)).astype(np.float16), rng.standard_normal((40, 2)).astype(np.float16)
+    want = [[np.sum(row * column) for column in b.T] for row in a]
+    assert_bits(sf.matmul(a, b, accumulate=order, output=sf.FP16), np.array(want, np.float64))
+    assert eval(repr(order), vars(sf)) == order and order != sf.numpy_sum(sf.FP32)
+    policy = sf.Policy(compute=sf.FP16, accumulate=order)
+    assert sf.Policy.from_toml(policy.to_toml()) == policy
+    with pytest.raises(ValueError, match="products= of numpy_sum takes a deterministic rounding, got stochastic"):
+        sf.numpy_sum(sf.FP32, sf.stochastic(), products=sf.FP16)
 
 
 def test_a_tree_of_neighbours_is_the_pairwise_sum_draws_included(rng):

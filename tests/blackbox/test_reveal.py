@@ -135,6 +135,7 @@ FOUND_IN_NUMPY = {
     ("numpy.sum", 8): sf.pairwise(sf.FP32),
     ("numpy.sum", 45): sf.numpy_sum(sf.FP32),
     ("numpy.sum in float64", 45): sf.numpy_sum(sf.FP64),
+    ("numpy.sum of float16", 45): sf.numpy_sum(sf.FP32, products=sf.FP16),
 }
 
 
@@ -149,6 +150,17 @@ def test_what_is_found_of_numpy_has_its_bits_or_says_why_not(name, k):
     f, inputs = LIBRARIES[name]
     found = _assert_consistent(f, k, inputs)
     assert found.accumulator == FOUND_IN_NUMPY.get((name, k), found.accumulator)
+
+
+@pytest.mark.parametrize("k", [33, 40])
+def test_torchs_dot_of_bf16_is_found_where_products_are_left_over(k):
+    torch = pytest.importorskip("torch")
+    if torch.backends.cpu.get_cpu_capability() != "AVX2":
+        return  # wider registers have another order
+    found = sf.reveal(
+        lambda a, b: torch.from_numpy(a).bfloat16().dot(torch.from_numpy(b).bfloat16()), k, inputs=sf.BF16
+    )
+    assert (found.accumulator, found.output) == (sf.library_sum("torch-bfloat16"), sf.BF16)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,6 @@ FUNCTION = Extension(
 def mode_rounds_everything():
     import simfloat as sf
     from simfloat.selftest.neighbours import operate_on_arrays
-    from simfloat.selftest.orders import dot
 
     x = np.array([0.5, 1.5, 2.5, -0.5, -2.5, 2.5000001, -2.5000001, 1e9])
     assert sf.round(x, sf.Format(5, 1), sf.nearest_zero)[:5].tolist() == [0.5, 1.5, 2.0, -0.5, -2.0]
@@ -133,11 +132,76 @@ def mode_rounds_everything():
         a, b = np.repeat(numbers, numbers.size), np.tile(numbers, numbers.size)
         want = operate_on_arrays(operation, (a, b), sf.E4M3, sf.nearest_zero)
         assert_bits(getattr(sf, operation)(a, b, sf.E4M3, sf.nearest_zero), want, a, b)
-    few = np.random.default_rng(0).integers(-7, 8, (2, 40)).astype(np.float64)
-    for order, kind in product((sf.sequential, sf.kahan, sf.pairwise), (np.float64, np.float32)):
-        a, b = few.astype(kind)
-        accumulate = order(sf.E4M3, sf.nearest_zero)
-        assert_bits(sf.dot(a, b, accumulate=accumulate), dot(accumulate, a.tolist(), b.tolist()))
+    sums_of_every_accumulator_round_so()
+    what_adds_so_is_revealed()
+    arrays_and_models_round_so()
+
+
+def sums_of_every_accumulator_round_so():
+    """On the CPU and on what stands for a GPU."""
+    import simfloat as sf
+    from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
+    from simfloat.cuda import thread_loops
+    from simfloat.formats.definition import round_value
+    from simfloat.selftest.orders import dot
+    from tests.cuda import simulated, standin
+
+    standin.install()
+    thread_loops.launch = simulated.in_a_row
+    import cupy
+
+    mode = sf.nearest_zero
+    few, tree = np.random.default_rng(0).integers(-7, 8, (3, 19)).astype(np.float64), "0 + (1 + 2) + 3 + 4 + ... + 18"
+    for format, kind in product((sf.E4M3, sf.BF16, sf.FP16, sf.FP32, sf.Format(8, 30)), (np.float64, np.float32)):
+        orders = [order.make(format, mode) for order in ROUNDED_ORDERS]
+        orders += [sf.sequential(format, mode.saturating()), sf.tree(tree, format, mode)]
+        orders += [sf.blocked(5, orders[0], sf.kahan(format, mode)), sf.lanes(4, orders[0], sf.pairwise(format, mode))]
+        if format.precision < 30:
+            orders += [sf.fused(4, 9, format, rounding=mode), sf.fused(4, 9, format, rounding=mode, align=sf.to_odd)]
+        a, b = (few * [[1.0], [0.25], [2.0**-9]]).astype(kind), few[:1].T.astype(kind)
+        for accumulate in orders:
+            want = [dot(accumulate, row.tolist(), b[:, 0].tolist()) for row in a]
+            assert_bits(sf.matmul(a, b, accumulate=accumulate)[:, 0], want)
+            assert_bits(sf.matmul(cupy.asarray(a), cupy.asarray(b), accumulate=accumulate).get()[:, 0], want)
+            if accumulate.chunk is not None:
+                running = sf.partial_sums(a[1], b[:, 0], accumulate=accumulate)
+                assert_bits(running[-1:], want[1:2])
+    total = sf.dot(few[0], few[1] + 2.0**-9, accumulate=sf.exact, output=sf.E4M3, rounding=mode)
+    exact = sum(Fraction(x) * (Fraction(y) + Fraction(1, 512)) for x, y in zip(few[0], few[1], strict=True))
+    assert total == round_value(exact, sf.E4M3, mode)
+
+
+def what_adds_so_is_revealed():
+    import simfloat as sf
+
+    for accumulate in (sf.sequential(sf.E4M3, sf.nearest_zero), sf.pairwise(sf.FP16, sf.nearest_zero)):
+        found = sf.reveal(lambda a, b, accumulate=accumulate: sf.dot(a, b, accumulate=accumulate), 4, inputs=sf.E4M3)
+        assert found.accumulator == accumulate
+
+
+def arrays_and_models_round_so():
+    import torch
+
+    import simfloat as sf
+    from simfloat.selftest.neighbours import operate_on_arrays
+    from simfloat.selftest.orders import dot
+
+    mode, few = sf.nearest_zero, np.random.default_rng(1).integers(-7, 8, (2, 3, 3)).astype(np.float64)
+    A, B = (sf.array(x, sf.E4M3, rounding=mode) for x in few)
+    assert_bits(np.asarray(A * B, np.float64), operate_on_arrays("multiply", (few[0], few[1]), sf.E4M3, mode))
+    order = sf.sequential(sf.E4M3, mode)
+    C = sf.array(few[0], sf.E4M3, rounding=mode, accumulate=order) @ sf.array(
+        few[1], sf.E4M3, rounding=mode, accumulate=order
+    )
+    products = np.array([[dot(order, row.tolist(), column.tolist()) for column in few[1].T] for row in few[0]])
+    assert_bits(np.asarray(C, np.float64), products)
+    policy = sf.Policy(compute=sf.E4M3, accumulate=order, rounding=mode)
+    model = torch.nn.Linear(3, 3, bias=False)
+    model.weight.data = torch.tensor(few[1].T.copy(), dtype=torch.float32)
+    with sf.torch.simulate(model, policy):
+        result = model(torch.tensor(few[0], dtype=torch.float32)) * 0.8125
+    want = operate_on_arrays("multiply", (products, np.full_like(products, 0.8125)), sf.E4M3, mode)
+    assert_bits(result.detach().numpy().astype(np.float64), want)
 
 
 MODE = Extension(

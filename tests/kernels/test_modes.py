@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.accumulate.bounds import numbers_of
+from simfloat.accumulate.native_steps import own_kind
+from simfloat.accumulate.operand_bounds import OperandBounds, Problem
+from simfloat.arithmetic.machines import GPU
 from simfloat.formats.rounding import HALF, MODES, ModeRule, Rounding
 from simfloat.kernels import grid
 from simfloat.kernels.grid import ABOVE_HALF, AWAY, Away
+from simfloat.kernels.unit_steps import ALIGNMENTS
 from simfloat.selftest.orders import dot
 from simfloat.selftest.reference import operate
 from tests.bits import adversarial, assert_bits
@@ -64,3 +69,25 @@ def test_zero_sums_and_overflow_follow_the_mode():
             stops = abs(sf.round(sign * 1e9, sf.FP16, rounding)) == sf.FP16.max
             assert stops == rounding.stops(negative=sign < 0)
             assert rounding.saturating().stops(negative=sign < 0)
+
+
+@pytest.mark.parametrize("mode", [*MODES, *NEW])
+def test_what_a_mode_does_follows_from_its_row(mode, monkeypatch):
+    for name, (defined, _) in NEW.items():
+        monkeypatch.setitem(MODES, name, defined)
+    rounding = Rounding(mode)
+    assert rounding.is_to_nearest == mode.startswith("nearest")
+    assert rounding.is_toward_zero == (mode == "toward_zero")
+    assert rounding.aligns == (mode in ALIGNMENTS)
+    assert not rounding.saturating().aligns
+
+
+def test_a_mode_that_has_no_steps_of_a_gpu_is_rounded_as_on_a_processor(new_mode):
+    known = OperandBounds(numbers_of(sf.E4M3), sf.E4M3, True)
+    for format in (sf.FP32, sf.BF16, sf.TF32, sf.FP16, sf.E5M2):
+        assert own_kind(Problem(known, known, 9, format, machine=GPU), new_mode, format) is None
+
+
+def test_no_stochastic_mode_is_to_nearest_or_aligns():
+    for rounding in (sf.stochastic(), sf.stochastic(8, "A").saturating()):
+        assert not (rounding.is_to_nearest or rounding.is_toward_zero or rounding.aligns or rounding.instruction)

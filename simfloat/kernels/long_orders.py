@@ -1,0 +1,234 @@
+"""Sums of long vectors in the orders of libraries, on the CPU: chains of lanes, and NumPy's tree.
+
+`chains` adds to `sums` (runs, lanes), an array of float32, the products of two vectors: lane l of run r takes at step s
+product `first` + (r * steps + s) * stride + l, and products beyond the vectors' ends are those of zeros. Of every
+`turned` steps the last one comes first.
+
+`numpys` adds the numbers of a vector in the order of `pairwise_sum` of NumPy's loops: fewer than eight one after the
+other; up to `largest` in eight sums that take every eighth number; more in two halves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simfloat.kernels.grid import unpack
+from simfloat.kernels.jit import kernel, outlined, scalar
+from simfloat.kernels.machine import fma
+from simfloat.kernels.plain import one_nan
+from simfloat.kernels.step_kinds import KINDS, StepOptions
+
+U64 = np.uint64
+
+#: Sums that are under way at once in NumPy's order.
+LANES = 8
+
+#: Leaves of NumPy's order that are summed side by side.
+TOGETHER = 16
+
+#: Halvings of which NumPy's order has no more, of any vector that fits into memory.
+HALVINGS = 64
+
+
+@scalar
+def _fused(x, y, total):
+    return fma(x, y, total)
+
+
+@scalar
+def _unfused(x, y, total):
+    return total + x * y
+
+
+@scalar
+def _plain(x, y, total):
+    return total + x
+
+
+def chains_of(step: Any) -> Any:
+    """The loop of a step."""
+
+    @kernel
+    def loop(x, y, sums, first, steps, stride, turned):
+        runs, lanes = sums.shape
+        for run in range(runs):
+            row = sums[run]
+            if lanes == 4 and first + ((run + 1) * steps - 1) * stride + lanes <= x.size:  # they stay in a register
+                p, q, r, s = row[0], row[1], row[2], row[3]
+                for begin in range(run * steps, (run + 1) * steps, turned):
+                    for back in range(turned):
+                        k = U64(first + (begin + turned - 1 - back) * stride)
+                        p, q = step(x[k], y[k], p), step(x[k + U64(1)], y[k + U64(1)], q)
+                        r = step(x[k + U64(2)], y[k + U64(2)], r)
+                        s = step(x[k + U64(3)], y[k + U64(3)], s)
+                row[0], row[1], row[2], row[3] = p, q, r, s
+                continue
+            for s in range(steps):
+                here = s - s % turned + turned - 1 - s % turned
+                k = first + (run * steps + here) * stride
+                if k + lanes <= x.size:
+                    a, b = x[k : k + lanes], y[k : k + lanes]
+                    for lane in range(lanes):
+                        row[lane] = step(a[lane], b[lane], row[lane])
+                else:
+                    for lane in range(lanes):
+                        inside = k + lane < x.size
+                        row[lane] = step(
+                            x[k + lane] if inside else np.float32(0.0),
+                            y[k + lane] if inside else np.float32(0.0),
+                            row[lane],
+                        )
+
+    return loop
+
+
+#: Loops by the kind of product; (x, y, sums, first, steps, stride, turned). Of "ones" the right factors are not read.
+chains = {"fused": chains_of(_fused), "unfused": chains_of(_unfused), "ones": chains_of(_plain)}
+
+
+@kernel
+def leaves_of(count, largest, firsts, counts):
+    """Where the parts of NumPy's order begin that are not halved again, and how long they are; returns how many."""
+    begins, sizes = np.empty(HALVINGS, np.int64), np.empty(HALVINGS, np.int64)
+    begins[0], sizes[0] = 0, count
+    depth, leaves = 1, 0
+    while depth:
+        depth -= 1
+        first, size = begins[depth], sizes[depth]
+        if size <= largest:
+            firsts[leaves], counts[leaves] = first, size
+            leaves += 1
+        else:
+            left = size // 2 - size // 2 % LANES
+            begins[depth], sizes[depth] = first + left, size - left
+            begins[depth + 1], sizes[depth + 1] = first, left
+            depth += 2
+    return leaves
+
+
+@scalar
+def _eight(x, k):
+    """The numbers from place k on; an unsigned place is not counted from the end."""
+    low = x[k], x[k + U64(1)], x[k + U64(2)], x[k + U64(3)]
+    return low + (x[k + U64(4)], x[k + U64(5)], x[k + U64(6)], x[k + U64(7)])
+
+
+def one_by_one() -> Any:
+    """What sums the eights of leaves by the carrier's own additions."""
+
+    @outlined
+    def sum_leaves(x, firsts, counts, sums, options):
+        for leaf in range(firsts.size):
+            eights = counts[leaf] // LANES
+            if eights:
+                # Eight numbers, not an array, which LLVM would not keep in a register.
+                k = np.uint64(firsts[leaf])
+                a, b, c, d, e, f, g, h = _eight(x, k)
+                for _ in range(1, eights):
+                    k += np.uint64(LANES)
+                    p, q, r, s, t, u, v, w = _eight(x, k)
+                    a, b, c, d = a + p, b + q, c + r, d + s
+                    e, f, g, h = e + t, f + u, g + v, h + w
+                sums[leaf] = ((a + b) + (c + d)) + ((e + f) + (g + h))
+
+    return sum_leaves
+
+
+def side_by_side(add: Any) -> Any:
+    """The same for longer additions, which wait for one another less in the leaves of a group."""
+
+    @outlined
+    def sum_leaves(x, firsts, counts, sums, options):
+        space = np.empty((2, TOGETHER * LANES), x.dtype)
+        for begin in range(0, firsts.size, TOGETHER):
+            leaves = min(TOGETHER, firsts.size - begin)
+            lanes, row = space[0, : leaves * LANES], space[1, : leaves * LANES]
+            steps = counts[begin : begin + leaves].min() // LANES
+            for s in range(steps):
+                for leaf in range(leaves):
+                    k = firsts[begin + leaf] + s * LANES
+                    here, there = x[k : k + LANES], row[leaf * LANES : (leaf + 1) * LANES]
+                    for lane in range(LANES):
+                        there[lane] = here[lane]
+                if s == 0:
+                    lanes[:] = row
+                else:
+                    for j in range(lanes.size):
+                        lanes[j] = add(lanes[j], row[j], 0.0, options)
+            for leaf in range(leaves):
+                first, count = firsts[begin + leaf], counts[begin + leaf]
+                for k in range(steps * LANES, count - count % LANES):
+                    lane = leaf * LANES + k % LANES
+                    lanes[lane] = add(lanes[lane], x[first + k], 0.0, options)
+            width = lanes.size if steps else 0
+            while width > leaves:
+                width //= 2
+                for j in range(width):
+                    row[j], row[width + j] = lanes[2 * j], lanes[2 * j + 1]
+                left, right, totals = row[:width], row[width : 2 * width], lanes[:width]
+                for j in range(width):
+                    totals[j] = add(left[j], right[j], 0.0, options)
+            if steps:
+                sums[begin : begin + leaves] = lanes[:leaves]
+
+    return sum_leaves
+
+
+def in_numpys_order(add: Any, sum_leaves: Any) -> Any:
+    """The loop of a rounded addition."""
+
+    @outlined
+    def in_a_row(x, total, options):
+        """The numbers are added to the one that `total` holds."""
+        for k in range(x.size):
+            total[0] = add(total[0], x[k], 0.0, options)
+
+    @outlined
+    def of_leaves(size, largest, leaves, options):
+        """The sum of the leaves of so many numbers: a half that is complete waits for the other one."""
+        sizes, halves = np.empty(HALVINGS, np.int64), np.zeros(HALVINGS, np.int64)
+        waiting = np.empty(HALVINGS, leaves.dtype)
+        sizes[0], depth, known, leaf = size, 1, 0, 0
+        while depth:
+            size = sizes[depth - 1]
+            if size <= largest:
+                waiting[known] = leaves[leaf]
+                known, leaf, depth = known + 1, leaf + 1, depth - 1
+            elif halves[depth - 1] < 2:
+                left = size // 2 - size // 2 % LANES
+                sizes[depth], halves[depth] = size - left if halves[depth - 1] else left, 0
+                halves[depth - 1] += 1
+                depth += 1
+            else:
+                waiting[known - 2] = add(waiting[known - 2], waiting[known - 1], 0.0, options)
+                known, depth = known - 1, depth - 1
+        return waiting[0]
+
+    @kernel
+    def loop(x, out, largest, numbers, sign):
+        grid = unpack(numbers)
+        options = StepOptions(grid, grid, sign, False)
+        most = x.size // (largest // 2) + 1
+        firsts, counts, sums = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, x.dtype)
+        leaves = leaves_of(x.size, largest, firsts, counts)
+        sum_leaves(x, firsts[:leaves], counts[:leaves], sums[:leaves], options)
+        # All leaves but the last one are whole eights.
+        rest = counts[leaves - 1] % LANES
+        if counts[leaves - 1] < LANES:
+            sums[leaves - 1], rest = x[firsts[leaves - 1]], rest - 1
+        in_a_row(x[x.size - rest :], sums[leaves - 1 : leaves], options)
+        # Like NumPy's, the total is added to 0.
+        total = np.zeros(1, x.dtype)
+        sums[0] = of_leaves(x.size, largest, sums, options)
+        in_a_row(sums[:1], total, options)
+        out[0, 0] = one_nan(total[0])
+
+    return loop
+
+
+#: Loops by the kind of step; (x, out, largest, numbers, sign).
+numpys = {"native": in_numpys_order(KINDS["native"].add, one_by_one())}
+for _kind in ("plain", "odd", "directed", "to_odd", "converted"):
+    numpys[_kind] = in_numpys_order(KINDS[_kind].add, side_by_side(KINDS[_kind].add))
