@@ -129,7 +129,7 @@ def _from_torch(x: Any, name: str) -> NDArray:
 
 
 def pairs_of_codes(x: Any) -> NDArray[np.uint8]:
-    """The codes in a PyTorch tensor of two to a byte, the first one in the lower half: the last axis is twice as long."""
+    """The codes in a PyTorch tensor of two to a byte, the first in the lower half: the last axis is twice as long."""
     packed = x.detach().contiguous().view(sys.modules["torch"].uint8).numpy()
     return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
 

@@ -21,7 +21,8 @@ INSTEAD = {
     r"(?:nf|normalfloat)4": "NF4 is a table of 16 numbers, which no Format is; of four bits there are E2M1 and "
     "sf.fixed(4)",
     r"(?:fp|float)8": "FP8 is E4M3 (to 448, for weights and activations) or E5M2 (to 57344, for gradients); say which",
-    r"f(?:loat)?8e4m3": "OCP's E4M3, to 448, is f8E4M3FN in MLIR, and E4M3 here; MLIR's f8E4M3 has infinities and is E4M3_IEEE",
+    r"f(?:loat)?8e4m3": "OCP's E4M3, to 448, is f8E4M3FN in MLIR, and E4M3 here; MLIR's f8E4M3 has infinities and is "
+    "E4M3_IEEE",
     r"float": "float is FP32 in C, PyTorch and ONNX, and FP64 in Python and NumPy; say which",
     r"f80|f128": "FP64 is the widest format that there is",
     r"bf8|hf8": "BF8 is E5M2, and HF8 is E4M3",
