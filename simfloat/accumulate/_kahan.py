@@ -55,4 +55,4 @@ class Kahan(InOneFormat):
         largest = added.high if initial is None else max(added.high, initial.high)
         if self.rounding.is_to_nearest:
             return largest + 2 * math.ceil(math.log2(terms + 1)) + 2
-        return max(largest, self.format.emax + 1) + 1
+        return max(largest, self.format.last_binade + 1) + 1

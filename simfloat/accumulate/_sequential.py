@@ -52,11 +52,19 @@ def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
     if isinstance(x, Accumulator):
         return x
     try:
-        return _in_format(as_format(x))
+        format = as_format(x)
     except ValueError as error:
         if isinstance(x, str):
             raise ValueError(f"{error} Other accumulators are values, such as simfloat.kahan(simfloat.BF16).") from None
-    raise ValueError(f"accumulate must be a simfloat accumulator or a format, got {x!r} of type {type(x).__name__}.")
+        kind = type(x).__name__
+        raise ValueError(f"accumulate must be a simfloat accumulator or a format, got {x!r} of type {kind}.") from None
+    try:
+        return _in_format(format)
+    except ValueError as error:
+        raise ValueError(
+            f"accumulate: {error} A sum that is rounded once, at its end, may have any format: "
+            f"accumulate=simfloat.exact, output=simfloat.{format!r}."
+        ) from None
 
 
 @lru_cache(maxsize=1024)
@@ -125,7 +133,8 @@ class SequentialSum(Accumulator):
             return lanes
         if self.products is None or self.products.has_nan:
             return engine
-        if self.products.signed and problem.a.bounds.finite and problem.b.bounds.finite:
+        takes_negatives = self.products.signed or self.products.is_fixed  # unsigned fixed point saturates at 0
+        if takes_negatives and problem.a.bounds.finite and problem.b.bounds.finite:
             return engine
         return _Watched(engine, self.products, self.rounding)
 
@@ -258,7 +267,8 @@ class _Watched(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         if out.size and _makes_nan(a, b):
             raise ValueError(f"{self.products}, the format of products, has no NaN, but a product is NaN.")
-        if out.size and not self.products.signed and _makes_negative(a, b, self.products, self.rounding):
+        has_no_place = not (self.products.signed or self.products.is_fixed)
+        if out.size and has_no_place and _makes_negative(a, b, self.products, self.rounding):
             raise ValueError(f"{self.products}, the format of products, has no NaN, but a product is negative.")
         self.engine.run(a, b, out, region)
 

@@ -48,12 +48,12 @@ class Bounds(NamedTuple):
 
         In a format without a sign what is negative is NaN.
         """
-        if self.finite and self.high <= format.emax:
+        if self.finite and self.high <= format.last_binade:
             return self if format.signed else self._replace(finite=False)
         if not (format.clamps or rounding.stops(negative=False) or rounding.stops(negative=True)):
             return self._replace(finite=False)
-        low, high = min(self.low, format.emax - format.mantissa_bits), max(self.high, format.emax + 1)
-        return Bounds(max(self.precision, format.precision), low, min(self.least, format.emax), high, False)
+        low, high = min(self.low, format.last_binade - format.mantissa_bits), max(self.high, format.last_binade + 1)
+        return Bounds(max(self.precision, format.precision), low, min(self.least, format.last_binade), high, False)
 
     def joined(self, other: Bounds) -> Bounds:
         """What is known of the numbers of both arrays together."""
@@ -72,29 +72,29 @@ class Bounds(NamedTuple):
             # A rounding adds at most the smallest number, as if terms were larger by it, and one part in 2^m; no sum
             # exceeds the largest number by more than a term.
             smallest = outward.emin - outward.mantissa_bits
-            high += max(smallest - self.high, 0) + math.ceil(terms * math.log2(1 + outward.eps))
-            high = min(high, max(self.high, outward.emax + 1) + 1)
+            high += max(smallest - self.high, 0) + math.ceil(terms * math.log2(1 + 2.0**-outward.mantissa_bits))
+            high = min(high, max(self.high, outward.last_binade + 1) + 1)
         return Bounds(high - self.low, self.low, self.low, high, self.finite)
 
     def numbers_of(self, format: Format) -> Bounds:
         """What is known of numbers of the format, among which those beyond it became infinite, NaN or its largest."""
         smallest = format.emin - format.mantissa_bits
-        low = min(max(self.low, smallest), format.emax - format.mantissa_bits)
+        low = min(max(self.low, smallest), format.last_binade - format.mantissa_bits)
         high = self.high if format.has_zero else max(self.high, format.emin + 1)
-        return Bounds(format.precision, low, low, min(high, format.emax + 1), False)
+        return Bounds(format.precision, low, low, min(high, format.last_binade + 1), False)
 
     def inside(self, format: Format) -> bool:
         """Whether all finite ones are numbers of the format for certain."""
         return (
             self.precision <= format.precision
             and self.low >= format.emin - format.mantissa_bits
-            and (self.high <= format.emax or (self.high == format.emax + 1 and self._below_max(format)))
+            and (self.high <= format.last_binade or (self.high == format.last_binade + 1 and self._below_max(format)))
             and (format.subnormals or self.least >= format.emin)
         )
 
     def _below_max(self, format: Format) -> bool:
         """Whether the largest number of so many bits below 2^high is no larger than the format's."""
-        return (2.0 - 2.0 ** (1 - self.precision)) * 2.0**format.emax <= format.max
+        return (2.0 - 2.0 ** (1 - self.precision)) * 2.0**format.last_binade <= format.max
 
     def unchanged_by(self, format: Format) -> bool:
         """Whether rounding to the format would change nothing for certain."""
@@ -133,7 +133,7 @@ def limited_sums(added: Bounds, sums: Bounds, format: Format, rounding: Rounding
 def numbers_of(format: Format) -> Bounds:
     """The bounds of all numbers of a format, infinities and NaN among them."""
     smallest = format.emin - format.mantissa_bits
-    return Bounds(format.precision, smallest, smallest, format.emax + 1, False)
+    return Bounds(format.precision, smallest, smallest, format.last_binade + 1, False)
 
 
 #: The bounds of ones, and of arrays without a finite nonzero number.

@@ -27,13 +27,13 @@ class Carrier(NamedTuple):
 
     def has_room(self, format: Format, sums: Bounds) -> bool:
         """Whether the anchors that round such sums to the format stay inside the type."""
-        top = min(sums.high - 1, format.emax)
+        top = min(sums.high - 1, format.last_binade)
         anchor = max(top, format.emin) + self.precision - 1 - format.mantissa_bits
         inside = format.emin - format.mantissa_bits >= self.lowest and format.mantissa_bits <= self.precision - 3
         # A normal number of the format must be one of the type, lest its binade read as zero.
         normal = format.emin >= self.lowest + self.precision - 1
         # A clamped infinity becomes the largest number.
-        inside = inside and format.emax < self.highest
+        inside = inside and format.last_binade < self.highest
         # `to_odd` finds even numbers with anchors of twice the spacing, and the largest of them must fit too.
         return inside and normal and max(anchor + 2, sums.high) < self.highest
 
@@ -49,7 +49,7 @@ class Carrier(NamedTuple):
         the sums start from, and a number that is rounded to the format either stays as it is or becomes a multiple of
         more.
         """
-        top = min(sums.high - 1, format.emax)  # beyond it the sum overflows, however it was rounded
+        top = min(sums.high - 1, format.last_binade)  # beyond it the sum overflows, however it was rounded
         cut = top - self.precision + 1
         partial_low = max(sums.low, format.emin - format.mantissa_bits)
         p, q = format.precision, terms.precision
@@ -194,7 +194,7 @@ def _is_likely(
     told = all(
         format.has_negative_zero
         and format.emin >= single.lowest + single.precision - 1
-        and format.emax < single.highest
+        and format.last_binade < single.highest
         for format in formats
     )
     rare = all(

@@ -210,7 +210,7 @@ class _Drawn:
             chunk = chunk_total(accumulator, factors[first : first + accumulator.terms], total, least)
             total = do("add", chunk, np.zeros_like(total)) + 0.0
             if accumulator.conversion == "truncated":
-                beyond = np.abs(chunk) >= 2.0 ** (accumulator.output.emax + 1)
+                beyond = np.abs(chunk) >= 2.0 ** (accumulator.output.last_binade + 1)
                 total = np.where(beyond, np.copysign(np.inf, chunk), total)
             yield total
 

@@ -68,7 +68,7 @@ class _Freeing(NamedTuple):
         if self.rounding.is_stochastic:
             return OperandBounds(Bounds(53, -1074, -1074, 1024, False), None, False)
         smallest = self.format.emin - self.format.mantissa_bits
-        bounds = Bounds(self.format.precision, smallest, smallest, self.format.emax + 1, False)
+        bounds = Bounds(self.format.precision, smallest, smallest, self.format.last_binade + 1, False)
         return OperandBounds(bounds, self.format, self.format.fits_float32)
 
     def free(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import lru_cache
 from typing import Any
 
@@ -13,13 +14,14 @@ from simfloat import kernels
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu, machine_of
-from simfloat.arithmetic.operands import as_operand, check_not_masked
+from simfloat.arithmetic.operands import PAIRS, as_operand, check_not_masked, pairs_of_codes
 from simfloat.arithmetic.plan import pieces
 from simfloat.arithmetic.target import carrier_of
 from simfloat.arithmetic.threads import run_all
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP32, Format, as_format
-from simfloat.formats.format_names import FormatLike
+from simfloat.formats import FP32, Format, as_format, fixed
+from simfloat.formats.description import hex_of
+from simfloat.formats.format_names import DTYPES, FormatLike
 
 #: Nanoseconds that a number's code takes, and a code's number.
 ENCODING, DECODING = 0.5, 0.5
@@ -32,7 +34,8 @@ CODE = re.compile(r"(?:0x_?)?([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
 def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
     """The codes of numbers of `format`, in the smallest unsigned dtype that holds `format.bits`.
 
-    NaN encodes as the positive quiet NaN, -0 as 0 where there is no -0.
+    NaN encodes as the positive quiet NaN, -0 as 0 where there is no -0. Codes of fixed-point numbers are two's
+    complement.
 
     Raises ValueError naming the first element (in C order) that is not in the format, and its index.
 
@@ -50,11 +53,14 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
     magnitude = np.abs(x)
     codes = finite_codes(magnitude, format)
     negative = np.signbit(x) & ((magnitude > 0) | format.has_negative_zero)
-    outside = ~(magnitudes(codes, format) == magnitude) | (codes > format.max_code) | (negative & (not format.signed))
+    largest = np.where(negative, _largest_negative(format), format.max_code)
+    outside = ~(magnitudes(codes, format) == magnitude) | (codes > largest) | (negative & (not format.signed))
     if format.infinity_code is not None:
         infinite = np.isinf(x) & (format.signed | ~negative)
         codes, outside = np.where(infinite, format.infinity_code, codes), outside & ~infinite
-    codes = np.where(negative, codes | np.uint64(1 << (format.bits - 1)), codes)
+    sign = np.uint64(1 << (format.bits - 1))
+    with np.errstate(over="ignore"):  # of codes that are outside
+        codes = np.where(negative, sign + (sign - codes) if format.is_fixed else codes | sign, codes)
     if format.nan_code is not None:
         codes, outside = np.where(np.isnan(x), format.nan_code, codes), outside & ~np.isnan(x)
     if outside.any():
@@ -111,6 +117,8 @@ def _coding(format: Format) -> NDArray[np.float64] | None:
             drop=drop,
             offset=(1023 - format.bias) << format.mantissa_bits,
             largest=format.max_code,
+            largest_negative=_largest_negative(format),
+            complement=format.is_fixed,
             negative=sign if format.signed else -1,
             has_negative_zero=format.has_negative_zero,
             infinity=-1 if format.infinity_code is None else format.infinity_code,
@@ -141,8 +149,13 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """The numbers that codes stand for: float32 if the format fits, else float64.
 
     Codes are integers, or hexadecimal texts: ``"3c00"``, ``"0x3C00"``, with underscores between digits if you like.
+    An array whose dtype in ml_dtypes or PyTorch is this format is read as its codes. So are the bytes (dtype V1 or V2)
+    that numpy.load returns for such an array. PyTorch's float4_e2m1fn_x2 has two codes to a byte, the first one in the
+    lower half.
+    Codes of fixed-point numbers are two's complement.
 
-    Raises ValueError for what is no code below 2^format.bits.
+    Raises ValueError for what is no code below 2^format.bits, and for the lowest code of symmetric fixed-point numbers
+    (0x80 of `fixed(8)`).
 
     Examples:
         >>> sf.decode([0x00, 0x7E, 0xFF], sf.E4M3)
@@ -152,10 +165,12 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """
     format = as_format(format)
     check_not_masked(codes, "codes")
-    array: NDArray = codes if is_on_gpu(codes) else np.asarray(codes)  # type: ignore[assignment]
+    array: NDArray = codes if is_on_gpu(codes) else _stored(codes, format)  # type: ignore[assignment]
     codes = codes_of(codes, format) if array.dtype.kind in "UT" else array
     if codes.dtype.kind not in "iu":
         raise ValueError(f"Codes are integers, got dtype {codes.dtype}.")
+    if format.special == "fixed_symmetric":
+        _check_symmetric(codes, format)
     numbers = _numbers_at_once(codes, format)
     if numbers is not None:
         return numbers
@@ -167,6 +182,50 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     flat = codes.reshape(-1)
     numbers = _table(format, machine_of(codes))[flat] if format.bits <= 16 else _decode(flat.astype(np.uint64), format)
     return numbers.reshape(codes.shape)
+
+
+def _stored(codes: Any, format: Format) -> NDArray:
+    """Codes as an array: of integers or texts, or those that an array of narrow numbers, or of bytes, consists of."""
+    if type(codes).__module__.partition(".")[0] == "torch" and hasattr(codes, "detach"):
+        return _stored_by_torch(codes, format)
+    array = np.asarray(codes)
+    dtype = array.dtype
+    if dtype.type.__module__ == "ml_dtypes" and dtype.name in DTYPES:
+        _check_same(dtype, format)
+    elif dtype.type is not np.void or dtype.fields is not None:
+        return array
+    integer = np.dtype(_code_dtype(format))
+    if dtype.itemsize != integer.itemsize:
+        raise ValueError(
+            f"Codes of {format} have {integer.itemsize} bytes, got dtype {dtype}, which has {dtype.itemsize}. Name "
+            "the format of the array: numpy.load returns bfloat16 as dtype V2 and FP8 as dtype V1."
+        )
+    return np.ascontiguousarray(array).view(integer).reshape(array.shape)
+
+
+def _stored_by_torch(codes: Any, format: Format) -> NDArray:
+    """The codes in a PyTorch tensor on the CPU: its integers, or the bits of its narrow floating-point numbers."""
+    if codes.device.type != "cpu":
+        raise ValueError(f"codes is a tensor on {codes.device}; pass codes.cpu().")
+    name = str(codes.dtype).rpartition(".")[2]
+    if name not in DTYPES or DTYPES[name].bits > 16 or name == "float16":
+        return np.asarray(codes.detach())
+    _check_same(codes.dtype, format)
+    if str(codes.dtype) == PAIRS:
+        return pairs_of_codes(codes)
+    integers = sys.modules["torch"].uint8 if format.bits <= 8 else sys.modules["torch"].int16
+    stored: NDArray = codes.detach().contiguous().view(integers).numpy()
+    return stored.view(_code_dtype(format))
+
+
+def _check_same(dtype: Any, format: Format) -> None:
+    """Raise ValueError for numbers of another format than the one whose codes they are said to be."""
+    if as_format(dtype) != format:
+        own = as_format(dtype)
+        raise ValueError(
+            f"An array of dtype {dtype} has codes of {own}, not of {format}: write simfloat.decode(codes, "
+            f"simfloat.{own}), or simfloat.round(codes, simfloat.{format}) to round its numbers."
+        )
 
 
 def _numbers_at_once(codes: NDArray, format: Format) -> NDArray[np.floating] | None:
@@ -209,9 +268,28 @@ def _decoding(format: Format) -> NDArray[np.float64] | None:
             above=none if at_sign else above,
             nan_at_sign=at_sign,
             has_negative_zero=format.has_negative_zero,
+            complement=format.is_fixed,
         ),
         np.float64,
     )
+
+
+def _largest_negative(format: Format) -> int:
+    """The largest code of the magnitude of a negative number: two's complement may have one number more below zero."""
+    return format.max_code + (format.special == "fixed")
+
+
+def _check_symmetric(codes: NDArray, format: Format) -> None:
+    """Raise ValueError naming the first code that stands for no number in a symmetric range: that of the lowest one."""
+    lowest = codes == (1 << (format.bits - 1))
+    if lowest.any():
+        place = tuple(int(i) for i in np.argwhere(lowest)[0])
+        where = f" at index {place[0] if len(place) == 1 else place}" if place else ""
+        full = fixed(format.bits, format.fraction_bits, symmetric=False)
+        raise ValueError(
+            f"Code {hex_of(1 << (format.bits - 1), format)}{where} is not one of {format}, whose range is symmetric: "
+            f"{format.min:g} to {format.max:g}. Decode it in simfloat.{full}, which has {full.min:g}."
+        )
 
 
 @lru_cache(maxsize=64)
@@ -223,6 +301,8 @@ def _decode(codes: NDArray[np.uint64], format: Format) -> NDArray[np.floating]:
     sign_bit = np.uint64(1 << (format.bits - 1) if format.signed else 0)
     negative = (codes & sign_bit) != 0
     body = codes & ~sign_bit
+    if format.is_fixed:
+        body = np.where(negative, sign_bit - body, body)
     numbers = magnitudes(body, format)
     if format.infinity_code is not None:
         numbers[body == format.infinity_code] = np.inf

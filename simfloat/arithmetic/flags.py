@@ -138,7 +138,10 @@ class Flagged:
         chosen = scratch("flagged", exact.size, np.float64)
         numbers = np.isfinite(exact) & (flags & INVALID == 0)
         self.source.round_unbounded(self.plan, exact, start, words, chosen)
-        flags[numbers & (np.abs(chosen) > self.format.max)] |= OVERFLOW | INEXACT
+        least, largest = self.plan.ends
+        flags[numbers & ((chosen > largest) | (chosen < least))] |= OVERFLOW | INEXACT
+        if self.format.is_fixed:  # nothing is tiny
+            return
         general = self.plan.machine.loops.rounding_loops.round_general
         without = self.plan._replace(loop=general, numbers=_without_tiny(self.format, self.rounding))
         self.source.round_exact(without, exact, start, words, chosen)

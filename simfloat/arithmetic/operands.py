@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from numbers import Number
 from typing import Any, TypeAlias, cast
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import CPU, Machine, check_reachable, is_on_gpu, machine_of
 from simfloat.environment import in_usual_environment
+from simfloat.formats import E2M1
 
 #: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
 FloatType: TypeAlias = Any
@@ -25,12 +27,17 @@ CONFLICTING, COLUMNS, LEAST_TURNED = 1024, 16, 1 << 14
 #: Above it not every integer is a float64 number.
 INTEGERS = 2.0**53
 
+#: PyTorch's dtype of E2M1, two numbers to a byte.
+PAIRS = "torch.float4_e2m1fn_x2"
+
 #: What to pass instead, by the kinds of dtypes that hold no real numbers; fractions and decimals are "exact".
 REMEDIES = {
     "U": "np.array({}, float), the numbers that the text writes, each rounded to float64",
     "S": "np.array({}, float), the numbers that the text writes, each rounded to float64",
     "c": "the parts, {0}.real and {0}.imag, one after the other",
     "exact": "np.array({}, float), its numbers rounded to float64 first",
+    "V": "simfloat.decode({}, format): numpy.load returns bfloat16 as dtype V2 (simfloat.BF16) and FP8 as dtype V1 "
+    "(simfloat.E4M3 or simfloat.E5M2)",
 }
 
 
@@ -118,6 +125,8 @@ def _from_torch(x: Any, name: str) -> NDArray:
     """The numbers of a PyTorch tensor: float64 holds those of all its real types but large integers."""
     if x.device.type != "cpu":
         raise ValueError(f"{name} is a tensor on {x.device}; pass {name}.cpu().")
+    if str(x.dtype) == PAIRS:
+        return _from_pairs(x)
     try:
         narrow = x.is_floating_point() and str(x.dtype) != "torch.float32"
         plain = x.detach().resolve_neg()  # imaginary parts of conjugates are views with another sign
@@ -125,6 +134,19 @@ def _from_torch(x: Any, name: str) -> NDArray:
     except (TypeError, RuntimeError) as error:
         why = str(error).removesuffix(".")
         raise ValueError(f"{name} is a tensor of {x.dtype}, which has no plain array of numbers: {why}.") from None
+
+
+def pairs_of_codes(x: Any) -> NDArray[np.uint8]:
+    """The codes in a PyTorch tensor of two to a byte, the first in the lower half: the last axis is twice as long."""
+    packed = x.detach().contiguous().view(sys.modules["torch"].uint8).numpy()
+    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
+
+
+def _from_pairs(x: Any) -> NDArray[np.float32]:
+    """The numbers of such a tensor."""
+    codes = pairs_of_codes(x).astype(np.int64)
+    magnitudes = E2M1.magnitudes(codes & 7)
+    return np.where(codes < 8, magnitudes, -magnitudes).astype(np.float32)
 
 
 def _is_real(dtype: np.dtype) -> bool:

@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     loop: Callable[[NDArray, NDArray, NDArray, NDArray], None]  # (x, words, out, numbers)
     numbers: NDArray[np.floating]  # in the type that the loop computes in
     unbounded: NDArray[np.floating]  # the same without a largest number
-    largest: float
+    ends: tuple[float, float]  # the numbers at which results stop; unbounded results beyond them overflow
     has_nan: bool
     is_copy: bool  # all the carrier's numbers are the format's
     is_wide: bool  # the format has FP32's range
@@ -110,9 +110,18 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
         loop = quick.get(rounding.mode, loops.rounding_loops.round_directed)
     unbounded = numbers.copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
+    if format.is_fixed:  # what lies below an unsigned format's numbers saturates, as what lies above them does
+        unbounded[grid.Grid._fields.index("lowest")] = -np.inf
     is_copy = loop is loops.rounding_loops.copy
     wide, precise = is_wide(format), is_precise(format)
-    return Plan(loop, numbers, unbounded, format.max, format.has_nan, is_copy, wide, precise, machine)
+    return Plan(loop, numbers, unbounded, ends_of(format), format.has_nan, is_copy, wide, precise, machine)
+
+
+def ends_of(format: Format) -> tuple[float, float]:
+    """The numbers beyond which results overflow, below zero and above; other unsigned formats than fixed point have no
+    end below, as a negative result is NaN.
+    """
+    return format.min if format.is_fixed else -format.max, format.max
 
 
 @in_usual_environment
@@ -188,7 +197,7 @@ def _round_and_count(
             # Some results stopped at the largest number; which of them overflowed shows in rounding without that bound.
             chosen = scratch("chosen", out.size, np.float64, plan.machine)
             source.round_unbounded(plan, exact, start, words, chosen)
-            beyond = (np.abs(chosen) > plan.largest) & np.isfinite(exact) & ~np.isinf(out)
+            beyond = ((chosen > plan.ends[1]) | (chosen < plan.ends[0])) & np.isfinite(exact) & ~np.isinf(out)
             events[OVERFLOW] += int(np.count_nonzero(beyond))
     unchanged = source.unchanged(start, start + out.size, out)
     if unchanged:
@@ -201,7 +210,7 @@ def _round_and_count(
         exact = source.exact(start, stop) if exact is None else exact
         events[FIRST_CAUSE:WIDE] += source.causes(start, exact, out)
     if more and exact is not None:
-        count_more(exact, out, chosen, plan.largest, events)
+        count_more(exact, out, chosen, plan.ends, events)
 
 
 def is_one_piece(source: Source, size: int) -> bool:

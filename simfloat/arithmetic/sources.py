@@ -103,7 +103,7 @@ class Computed:
         plan.loop(exact, words, out, plan.numbers)
 
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
-        if plan.largest < 2.0**1023:
+        if plan.ends[1] < 2.0**1023:
             plan.loop(exact, words, out, plan.unbounded)
         else:  # exact results may lie beyond float64's range, where one float64 is its largest number
             loop = plan.machine.loops.elementwise.paired_results[self.route.kernel]

@@ -18,9 +18,9 @@ from simfloat.formats.format_names import FormatLike
 def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """The spacing of the format's numbers at |x|, the unit in the last place; x is any number or array.
 
-    At a power of two it is the spacing above. Below the smallest normal number, at 0 too, it is `smallest_subnormal`;
-    above the largest number it goes on as if the exponent had no bound. NaN for infinities and NaN. An array of x's
-    shape, float32 if x is float32 and the format fits, else float64.
+    It is the same everywhere in fixed point. At a power of two it is the spacing above. Below the smallest normal
+    number, at 0 too, it is `smallest_subnormal`; above the largest number it goes on as if the exponent had no bound.
+    NaN for infinities and NaN. An array of x's shape, float32 if x is float32 and the format fits, else float64.
 
     Examples:
         >>> sf.ulp([1.0, 1000.0, 0.0], sf.FP16)
@@ -33,6 +33,8 @@ def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     exponent = np.frexp(magnitude)[1] - 1 - format.mantissa_bits
     spacing = np.ldexp(1.0, np.where(np.isfinite(magnitude), exponent, 0))
     spacing = np.where(magnitude < format.smallest_normal, format.smallest_subnormal, spacing)
+    if format.is_fixed:
+        spacing = np.full_like(spacing, format.eps)
     return np.where(np.isfinite(magnitude), spacing, np.nan).astype(result_dtype([x], format))
 
 
@@ -59,16 +61,26 @@ def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floa
     shape, take = broadcast_shape([x, y]), machine_of(x, y).take
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         x, y = (np.broadcast_to(take(one.astype(np.float64)), shape) for one in (x, y))
-    place, upward = _places(np.abs(x), format), y > x
+    number = (_next_fixed if format.is_fixed else _next)(x, y > x, format)
+    # Adding +0 makes -0 the zero of formats that have only one.
+    number = np.where(x == y, y if format.has_negative_zero else y + 0.0, number)
+    return np.where(np.isnan(x) | np.isnan(y), np.nan, number).astype(dtype)
+
+
+def _next_fixed(x: NDArray[np.float64], upward: NDArray[np.bool_], format: Format) -> NDArray[np.float64]:
+    """The neighbours of fixed-point numbers; the first and the last number have themselves beyond them."""
+    units = np.where(np.isfinite(x), x, 0.0) / format.eps + np.where(upward, 1.0, -1.0)
+    return np.clip(units * format.eps, format.min, format.max)
+
+
+def _next(x: NDArray[np.float64], upward: NDArray[np.bool_], format: Format) -> NDArray[np.float64]:
+    """The neighbours of numbers of another format."""
+    place = _places(np.abs(x), format)
     at_zero = (place == 0) & format.has_zero
     negative = np.where(at_zero, ~upward, np.signbit(x))
     number = _number_at(np.where(at_zero | (negative != upward), place + 1, place - 1), format)
     number = np.where(negative & (format.has_negative_zero | (number > 0)), -number, number)
-    if not format.signed:
-        number = np.maximum(number, format.min)
-    # Adding +0 makes -0 the zero of formats that have only one.
-    number = np.where(x == y, y if format.has_negative_zero else y + 0.0, number)
-    return np.where(np.isnan(x) | np.isnan(y), np.nan, number).astype(dtype)
+    return number if format.signed else np.maximum(number, format.min)
 
 
 def _hidden(format: Format) -> int:

@@ -79,7 +79,8 @@ def check_precision(format: Format, rounding: Rounding) -> None:
     if format.mantissa_bits >= MOST_PRECISION and not (format == FP64 and rounding.mode == "nearest_even"):
         raise ValueError(
             f"An operation is rounded once to formats of at most {MOST_PRECISION} bits of precision, or to FP64 under "
-            f"nearest_even; {format} has precision {format.precision}, and the mode is {rounding}."
+            f"nearest_even; {format} has precision {format.precision}, and the mode is {rounding}. Use at most "
+            f"{MOST_PRECISION - 1} mantissa bits, or simfloat.FP64 with simfloat.nearest_even."
         )
 
 

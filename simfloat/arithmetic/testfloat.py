@@ -7,9 +7,10 @@ has, and two digits of flags, whose bits are ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from simfloat.arithmetic.codes import code_of, decode, encode, texts_of
 from simfloat.arithmetic.operands import as_operand
 from simfloat.checks import did_you_mean, file_path
 from simfloat.environment import in_usual_environment
-from simfloat.formats import Format, as_format, nearest_even
+from simfloat.formats import BF16, FP16, FP32, FP64, Format, as_format, nearest_even, toward_negative, toward_positive
 from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW
 from simfloat.formats.format_names import FormatLike
 
@@ -32,6 +33,36 @@ MOST = INEXACT | UNDERFLOW | OVERFLOW | DIVISION_BY_ZERO | INVALID
 #: What TestFloat calls by another name, behind that of a format, as f16_mul.
 THEIRS = {"sub": "subtract", "mul": "multiply", "div": "divide", "mulAdd": "fma"}
 
+#: What a field is: a number of a format, an integer of a dtype, or a truth value.
+Kind: TypeAlias = Format | np.dtype
+BOOLEAN = np.dtype(np.bool_)
+
+#: TestFloat's names of types; its extF80 and f128 are wider than float64.
+KINDS: dict[str, Kind] = {
+    **{"f16": FP16, "bf16": BF16, "f32": FP32, "f64": FP64},
+    **{"i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "ui32": np.dtype(np.uint32), "ui64": np.dtype(np.uint64)},
+}
+
+#: How many operands its operations have; a rounding may be part of the name of one whose result is an integer.
+THEIR_OPERANDS = dict(add=2, sub=2, mul=2, mulAdd=3, div=2, rem=2, sqrt=1, roundToInt=1)
+COMPARISONS = ("eq", "le", "lt", "eq_signaling", "le_quiet", "lt_quiet")
+THEIR_OPERANDS |= dict.fromkeys(COMPARISONS, 2)
+THEIR_NAME = re.compile(
+    rf"(?P<first>{'|'.join(KINDS)})_"
+    rf"(?:to_(?P<other>{'|'.join(KINDS)})|(?P<name>{'|'.join(sorted(THEIR_OPERANDS, key=len, reverse=True))}))"
+    r"(?:_rx?_(?:near_even|near_maxMag|minMag|min|max|odd)|_rx?|_x)?"
+)
+
+#: Comments; the sentences of `testfloat_ver` and `testfloat`; and, in their differences, numbers as sign, exponent and
+#: fraction, and flags as letters: invalid, infinite, overflow, underflow, inexact.
+COMMENT = re.compile(r"(?://|#).*")
+REPORT = re.compile(r"(?:>> )?(?:Testing|Errors found in) (?P<operation>\w+)[^=]*|(?:In )?\d+ tests?\b.*")
+REPORTED = re.compile(r"(?P<sign>[+-])(?P<exponent>[0-9a-f]+)\.(?P<fraction>[0-9a-f]+)", re.IGNORECASE)
+REPORTED_FLAGS = re.compile(r"[v.][i.][o.][u.][x.]")
+
+#: Digits of a code of FP32, without the sign and with the point of a report, which has one more digit.
+SINGLE_DIGITS = 8
+
 
 class Vectors(NamedTuple):
     """Cases of an operation: vectors of one length.
@@ -40,8 +71,8 @@ class Vectors(NamedTuple):
     machines raise `invalid` there.
     """
 
-    operands: tuple[NDArray[np.floating], ...]
-    result: NDArray[np.floating]
+    operands: tuple[NDArray[Any], ...]
+    result: NDArray[Any]
     flags: NDArray[np.uint8]
     signalling: NDArray[np.bool_]
 
@@ -91,17 +122,32 @@ def write_vectors(
 
 
 @in_usual_environment
-def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike) -> Vectors:
-    """The cases of an operation in a file of :func:`write_vectors`' or `testfloat_gen`'s.
+def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike | None = None) -> Vectors:
+    """Read the cases of an operation from a file that :func:`write_vectors` or Berkeley TestFloat has written.
 
-    TestFloat's ``mulAdd`` is ``"fma"``; ``"round"`` reads its ``f64_to_f16`` and ``f32_to_f16``: operands of 16 digits
-    are numbers of FP64, those of 8 digits of FP32.
+    A case is a line of operands, result and flags, separated by white space or ``_`` (as in `.tv` files). Blank lines,
+    comments (from ``//`` or ``#`` to the end of the line) and the sentences of TestFloat's programs are skipped. From
+    a difference that `testfloat_ver` reports (``+0F.000  +0F.000  => +10.001 ....x  expected +10.000 .....``) the
+    expected result and flags are read. A signalling NaN is read as a quiet one, and every NaN is NaN, whatever its
+    payload.
 
-    Returns `operands`, a vector each, `result`, `flags`, and `signalling`, which marks cases that differ in simfloat: a
-    signalling NaN is read as a quiet one. Every NaN is NaN, whatever its payload.
+    Parameters:
+        path: the file.
+        operation: an operation of simfloat (``"add"``, ``"fma"``), ``"round"``, or an operation of TestFloat by its own
+            name: ``"f16_add"``, ``"f16_to_f32"``, ``"f16_to_i32"``, ``"i32_to_f16"``, ``"f16_rem"``,
+            ``"f16_roundToInt"``, ``"f16_le"``. ``"round"`` reads operands of 16 digits as numbers of FP64, and operands
+            of 8 digits as numbers of FP32.
+        format: the format of the result. TestFloat's names tell it; for them it may be left out.
 
-    Raises ValueError naming file and line for a line with more or fewer fields than the operation has, for what is no
-    code with all digits of the format, and for flags that are no two digits up to 1f.
+    Returns:
+        `operands`, a vector each; `result`; `flags`; and `signalling`, which marks cases with a signalling NaN.
+        Integers are vectors of int32, int64, uint32 or uint64, results of comparisons vectors of booleans.
+
+    Raises:
+        ValueError: naming file and line, for a line with more or fewer fields than the operation has, for a field that
+            is not a code with all its digits, and for flags that are not two digits up to 1f; if the file is a report
+            on another operation; if ``"round"`` reads a file of integers, whose results are no roundings of its
+            operands as numbers of FP32 or FP64.
 
     Examples:
         >>> sf.write_vectors(folder / "add.txt", "add", [1.0, 65504.0], [2.0**-11, 65504.0], sf.FP16)
@@ -110,41 +156,154 @@ def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike) 
         >>> bool((result == cases.result).all() and (flags == cases.flags).all())
         True
     """
-    path, format, count = file_path(path), as_format(format), _operands_of(operation)
-    lines = path.read_bytes().decode("utf-8", errors="replace").splitlines()
-    formats = [_format_of_operands(operation, format, lines)] * count + [format]
+    path, theirs = file_path(path), their_operation(operation)
+    if theirs is None:
+        _operands_of(operation)
+    lines = path.read_bytes().decode("utf-8-sig", errors="replace").splitlines()
+    given = None if format is None else as_format(format)
+    cases = list(_cases(lines, path, operation))
+    if theirs is not None:
+        _check_format(given, theirs, operation)
+    kinds = theirs or _kinds_of_ours(operation, given, [fields for _, fields in cases])
     rows: list[list[int]] = []
-    for number, line in enumerate(lines, 1):
+    for number, fields in cases:
         try:
-            rows.append(_case(line.split(), operation, formats))
+            rows.append(_case(fields, operation, kinds))
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
-    codes = np.array(rows, np.uint64).reshape(len(rows), count + 2).T
-    operands = tuple(decode(column, formats[0]) for column in codes[:count])
+    codes = np.array(rows, np.uint64).reshape(len(rows), len(kinds) + 1).T
+    *operands, result = (_values(column, kind) for column, kind in zip(codes, kinds, strict=False))
+    if operation == "round":
+        _check_roundings(operands[0], result, kinds, path)
     signalling = np.zeros(len(rows), np.bool_)
-    for column, numbers in zip(codes, operands, strict=False):
-        signalling |= np.isnan(numbers) & _is_signalling(column, formats[0])
-    return Vectors(operands, decode(codes[count], format), codes[count + 1].astype(np.uint8), signalling)
+    for column, numbers, kind in zip(codes, operands, kinds, strict=False):
+        if isinstance(kind, Format):
+            signalling |= np.isnan(numbers) & _is_signalling(column, kind)
+    return Vectors(tuple(operands), result, codes[-1].astype(np.uint8), signalling)
 
 
-def _case(fields: list[str], operation: str, formats: list[Format]) -> list[int]:
-    """The codes and flags of a line's fields."""
-    if len(fields) != len(formats) + 1:
+def their_operation(operation: Any) -> tuple[Kind, ...] | None:
+    """What the operands and the result of an operation of TestFloat are; None for any other name."""
+    found = THEIR_NAME.fullmatch(operation) if isinstance(operation, str) else None
+    if found is None:
+        return None
+    first, name, other = KINDS[found["first"]], found["name"], found["other"]
+    if other is not None:
+        is_conversion = found["first"] != other and (isinstance(first, Format) or isinstance(KINDS[other], Format))
+        return (first, KINDS[other]) if is_conversion else None
+    if not isinstance(first, Format):
+        return None
+    operands = (first,) * THEIR_OPERANDS[name]
+    return (*operands, BOOLEAN if name in COMPARISONS else first)
+
+
+def _kinds_of_ours(operation: Any, format: Format | None, cases: Sequence[Sequence[str]]) -> tuple[Kind, ...]:
+    """The same for an operation of simfloat; a rounding is of FP64, or of FP32 if the first case has its digits."""
+    count = _operands_of(operation)
+    if format is None:
         raise ValueError(
-            f"A case of {operation} has {len(formats) + 1} fields: operands ({len(formats) - 1}), result and flags; "
+            f"read_vectors needs the format of {operation!r}: write read_vectors(path, {operation!r}, simfloat.FP16), "
+            "or a name of TestFloat such as 'f16_add'."
+        )
+    is_single = bool(cases) and bool(cases[0]) and len(cases[0][0].lstrip("+-").replace(".", "")) == SINGLE_DIGITS
+    return (*[_format_of_operands(operation, format, is_single)] * count, format)
+
+
+def _check_format(format: Format | None, kinds: Sequence[Kind], operation: str) -> None:
+    """Raise ValueError for a format that an operation of TestFloat does not have."""
+    if format is not None and format not in kinds:
+        names = ", ".join(str(kind) for kind in dict.fromkeys(kinds) if isinstance(kind, Format))
+        raise ValueError(f"{operation} is an operation of TestFloat on {names}, got the format {format}; leave it out.")
+
+
+def _cases(lines: Sequence[str], path: Path, operation: str) -> Iterator[tuple[int, list[str]]]:
+    """(number of the line, fields) of every case; a difference has the operands, the expected result and its flags."""
+    pending: tuple[int, list[str]] | None = None  # a line that may be the operands of a difference
+    for number, line in enumerate(lines, 1):
+        text = COMMENT.sub("", line).strip()
+        if (report := REPORT.fullmatch(text)) is not None:
+            named = report["operation"]
+            if named and their_operation(operation) and named != operation:
+                raise ValueError(f"{path}, line {number}: the report is on {named}, not on {operation}.")
+            continue
+        before, is_difference, after = text.partition("=>")
+        operands = before.split()
+        if pending is not None:
+            if is_difference and not operands:
+                operands = pending[1]
+            else:
+                yield pending
+        pending = None
+        if is_difference:
+            yield number, [*operands, *after.partition("expected")[2].split()]
+        elif text:
+            pending = number, text.replace("_", " ").split()
+    if pending is not None:
+        yield pending
+
+
+def _case(fields: list[str], operation: str, kinds: Sequence[Kind]) -> list[int]:
+    """The codes and flags of a line's fields."""
+    if len(fields) != len(kinds) + 1:
+        raise ValueError(
+            f"A case of {operation} has {len(kinds) + 1} fields: operands ({len(kinds) - 1}), result and flags; "
             f"got {len(fields)}."
         )
-    codes = [_code(text, format) for text, format in zip(fields, formats, strict=False)]
-    if not FLAGS.fullmatch(fields[-1]) or int(fields[-1], 16) > MOST:
-        raise ValueError(f"Flags are two hexadecimal digits from 00 to {MOST:02x}, got {fields[-1]!r}.")
-    return [*codes, int(fields[-1], 16)]
+    codes = [_code(text, kind) for text, kind in zip(fields, kinds, strict=False)]
+    return [*codes, _flags(fields[-1])]
 
 
-def _code(text: str, format: Format) -> int:
-    digits = -(-format.bits // 4)
-    if len(text) != digits or not DIGITS.fullmatch(text):
-        raise ValueError(f"A code of {format} has {digits} hexadecimal digits, got {text!r}.")
-    return code_of(text, format)
+def _flags(text: str) -> int:
+    """Flags in two digits, or in the five letters of a report."""
+    if REPORTED_FLAGS.fullmatch(text):
+        return int("".join("0" if letter == "." else "1" for letter in text), 2)
+    if not FLAGS.fullmatch(text) or int(text, 16) > MOST:
+        raise ValueError(f"Flags are two hexadecimal digits from 00 to {MOST:02x}, got {text!r}.")
+    return int(text, 16)
+
+
+def _code(text: str, kind: Kind) -> int:
+    """The code of a number, an integer or a truth value."""
+    if isinstance(kind, Format):
+        if parts := REPORTED.fullmatch(text):
+            exponent, fraction = int(parts["exponent"], 16), int(parts["fraction"], 16)
+            code = (((parts["sign"] == "-") << kind.exponent_bits | exponent) << kind.mantissa_bits) | fraction
+            if not exponent >> kind.exponent_bits and not fraction >> kind.mantissa_bits:
+                return code
+        digits = -(-kind.bits // 4)
+        if len(text) != digits or not DIGITS.fullmatch(text):
+            raise ValueError(f"A code of {kind} has {digits} hexadecimal digits, got {text!r}.")
+        return code_of(text, kind)
+    digits, most = (1, 1) if kind is BOOLEAN else (2 * kind.itemsize, 2 ** (8 * kind.itemsize) - 1)
+    if len(text) != digits or not DIGITS.fullmatch(text) or int(text, 16) > most:
+        what = "0 or 1" if kind is BOOLEAN else f"{digits} hexadecimal digits of {kind.name}"
+        raise ValueError(f"A field of this operation is {what}, got {text!r}.")
+    return int(text, 16)
+
+
+def _values(codes: NDArray[np.uint64], kind: Kind) -> NDArray[Any]:
+    """What the codes stand for."""
+    if isinstance(kind, Format):
+        return decode(codes, kind)
+    return codes.astype(f"u{kind.itemsize}").view(kind)
+
+
+def _check_roundings(x: NDArray, result: NDArray, kinds: Sequence[Kind], path: Path) -> None:
+    """Raise ValueError if most results are no neighbours of the operands: then these are no floating-point numbers."""
+    wide, format = kinds
+    assert isinstance(format, Format)
+    if not format.has_nan:
+        x, result = x[~np.isnan(x)], result[~np.isnan(x)]
+    ends = [_round.round(x, format, mode) for mode in (toward_negative, toward_positive)]
+    near = (result == ends[0]) | (result == ends[1]) | np.isnan(result)
+    wrong = int(np.count_nonzero(~near))
+    if 2 * wrong > np.count_nonzero(x):
+        integer = f"i{64 if wide == FP64 else 32}"
+        raise ValueError(
+            f"{path}: {wrong} of {x.size} results are no roundings of the operands as numbers of {wide}. If the "
+            f"operands are integers, read the file by TestFloat's name, such as '{integer}_to_f16' or "
+            f"'u{integer}_to_f16'."
+        )
 
 
 def _is_signalling(codes: NDArray[np.uint64], format: Format) -> NDArray[np.bool_]:
@@ -165,12 +324,11 @@ def _operands_of(operation: Any) -> int:
     return len(FUNCTIONS[operation].operands)
 
 
-def _format_of_operands(operation: str, format: Format, lines: Sequence[str] = ()) -> Format:
-    """That of the results, but for a rounding: FP64, or FP32 where the first of these lines has its digits."""
+def _format_of_operands(operation: str, format: Format, is_single: bool = False) -> Format:
+    """The format of the result; of a rounding FP64, or FP32."""
     if operation != "round":
         return format
-    first = lines[0].split()[:1] if lines else []
-    return as_format("FP32" if first and len(first[0]) == 8 else "FP64")
+    return FP32 if is_single else FP64
 
 
 def _function(operation: str) -> Any:

@@ -80,7 +80,7 @@ def error(value: float, x: Fraction | float, format: sf.Format) -> str:
 
 def spacing(x: Fraction, format: sf.Format) -> Fraction:
     """:func:`simfloat.ulp` of a number that may lie outside float64's range."""
-    if abs(x) < Fraction(format.smallest_normal):
+    if abs(x) < Fraction(format.smallest_normal) or format.is_fixed:
         return Fraction(format.smallest_subnormal)
     return Fraction(2) ** (floor_log2(abs(x)) - format.mantissa_bits)
 

@@ -48,8 +48,11 @@ def around_one(format: sf.Format) -> Table:
 
 def all_codes(format: sf.Format, width: int) -> str:
     """Every code and what it stands for, in as many columns as the width has room for."""
-    numbers = sf.decode(np.arange(2**format.bits), format).tolist()
-    cells = [(hex_of(code, format)[2:], repr(number)) for code, number in enumerate(numbers)]
+    codes = np.arange(2**format.bits)
+    if format.special == "fixed_symmetric":
+        codes = np.delete(codes, 2 ** (format.bits - 1))  # the lowest code of two's complement is no number
+    numbers = sf.decode(codes, format).tolist()
+    cells = [(hex_of(code, format)[2:], repr(number)) for code, number in zip(codes.tolist(), numbers, strict=True)]
     entries = table(cells, headed=False).splitlines()
     room = max(map(len, entries))
     columns = max(1, (width + 3) // (room + 3))

@@ -19,7 +19,7 @@ UNDECIDED = FIRST_CAUSE
 def _count(i, exact, out, numbers, counters):
     grid, before, after = unpack(numbers), np.float64(exact[i]), np.float64(out[i])
     finite, infinite = abs(before) < np.inf, abs(after) == np.inf
-    if finite and abs(before) > grid.max and not infinite:
+    if finite and (abs(before) > grid.max or before < grid.lowest) and not infinite:
         add_at(counters, UNDECIDED, 1)
     if after != after:
         add_at(counters, NAN, 1)
@@ -28,10 +28,10 @@ def _count(i, exact, out, numbers, counters):
         add_at(counters, OVERFLOW, np.int64(finite))
     elif after == 0.0:
         add_at(counters, ZERO, 1)
-        add_at(counters, UNDERFLOW, np.int64(before != 0.0))
+        add_at(counters, UNDERFLOW, np.int64(before != 0.0 and grid.uniform == 0.0))
     else:
         add_at(counters, EXPONENTS + split(after)[1], 1)
-        add_at(counters, SUBNORMAL, np.int64(abs(after) < grid.min_normal))
+        add_at(counters, SUBNORMAL, np.int64(abs(after) < grid.min_normal and grid.uniform == 0.0))
 
 
 def count_results(out, numbers, events):

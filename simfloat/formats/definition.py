@@ -40,6 +40,8 @@ def round_magnitude(
     if magnitude == 0:
         return magnitude
     binade = floor_log2(magnitude) if format.flushes else max(floor_log2(magnitude), format.emin)
+    if format.is_fixed:
+        binade = format.emin
     exponent = binade - format.mantissa_bits
     numerator, denominator = _scaled(*magnitude.as_integer_ratio(), -exponent)
     kept, rest = divmod(numerator, denominator)
@@ -98,8 +100,8 @@ def _in_range(magnitude: Fraction, negative: bool, was_zero: bool, format: Forma
     if format.flushes and magnitude < _exact(format.smallest_normal):
         magnitude = Fraction(0)
     if not format.signed and negative and magnitude > 0:
-        return _nan(format)
-    if magnitude > _exact(format.max):
+        return _overflow(negative, format, rounding, infinite=False)
+    if magnitude > _exact(-format.min if negative and format.signed else format.max):
         return _overflow(negative, format, rounding, infinite=False)
     if not format.has_zero:
         if was_zero or negative:
@@ -112,6 +114,8 @@ def _in_range(magnitude: Fraction, negative: bool, was_zero: bool, format: Forma
 
 def _overflow(negative: bool, format: Format, rounding: Rounding, infinite: bool) -> float:
     """What lies beyond the largest number: IEEE 754-2019 section 7.4, and facts of the format."""
+    if format.is_fixed:
+        return format.min if negative else format.max
     if negative and not format.signed:
         return _nan(format)
     stops = format.clamps or rounding.saturates or (not infinite and rounding.stops(negative))

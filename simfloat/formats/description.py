@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from simfloat.table import Table, table
@@ -13,10 +14,14 @@ if TYPE_CHECKING:
 
 def facts(format: Format) -> Table:
     """What a format is and has, a row a fact; beside a number its code."""
+    return table(_of_fixed(format) if format.is_fixed else _of_float(format), headed=False)
+
+
+def _of_float(format: Format) -> list[tuple[str, str]]:
     low, code = format.emin - format.mantissa_bits, format.max_code
     smallest = format.smallest_subnormal
     smallest_code = 1 if smallest < format.smallest_normal else _first_normal(format)
-    rows = [
+    return [
         ("bits", f"{format.bits}: {layout(format)}, as {picture(format)}"),
         ("exponents", f"{format.emin} to {format.emax}, bias {format.bias}"),
         ("precision", f"{format.precision}, unit roundoff 2^-{format.precision} = {format.unit_roundoff!r}"),
@@ -30,7 +35,26 @@ def facts(format: Format) -> Table:
         ("infinity", _infinities(format)),
         ("NaN", _not_numbers(format)),
     ]
-    return table(rows, headed=False)
+
+
+def _of_fixed(format: Format) -> list[tuple[str, str]]:
+    """Fixed-point numbers have one spacing, and no exponent, subnormal number, -0, infinity or NaN."""
+    bits, unit = format.bits, -format.fraction_bits
+    lowest = 1 << (bits - 1) if format.special == "fixed" else (1 << (bits - 1)) + 1
+    spare = f"no number; -{1 << (bits - 1)} * 2^{unit} with symmetric=False"
+    return [
+        ("bits", f"{bits}: {layout(format)}, as {picture(format)}"),
+        ("codes", "two's complement" if format.signed else "binary, without a sign"),
+        ("max", f"{format.max!r}  {hex_of(format.max_code, format)}"),
+        ("min", f"{format.min!r}  {hex_of(lowest if format.signed else 0, format)}"),
+        *([(hex_of(lowest - 1, format), spare)] if format.special == "fixed_symmetric" else []),
+        ("spacing", f"2^{unit} = {format.eps!r}, everywhere"),
+        ("rounding error", f"at most 2^{unit - 1} = {format.unit_roundoff!r} to nearest"),
+        ("overflow", "becomes max or min in every rounding mode"),
+        ("zero", f"{hex_of(0, format)}, no -0"),
+        ("infinity", "none"),
+        ("NaN", "none"),
+    ]
 
 
 def html(format: Format) -> str:
@@ -40,13 +64,28 @@ def html(format: Format) -> str:
 
 def layout(format: Format) -> str:
     """The fields of a code from its top bit down, and their widths."""
+    if format.is_fixed:
+        names = ("sign", "integer", "fraction")
+        return ", ".join(f"{name} {width}" for name, width in zip(names, _widths(format), strict=False) if width)
     sign = "sign 1, " if format.signed else ""
     return f"{sign}exponent {format.exponent_bits}, mantissa {format.mantissa_bits}"
 
 
 def picture(format: Format) -> str:
-    """A letter for each bit of a code: s for the sign, e for the exponent, m for the mantissa."""
-    return " ".join(filter(None, ("s" * format.signed, "e" * format.exponent_bits, "m" * format.mantissa_bits)))
+    """A letter for each bit of a code: s for the sign, e for the exponent, m for the mantissa; i and f for the integer
+    and the fraction of fixed-point numbers.
+    """
+    letters = "sif" if format.is_fixed else "sem"
+    return " ".join(letter * width for letter, width in zip(letters, _widths(format), strict=False) if width)
+
+
+def _widths(format: Format) -> tuple[int, ...]:
+    """The widths of a code's fields from its top bit down; of two fields if the binary point lies outside the code."""
+    if not format.is_fixed:
+        return int(format.signed), format.exponent_bits, format.mantissa_bits
+    integer = format.bits - format.signed - format.fraction_bits
+    inside = integer >= 0 and format.fraction_bits >= 0
+    return (int(format.signed), *((integer, format.fraction_bits) if inside else (format.bits - format.signed,)))
 
 
 def hex_of(code: int, format: Format) -> str:
@@ -57,7 +96,7 @@ def hex_of(code: int, format: Format) -> str:
 def binary_of(code: int, format: Format) -> str:
     """A code's bits, field by field."""
     bits = f"{code:0{format.bits}b}"
-    ends = [format.signed, format.signed + format.exponent_bits, format.bits]
+    ends = list(accumulate(_widths(format)))
     return " ".join(filter(None, (bits[start:end] for start, end in zip([0, *ends], ends, strict=False))))
 
 

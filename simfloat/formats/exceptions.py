@@ -65,15 +65,25 @@ def _flags_of_rounding(x: float | Fraction, format: Format, rounding: Rounding, 
     if isinstance(x, float) and math.isinf(x):
         return OVERFLOW | INEXACT
     magnitude, negative = abs(Fraction(x)), x < 0
-    if round_magnitude(magnitude, negative, format, rounding, random) > Fraction(format.max):
+    if round_magnitude(magnitude, negative, format, rounding, random) > largest_of(format, negative):
         return OVERFLOW | INEXACT
     return INEXACT | UNDERFLOW * is_tiny(magnitude, negative, format, rounding, random)
 
 
+def largest_of(format: Format, negative: bool) -> Fraction:
+    """The magnitude beyond which a rounded number of this sign overflows.
+
+    Fixed point may have another one below zero. In other formats without a sign a negative number is invalid.
+    """
+    return Fraction(-format.min if negative and format.is_fixed else format.max)
+
+
 def is_tiny(magnitude: Fraction, negative: bool, format: Format, rounding: Rounding, random: int = 0) -> bool:
     """Whether a result is tiny (IEEE 754-2019, 7.5): below the smallest normal number, before it is rounded, or if it
-    were rounded with an exponent without bounds.
+    were rounded with an exponent without bounds. No fixed-point number is tiny.
     """
+    if format.is_fixed:
+        return False
     smallest = Fraction(format.smallest_normal)
     if magnitude == 0 or magnitude >= smallest or format.tininess == "before_rounding":
         return 0 < magnitude < smallest
@@ -103,17 +113,20 @@ class Thresholds(NamedTuple):
 @cache
 def thresholds_of(format: Format, rounding: Rounding) -> Thresholds:
     """The thresholds of a format in a mode."""
-    largest, smallest = Fraction(format.max), Fraction(format.smallest_normal)
-    gap = Fraction(2) ** (format.emax - format.mantissa_bits)
+    smallest = Fraction(format.smallest_normal)
+    gap = Fraction(format.eps) if format.is_fixed else Fraction(2) ** (format.emax - format.mantissa_bits)
     # The last number below the smallest normal one, if exponents had no bounds.
     last = Fraction(2) ** (format.emin - 1 - format.mantissa_bits)
     found: list[float] = []
     for negative in (False, True):
+        largest = largest_of(format, negative)
         may, must = _from(largest, largest + gap, negative, format, rounding)
         # The largest float64 stands for all exact results beyond it, too.
         found += [min(may, BEYOND) if format.max < BEYOND else may, must]
     for negative in (False, True):
-        if format.tininess == "before_rounding":
+        if format.is_fixed:
+            found += [math.ulp(0.0)] * 2  # every nonzero result is normal
+        elif format.tininess == "before_rounding":
             found += [format.smallest_normal, format.smallest_normal]
         else:
             found += _from(smallest - last, smallest, negative, format, rounding)
@@ -124,8 +137,8 @@ def _from(lower: Fraction, upper: Fraction, negative: bool, format: Format, roun
     """(may, must): from which magnitudes on, as float64, a number between these neighbours becomes the upper one."""
     if rounding.is_stochastic:
         return _least(lower, above=True), _least(upper, above=False)
-    exponent = floor_log2(lower) - format.mantissa_bits
-    kept = int(lower / Fraction(2) ** exponent)
+    exponent = floor_log2(upper - lower)
+    kept = int(lower / (upper - lower))
     quarter, three_quarters = HALF / 2, HALF * 3 / 2
 
     def goes_up(rest: Fraction) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simfloat.environment import in_usual_environment
 from simfloat.formats.description import html
 from simfloat.formats.format_fields import SPECIALS, check_fields, default_bias
-from simfloat.formats.format_text import arguments_of
+from simfloat.formats.format_text import arguments_of, fixed_text
 from simfloat.values import hashed_once, store_as_pythons
 
 #: log2 of the largest spacing s for which 2^53 s, the number that has twice this spacing in float64, is a float64.
@@ -36,7 +36,9 @@ class Format:
     * ``"finite"``: no infinity, no NaN; -0 exists;
     * ``"p3109"``: NaN at the code of -0 (unsigned: the top code), infinities at the top codes;
     * ``"p3109_finite"``: the same without infinities;
-    * ``"scale"``: unsigned powers of two without zero; NaN is the all-ones code (E8M0 of OCP MX).
+    * ``"scale"``: unsigned powers of two without zero; NaN is the all-ones code (E8M0 of OCP MX);
+    * ``"fixed"`` and ``"fixed_symmetric"``: integers times a power of two, with codes in two's complement; use
+      :func:`simfloat.fixed`.
 
     With ``subnormals=False`` tiny results become a zero of their sign, and subnormal codes decode to zero.
     tininess says which results are tiny (IEEE 754-2019, 7.5), and matters in such formats only:
@@ -107,7 +109,8 @@ class Format:
     @cached_property
     def _text(self) -> str:
         """The shortest text that `read` reads back, with the format's name if it has one."""
-        short = self.name or f"e{self.exponent_bits}m{self.mantissa_bits}"
+        widths = f"e{self.exponent_bits}m{self.mantissa_bits}"
+        short = self.name or (fixed_text(**self._fixed_options) if self.is_fixed else widths)
         try:
             return short if read(short) == self else repr(self)
         except ValueError:  # of a name that reads like a format that cannot be
@@ -126,6 +129,24 @@ class Format:
         return self.mantissa_bits + 1
 
     @property
+    def is_fixed(self) -> bool:
+        """True for fixed-point numbers: all have one spacing, and codes are in two's complement."""
+        return SPECIALS[self.special].is_fixed
+
+    @property
+    def fraction_bits(self) -> int:
+        """Bits behind the binary point of the smallest number that all numbers are multiples of."""
+        return self.mantissa_bits - self.emin
+
+    @property
+    def _fixed_options(self) -> dict[str, Any]:
+        """The arguments of :func:`simfloat.fixed` that make fixed-point numbers."""
+        symmetric = self.special == "fixed_symmetric" or not self.signed
+        return {
+            "bits": self.bits, "fraction_bits": self.fraction_bits, "signed": self.signed, "symmetric": symmetric,
+        }  # fmt: skip
+
+    @property
     def has_infinity(self) -> bool:
         """Whether +inf (and -inf, if signed) has a code."""
         return SPECIALS[self.special].infinity
@@ -138,7 +159,7 @@ class Format:
     @property
     def has_negative_zero(self) -> bool:
         """Whether -0 has a code of its own."""
-        return self.signed and SPECIALS[self.special].nan != "negative zero"
+        return self.signed and not self.is_fixed and SPECIALS[self.special].nan != "negative zero"
 
     @property
     def has_zero(self) -> bool:
@@ -166,7 +187,9 @@ class Format:
 
     @property
     def emin(self) -> int:
-        """Exponent of the smallest normal number."""
+        """Exponent of the smallest normal number; of fixed-point numbers, the exponent from which those of floating
+        point would be farther apart.
+        """
         return (1 if self.has_zero else 0) - self.bias
 
     @cached_property
@@ -177,6 +200,12 @@ class Format:
 
     @cached_property
     @in_usual_environment
+    def last_binade(self) -> int:
+        """Exponent of the largest finite magnitude: `emax`, or one more for the lowest number of two's complement."""
+        return math.frexp(max(self.max, -self.min))[1] - 1
+
+    @cached_property
+    @in_usual_environment
     def max(self) -> float:
         """Largest finite number."""
         return self.magnitude(self.max_code)
@@ -184,23 +213,25 @@ class Format:
     @property
     def min(self) -> float:
         """Most negative number; zero, or the smallest scale, for unsigned formats."""
+        if self.special == "fixed" and self.signed:
+            return -self.magnitude(self.max_code + 1)
         return -self.max if self.signed else 0.0 if self.has_zero else self.smallest_normal
 
     @property
     def eps(self) -> float:
-        """Distance from 1 to the next larger number, 2^-mantissa_bits."""
-        return 2.0**-self.mantissa_bits
+        """Distance from 1 to the next larger number, 2^-mantissa_bits; of fixed-point numbers, their spacing."""
+        return 2.0 ** -(self.fraction_bits if self.is_fixed else self.mantissa_bits)
 
     @property
     def unit_roundoff(self) -> float:
-        """Largest relative error of rounding to nearest, 2^-precision."""
-        return 2.0**-self.precision
+        """Largest relative error of rounding to nearest, 2^-precision; of fixed-point numbers, the largest error."""
+        return self.eps / 2
 
     @cached_property
     @in_usual_environment
     def smallest_normal(self) -> float:
-        """Smallest positive number of full precision."""
-        return math.ldexp(1.0, self.emin)
+        """Smallest positive number of full precision; of fixed-point numbers, the smallest positive one."""
+        return math.ldexp(1.0, -self.fraction_bits if self.is_fixed else self.emin)
 
     @cached_property
     @in_usual_environment
@@ -270,7 +301,7 @@ class Format:
         if self.bits > 16:
             raise ValueError(f"values() lists formats of at most 16 bits; {self} has {self.bits}.")
         magnitudes = self.magnitudes(np.arange(self.max_code + 1))
-        numbers = np.concatenate([-magnitudes, magnitudes]) if self.signed else magnitudes
+        numbers = np.concatenate([[self.min], -magnitudes, magnitudes]) if self.signed else magnitudes
         # -0 == 0, so one of them is left; adding +0 makes it the positive one.
         return (np.unique(numbers) + 0.0).astype(np.float32 if self.fits_float32 else np.float64)
 
@@ -294,7 +325,7 @@ def read(text: str) -> Format | None:
 def _check_range(format: Format) -> None:
     shape = f"exponent_bits={format.exponent_bits}, mantissa_bits={format.mantissa_bits}, special={format.special!r}"
     least_code = (1 << format.mantissa_bits) if format.has_zero else 0
-    if format.max_code < least_code:
+    if format.max_code < least_code and not format.is_fixed:
         raise ValueError(f"A format with {shape} has no normal number; give it more exponent bits.")
     lowest = format.emin - format.mantissa_bits
     highest = (format.max_code >> format.mantissa_bits) - format.bias

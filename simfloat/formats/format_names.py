@@ -28,6 +28,7 @@ from simfloat.formats.named import (
     FP16,
     FP32,
     FP64,
+    TF32,
 )
 
 #: What `as_format` reads, as far as types tell: PyTorch's dtypes too.
@@ -59,30 +60,48 @@ def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True)
         49152.0
     """
     _check_integers(bits=bits, precision=precision)
-    for key, value in (("signed", signed), ("extended", extended)):
-        if not isinstance(value, bool | np.bool):
-            raise ValueError(f"{key} must be True or False, got {value!r}.")
+    _check_booleans(signed=signed, extended=extended)
     arguments = p3109_arguments(int(bits), int(precision), bool(signed), bool(extended))
     return Format(*arguments.args, **arguments.kwargs)
 
 
 @in_usual_environment
-def fixed(bits: int, fraction_bits: int = 0) -> Format:
-    """The symmetric fixed-point numbers of so many bits: the integers from -(2^(bits-1) - 1) up, by 2^fraction_bits.
+def fixed(bits: int, fraction_bits: int = 0, *, signed: bool = True, symmetric: bool = True) -> Format:
+    """Make the format of fixed-point numbers: integers of `bits` bits, divided by 2^fraction_bits.
 
-    Overflow saturates, ties go to the even integer, and there is a -0, in place of two's complement's lowest number.
+    A value is rounded to a multiple of 2^-fraction_bits, ties to the even integer under `nearest_even`, and saturates
+    at the largest and the lowest number in every rounding mode. There is no NaN, no infinity and no -0, and no result
+    is subnormal or underflows: `eps`, `smallest_normal` and `smallest_subnormal` are 2^-fraction_bits, and
+    `unit_roundoff` is half of it.
+
     `sf.fixed(8)` is INT8 from -127 to 127, `sf.fixed(8, 6)` the elements of MXINT8, `sf.fixed(32)` an accumulator.
 
-    Raises ValueError for fewer than 2 bits, and for more than float64 holds.
+    Parameters:
+        bits: the width of a code: 2 to 54; at most 53 with `symmetric=False`, and 1 to 53 with `signed=False`.
+        fraction_bits: the bits behind the binary point; a negative number makes the spacing larger than 1.
+        signed: False for the integers from 0 to 2^bits - 1; a negative value saturates at 0.
+        symmetric: False for the lowest number of two's complement as well, -2^(bits - 1). Unsigned numbers ignore it.
+
+    Returns:
+        A Format whose codes are two's complement.
+
+    Raises:
+        ValueError: if a number is no integer, if `signed` or `symmetric` is no boolean, or if float64 cannot represent
+            the numbers.
+
+    Source: OCP Microscaling Formats (MX) 1.0, section 5.3.4, for INT8 and its symmetric range.
 
     Examples:
-        >>> sf.fixed(8)
-        Format(1, 6, bias=-5, special='finite', name='fixed(8)')
-        >>> sf.round([3.5, 4.5, 1000.0], sf.fixed(8))
-        array([  4.,   4., 127.])
+        >>> sf.round([3.5, 4.5, 1000.0, -1000.0], sf.fixed(8))
+        array([   4.,    4.,  127., -127.])
+        >>> sf.encode([-1, 127], sf.fixed(8)), sf.to_hex(-1.984375, sf.fixed(8, 6))
+        (array([255, 127], dtype=uint8), '81')
+        >>> sf.fixed(8, symmetric=False).min, sf.fixed(8, signed=False).max
+        (-128.0, 255.0)
     """
     _check_integers(bits=bits, fraction_bits=fraction_bits)
-    arguments = fixed_arguments(int(bits), int(fraction_bits))
+    _check_booleans(signed=signed, symmetric=symmetric)
+    arguments = fixed_arguments(int(bits), int(fraction_bits), bool(signed), bool(symmetric))
     return Format(*arguments.args, **arguments.kwargs)
 
 
@@ -92,16 +111,56 @@ def _check_integers(**given: Any) -> None:
             raise ValueError(f"{key} must be an integer, got {value!r}.")
 
 
+def _check_booleans(**given: Any) -> None:
+    for key, value in given.items():
+        if not isinstance(value, bool | np.bool):
+            raise ValueError(f"{key} must be True or False, got {value!r}.")
+
+
+#: What else the formats are called, in lower case: by IEEE 754, safetensors, ONNX, MLIR, Triton, vLLM, CUTLASS, gfloat.
+#: None of these names of E4M3 is a format with infinities; MLIR's f8E4M3, which is one, is refused by `instead`.
+ALIASES: dict[Format, str] = {
+    FP64: "binary64 f64 fp64",
+    FP32: "binary32 f32 fp32",
+    TF32: "tfloat32 tfloat32_t",
+    BF16: "bf16 bfloat16_t",
+    FP16: "binary16 f16 fp16 half_t",
+    E5M2: "f8_e5m2 float8e5m2 f8e5m2 fp8e5 float8e5 fp8e5m2 fp8_e5m2 float_e5m2_t ocp_e5m2",
+    E4M3: "f8_e4m3 f8_e4m3fn float8e4m3fn f8e4m3fn fp8e4nv float8e4nv fp8e4m3 fp8_e4m3 fp8_e4m3fn "
+    "float_e4m3_t ocp_e4m3",
+    E3M4: "f8e3m4",
+    E5M2FNUZ: "f8_e5m2fnuz float8e5m2fnuz f8e5m2fnuz fp8e5b16 float8e5b16 fp8_e5m2fnuz",
+    E4M3FNUZ: "f8_e4m3fnuz float8e4m3fnuz f8e4m3fnuz fp8e4b8 float8e4b8 fp8_e4m3fnuz",
+    E4M3B11FNUZ: "float8e4m3b11fnuz f8e4m3b11fnuz",
+    E3M2: "f6_e3m2 f6e3m2fn fp6_e3m2 float_e3m2_t ocp_e3m2",
+    E2M3: "f6_e2m3 f6e2m3fn fp6_e2m3 float_e2m3_t ocp_e2m3",
+    E2M1: "f4 f4_e2m1 float4e2m1 f4e2m1fn fp4_e2m1 float_e2m1_t ocp_e2m1",
+    E8M0: "f8_e8m0 float8e8m0 f8e8m0fnu float_ue8m0_t ocp_e8m0",
+    fixed(8, 6, symmetric=False): "ocp_int8",
+}
+NAMED.update({name: format for format, names in ALIASES.items() for name in names.split()})
+
+
 @in_usual_environment
 def as_format(x: Any) -> Format:
-    """The format that `x` names.
+    """Return the format that `x` names.
 
-    x is a Format; a name of the catalog in any case; a dtype of NumPy, ml_dtypes or PyTorch, or its name (``half``,
-    ``bfloat16``, ``float8_e4m3fn`` or ``e4m3fn``); a name of P3109 (``Binary8p3se``); text like ``"e5m10"`` (ieee); or
-    what a Format prints: ``as_format(str(f)) == f``.
+    Names are read in any case. ``e4m3`` is the E4M3 of OCP, as in the catalog; ``float8_e4m3`` is the dtype of that
+    name in ml_dtypes, which has infinities.
 
-    Raises ValueError if there is no such format, with the nearest names, or with what there is instead (of posits,
-    integers, MXFP4).
+    Parameters:
+        x: a Format, a dtype of NumPy, ml_dtypes or PyTorch, or a text. A text is a name of the catalog (``"bf16"``), of
+            a dtype (``"half"``, ``"float8_e4m3fn"``, ``"e4m3fn"``), of P3109 (``"Binary8p3se"``), of IEEE 754
+            (``"binary16"``), or of a file format or compiler: safetensors (``"F8_E4M3"``), ONNX (``"FLOAT8E4M3FN"``),
+            MLIR (``"f8E4M3FN"``), Triton (``"fp8e4nv"``), vLLM (``"fp8_e4m3"``), gfloat (``"ocp_e4m3"``). Widths such
+            as ``"e5m10"`` mean an IEEE format. The text of a format is read back: ``as_format(str(f)) == f``.
+
+    Returns:
+        The format.
+
+    Raises:
+        ValueError: if no format has this name. The message has the nearest names, or names an alternative (to posits,
+            integers, MXFP4).
 
     Examples:
         >>> sf.as_format("bf16"), sf.as_format("e5m2"), sf.as_format("e3m4")
@@ -133,7 +192,10 @@ def _nearest(name: str) -> str:
     from difflib import get_close_matches  # only a mistake needs it
 
     known = {known.upper(): known for known in [*DTYPES, *CATALOG]}
-    near = get_close_matches(name.upper(), known, n=3, cutoff=0.6)
+    near = [known[match] for match in get_close_matches(name.upper(), known, n=3, cutoff=0.6)]
     if not near:
         return f"There are {', '.join(CATALOG)}"
-    return f"Nearest names: {', '.join(known[match] for match in near)}"
+    if any(read(one) == E4M3_IEEE for one in near):
+        # E4M3 means OCP's to most people: a format with infinities is not offered in its place.
+        near = ["E4M3", *(one for one in near if read(one) not in (E4M3, E4M3_IEEE)), "E4M3_IEEE (with infinities)"]
+    return f"Nearest names: {', '.join(near)}"

@@ -18,15 +18,16 @@ class Arguments(NamedTuple):
 def arguments_of(text: str) -> Arguments | None:
     """The arguments of the format that a text describes, None if it describes none.
 
-    A text is like ``e5m10`` (ieee), a name of P3109 (``Binary8p3se``), or a call (``Format(4, 3, special='fn')``,
-    ``fixed(8, 6)``). Raises ValueError for a name of P3109 without an exponent bit, and for too few bits.
+    A text is like ``e5m10`` (ieee), a name of P3109 (``Binary8p3se``, ``p3109_k8p3se`` of gfloat), or a call
+    (``Format(4, 3, special='fn')``, ``fixed(8, 6)``). Raises ValueError for a name of P3109 without an exponent bit,
+    and for too few bits.
     """
     if widths := re.fullmatch(r"e([0-9]{1,4})m([0-9]{1,4})", text.lower()):
         return Arguments((int(widths[1]), int(widths[2])), {})
-    if parts := re.fullmatch(r"binary([0-9]{1,4})p([0-9]{1,4})([su])([ef])", text.lower()):
+    if parts := re.fullmatch(r"(?:binary|p3109_k)([0-9]{1,4})p([0-9]{1,4})([su])([ef])", text.lower()):
         return p3109_arguments(int(parts[1]), int(parts[2]), signed=parts[3] == "s", extended=parts[4] == "e")
-    if parts := re.fullmatch(r"fixed\(([0-9]{1,4})(?:, *(-?[0-9]{1,4}))?\)", text.lower()):
-        return fixed_arguments(int(parts[1]), int(parts[2] or 0))
+    if parts := re.fullmatch(r"fixed(\(.*\))", text, re.IGNORECASE):
+        return _of_fixed(f"fixed{parts[1]}")
     return _of_call(text) if text.startswith("Format(") else None
 
 
@@ -41,19 +42,48 @@ def p3109_arguments(bits: int, precision: int, signed: bool, extended: bool) -> 
     return Arguments((exponent_bits, precision - 1), {"special": special, "signed": signed, "name": name})
 
 
-def fixed_arguments(bits: int, fraction_bits: int) -> Arguments:
-    """The arguments of the fixed-point numbers of so many bits; ValueError where there is none but for a sign.
+def fixed_arguments(bits: int, fraction_bits: int, signed: bool = True, symmetric: bool = True) -> Arguments:
+    """The arguments of the fixed-point numbers of `bits` bits; ValueError if float64 cannot represent them.
 
-    One exponent bit tells the lower half of the magnitudes from the upper one, and both have the same spacing.
+    One exponent bit tells the lower half of the magnitudes from the upper one, and both have the same spacing. The
+    lowest number of two's complement is a half of its own, so with it all others are the lower half.
     """
-    if not 2 <= bits <= 54:
+    most = 53 + (signed and symmetric)
+    if not 1 + signed <= bits <= most:
+        given = "" if signed and symmetric else " with symmetric=False" if signed else " with signed=False"
         raise ValueError(
-            "Fixed-point numbers have a sign and one more bit at least, and 53 more at most, which float64 holds: bits "
-            f"from 2 to 54, got {bits}."
+            f"Fixed-point numbers{given} have {1 + signed} to {most} bits, which float64 can represent; got {bits}."
         )
-    mantissa_bits = bits - 2
-    name = f"fixed({bits}, {fraction_bits})" if fraction_bits else f"fixed({bits})"
-    return Arguments((1, mantissa_bits), {"bias": 1 - mantissa_bits + fraction_bits, "special": "finite", "name": name})
+    has_lowest = signed and not symmetric
+    exponent_bits, special = int(not has_lowest), "fixed_symmetric" if signed and symmetric else "fixed"
+    mantissa_bits = bits - signed - exponent_bits
+    options = {"bias": 1 - mantissa_bits + fraction_bits, "special": special, "signed": signed}
+    name = fixed_text(bits, fraction_bits, signed, symmetric)
+    return Arguments((exponent_bits, mantissa_bits), options | {"name": name})
+
+
+def fixed_text(bits: int, fraction_bits: int, signed: bool, symmetric: bool) -> str:
+    """The shortest call of :func:`simfloat.fixed` that makes such numbers."""
+    given = [str(bits), *([str(fraction_bits)] if fraction_bits else []), *([] if signed else ["signed=False"])]
+    return f"fixed({', '.join([*given, *(['symmetric=False'] if signed and not symmetric else [])])})"
+
+
+def _of_fixed(text: str) -> Arguments | None:
+    """The arguments of the fixed-point numbers that the text of a call makes, None if it is no such call."""
+    call = _of_call(text)
+    if call is None or not 1 <= len(call.args) <= 2:
+        return None
+    options: dict[str, Any] = {"fraction_bits": 0, **call.kwargs}
+    if set(options) - {"fraction_bits", "signed", "symmetric"} or (
+        len(call.args) == 2 and "fraction_bits" in call.kwargs
+    ):
+        return None
+    bits, fraction_bits = (*call.args, options.pop("fraction_bits"))[:2]
+    if not all(type(number) is int and abs(number) < 10_000 for number in (bits, fraction_bits)):
+        return None
+    return (
+        fixed_arguments(bits, fraction_bits, **options) if all(type(one) is bool for one in options.values()) else None
+    )
 
 
 def _of_call(text: str) -> Arguments | None:

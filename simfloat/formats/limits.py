@@ -51,6 +51,8 @@ def finfo(format: FormatLike) -> FormatInfo:
 
 @lru_cache(maxsize=64)
 def _finfo(format: Format) -> FormatInfo:
+    if format.is_fixed:
+        return _of_fixed(format)
     # Below one the spacing is half of that above, unless one is the smallest normal number.
     negep = max(-format.precision, format.emin - format.mantissa_bits if format.has_zero else -format.precision)
     precision = math.floor(format.mantissa_bits * math.log10(2))
@@ -74,4 +76,28 @@ def _finfo(format: Format) -> FormatInfo:
         tiny=format.smallest_normal,
         smallest_normal=format.smallest_normal,
         smallest_subnormal=format.smallest_subnormal,
+    )
+
+
+def _of_fixed(format: Format) -> FormatInfo:
+    """The limits of fixed-point numbers, which have no exponent and one spacing."""
+    digits = format.bits - format.signed
+    return FormatInfo(
+        bits=format.bits,
+        eps=format.eps,
+        epsneg=format.eps,
+        iexp=0,
+        machep=-format.fraction_bits,
+        max=format.max,
+        maxexp=math.frexp(format.max)[1],
+        min=format.min,
+        minexp=-format.fraction_bits,
+        negep=-format.fraction_bits,
+        nexp=0,
+        nmant=digits,
+        precision=math.floor(digits * math.log10(2)),
+        resolution=format.eps,
+        tiny=format.eps,
+        smallest_normal=format.eps,
+        smallest_subnormal=format.eps,
     )

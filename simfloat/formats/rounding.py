@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -45,6 +46,23 @@ MODES = {
     "to_odd": ModeRule(lambda rest, odd, negative: rest > 0 and not odd, stops=(True, True), aligns=True),
 }
 VARIANTS = ("A", "B", "C")
+
+#: What the modes are called elsewhere, without "round", in letters alone: by IEEE 754, C, MPFR, Python's decimal, Java,
+#: RISC-V and Berkeley TestFloat. An unknown text is answered with the mode of that name.
+USUAL_NAMES = {
+    "nearest_even": "near nearest nearesteven toeven tonearest tonearesteven rn rne rnte rtne rte ne even halfeven "
+    "rint tiestoeven nearesttiestoeven halftoeven banker bankers rneareven neareven rndn half",
+    "nearest_away": "rna rnta rmm away tiestoaway nearestaway nearesttiestoaway halfup halfaway halfawayfromzero "
+    "rnearmaxmag nearmaxmag rndna ties",
+    "toward_zero": "trunc truncate truncated truncation chop chopping chopped rz rtz zero tozero towardzero "
+    "towardszero fix minmag rminmag rndz cut",
+    "toward_positive": "up upward upwards ru rup rtp rpi ceil ceiling positive topositive towardpositive "
+    "towardinfinity towardpositiveinfinity towardplusinfinity max rmax rndu",
+    "toward_negative": "down downward downwards rd rdn rtn rni floor negative tonegative towardnegative "
+    "towardnegativeinfinity towardminusinfinity min rmin rndd",
+    "to_odd": "odd ro rto toodd rodd jam jamming vonneumann sticky inexact",
+    "stochastic(bits=32)": "stochastic sr random randomly stochastically stoch probabilistic",
+}
 
 
 @cache
@@ -179,7 +197,8 @@ RoundingLike: TypeAlias = Rounding | str
 
 
 def as_rounding(x: Any, name: str = "rounding") -> Rounding:
-    """The rounding that `x` is, or is printed as: ``"toward_zero"``, ``"stochastic(bits=8).saturating()"``.
+    """The rounding that `x` is, or is printed as: ``"toward_zero"``, ``"stochastic(bits=8).saturating()"``; the text
+    ``"stochastic"`` is ``stochastic()``.
 
     Raises ValueError for anything else, with what may have been meant; `name` is the argument's there.
     """
@@ -199,6 +218,8 @@ def rounding_of(expression: ast.expr) -> Rounding | None:
     match expression:
         case ast.Name(id=mode) if mode in MODES:
             return Rounding(mode)
+        case ast.Name(id="stochastic"):
+            return stochastic()
         case ast.Call(func=ast.Name(id="stochastic"), args=arguments, keywords=keywords):
             options = {keyword.arg or "**": _constant(keyword.value) for keyword in keywords}
             return stochastic(*map(_constant, arguments), **options)
@@ -217,12 +238,22 @@ def _constant(expression: ast.expr) -> Any:
 
 def _refuse(x: Any, name: str) -> Rounding:
     """Raise ValueError for what is no rounding."""
-    from difflib import get_close_matches  # only a mistake needs it
-
     known = [*MODES, "stochastic(bits=32)"]
-    word = x if isinstance(x, str) else getattr(x, "__name__", "")
-    near = get_close_matches(word, known, n=1, cutoff=0.5)
+    near = _meant(x if isinstance(x, str) else getattr(x, "__name__", ""))
     raise ValueError(
         f"{name} must be a simfloat.Rounding such as simfloat.nearest_even, or its text, got {x!r}. Modes: "
-        f"{', '.join(known)}, each with .saturating() behind it or not." + (f" Did you mean {near[0]}?" if near else "")
+        f"{', '.join(known)}, each with .saturating() behind it or not." + (f" Did you mean {near}?" if near else "")
     )
+
+
+def _meant(word: str) -> str | None:
+    """The mode that others call so, or whose own name is nearly the word; None if there is none."""
+    from difflib import get_close_matches  # only a mistake needs it
+
+    letters = re.sub("[^a-z]", "", word.lower().replace("rounding", "").removeprefix("fe_"))
+    letters = letters.rpartition("round")[2] or letters
+    for mode, names in USUAL_NAMES.items():
+        if letters in names.split():
+            return mode
+    near = get_close_matches(word, [*MODES, "stochastic", "stochastic(bits=32)"], n=1, cutoff=0.7)
+    return near[0] if near else None

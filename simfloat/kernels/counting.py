@@ -33,6 +33,8 @@ def count_results(out, numbers, events):
         _count_fields(out, LANES, counts)
     _add_fields_of(counts, out.size, bias, grid, events)
     large = counts[last] > 0 or counts[exponent_field(out.dtype.type(grid.max))] > 0
+    large |= counts[exponent_field(out.dtype.type(grid.overflow_negative))] > 0
+    large |= grid.below == 0.0 and grid.lowest == 0.0 and counts[0] > 0
     return 2 * counts[0] + np.int64(large)
 
 
@@ -41,7 +43,7 @@ def _add_fields_of(counts, total, bias, grid, events):
     """Add so many results to the events, of which so many have which exponent field."""
     last = counts.size - 1
     events[TOTAL] += total
-    least_normal = np.int64(grid.emin) + bias
+    least_normal = np.int64(0) if grid.uniform != 0.0 else np.int64(grid.emin) + bias
     for field in range(1, last):
         events[EXPONENTS - bias + field] += counts[field]
         events[SUBNORMAL] += counts[field] if field < least_normal else 0
@@ -63,13 +65,13 @@ def count_ends(exact, out, numbers, events, shown):
     or were rounded back to it, only their rounding without a largest number can tell.
     """
     grid, small = unpack(numbers), shown // 2
-    if small > 0 and small > _count_zeros(exact, out, events):
-        count_small(out, grid.min_normal, events)
+    if small > 0 and small > _count_zeros(exact, out, grid, events):
+        count_small(out, grid, events)
     return _count_beyond(exact, out, grid, events) if shown % 2 == 1 else np.int64(0)
 
 
 @scalar
-def _count_zeros(exact, out, events):
+def _count_zeros(exact, out, grid, events):
     """Count results that are zero, and those that were not before; returns how many are."""
     zeros, underflow = np.int64(0), np.int64(0)
     for i in range(out.size):
@@ -77,7 +79,7 @@ def _count_zeros(exact, out, events):
         zeros += zero
         underflow += zero & (exact[i] != 0.0)
     events[ZERO] += zeros
-    events[UNDERFLOW] += underflow
+    events[UNDERFLOW] += np.int64(0) if grid.uniform != 0.0 else underflow
     return zeros
 
 
@@ -88,7 +90,7 @@ def _count_beyond(exact, out, grid, events):
     for i in range(out.size):
         before, after = abs(np.float64(exact[i])), np.float64(abs(out[i]))
         overflow += (before < np.inf) & (after == np.inf)
-        undecided += (before < np.inf) & (before > grid.max) & (after != np.inf)
+        undecided += (before < np.inf) & (before > grid.max or exact[i] < grid.lowest) & (after != np.inf)
         infinite += after == np.inf
         nan += after != after
     events[OVERFLOW] += overflow
@@ -124,8 +126,9 @@ def _add_counters(counters, counts):
 
 
 @scalar
-def count_small(out, min_normal, events):
+def count_small(out, grid, events):
     """Count the exponents of results that are subnormal numbers of their array's type."""
+    min_normal = 0.0 if grid.uniform != 0.0 else grid.min_normal
     for i in range(out.size):
         if out[i] != 0.0 and exponent_field(out[i]) == 0:
             _, exponent = split(np.float64(out[i]))

@@ -18,7 +18,9 @@ class Coding(NamedTuple):
     drop: float  # bits of float64's fraction that the format lacks
     offset: float  # what a normal number's image, without those bits, is larger than its code
     largest: float  # largest code of a finite magnitude
+    largest_negative: float  # the same of a negative number's
     negative: float  # the bit of the sign; -1 where there is no number below zero
+    complement: float  # 1 if negative codes are two's complements of magnitudes, 0 if they have the bit of the sign
     has_negative_zero: float  # 1 if -0 has a code of its own, else 0
     infinity: float  # -1 where there is none
     nan: float  # -1 where there is none
@@ -37,6 +39,7 @@ class Decoding(NamedTuple):
     above: float  # codes without a sign above it are NaN; 2^63 where none is
     nan_at_sign: float  # 1 if the bit of the sign alone is NaN, else 0
     has_negative_zero: float
+    complement: float  # 1 if negative codes are two's complements of magnitudes, 0 if they have the bit of the sign
 
 
 coding_of, decoding_of = reader(Coding), reader(Decoding)
@@ -47,7 +50,8 @@ def codes_of(x, codes, numbers):
     """Write the codes of numbers; False, and `codes` undefined, if one of them has none."""
     coding = coding_of(numbers)
     drop, offset = np.uint64(coding.drop), np.int64(coding.offset)
-    largest, negative = np.int64(coding.largest), np.int64(coding.negative)
+    largest, below, negative = np.int64(coding.largest), np.int64(coding.largest_negative), np.int64(coding.negative)
+    complement = coding.complement != 0.0
     zero = negative if coding.has_negative_zero != 0.0 else np.int64(0)  # the code of -0
     infinity, nan = np.int64(coding.infinity), np.int64(coding.nan)
     lost = np.uint64((np.uint64(1) << drop) - np.uint64(1))
@@ -62,15 +66,16 @@ def codes_of(x, codes, numbers):
         is_normal = magnitude >= coding.least
         code = normal if is_normal else small
         inexact = (image & lost) != np.uint64(0) if is_normal else np.float64(small) != units
-        bad = np.int64(inexact) | np.int64(code > largest)
+        is_negative = (image >> np.uint64(63)) != np.uint64(0) and magnitude == magnitude
+        bad = np.int64(inexact) | np.int64(code > (below if is_negative else largest))
         special = infinity if magnitude == np.inf else nan
         finite = magnitude < np.inf
         code = code if finite else special
         bad = bad if finite else np.int64(special < 0)
-        below = (image >> np.uint64(63)) != np.uint64(0) and magnitude == magnitude
-        signed = zero if magnitude == 0.0 else code | negative
-        code = signed if below else code
-        outside |= bad | np.int64(below and code < 0)
+        signed = (negative - code) + negative if complement else code | negative
+        signed = zero if magnitude == 0.0 else signed
+        code = signed if is_negative else code
+        outside |= bad | np.int64(is_negative and code < 0)
         codes[i] = code
     return outside == 0
 
@@ -79,7 +84,8 @@ def codes_of(x, codes, numbers):
 def codes_of_single(x, codes, numbers):
     """The same of float32 numbers in their own lanes, where 1 / spacing below the normal numbers is one of them."""
     coding, u = coding_of(numbers), np.uint32
-    drop, largest = u(coding.drop - 29.0), u(coding.largest)
+    drop, largest, below = u(coding.drop - 29.0), u(coding.largest), u(coding.largest_negative)
+    complement = coding.complement != 0.0
     offset = u(np.int64(coding.offset) - (np.int64(1023 - 127) << np.int64(52.0 - coding.drop)))
     least, per_subnormal, infinite = np.float32(coding.least), np.float32(coding.per_subnormal), np.float32(np.inf)
     signed, has_zero = coding.negative >= 0.0, coding.has_negative_zero != 0.0
@@ -96,13 +102,14 @@ def codes_of_single(x, codes, numbers):
         is_normal = magnitude >= least
         code = u(right(u(image & u(0x7FFFFFFF)), drop) - offset) if is_normal else u(small)
         bad = u(image & lost) != u(0) if is_normal else np.float32(small) != units
-        bad = bad | (code > largest)
         is_nan, is_infinite, is_negative = magnitude != magnitude, magnitude == infinite, image >= u(0x80000000)
+        bad = bad | (code > (below if is_negative else largest))
         code = infinity if is_infinite else nan if is_nan else code
         bad = bad_infinity if is_infinite else bad_nan if is_nan else bad
         has_sign = is_negative & (magnitude == magnitude) & (has_zero | (magnitude != np.float32(0.0)))
         outside = u(outside | (u(1) if bad | (has_sign & bad_sign) else u(0)))
-        codes[i] = u(code | (negative if has_sign else u(0)))
+        signed_code = u(u(negative - code) + negative) if complement else u(code | negative)
+        codes[i] = signed_code if has_sign else code
     return outside == u(0)
 
 
@@ -151,10 +158,12 @@ def numbers_of(codes, out, numbers):
     last = u(u(u(1) << u(decoding.bits - 1.0)) - u(1))
     last = u(u(last << u(1)) | u(1))
     nan_at_sign, has_zero, found = decoding.nan_at_sign != 0.0, decoding.has_negative_zero != 0.0, u(0)
+    complement = decoding.complement != 0.0
     for i in range(codes.size):
         code = u(codes[i])
         found |= code
         body = u(code & ~sign)
+        body = u(u(sign - body)) if complement and u(code & sign) != u(0) else body
         normal = u(u(np.int64(body) + offset) << drop).view(np.float64)
         magnitude = np.float64(np.int64(body)) * decoding.smallest if body < first else normal
         magnitude = np.inf if body == infinity else magnitude

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 #: total: results; overflow: finite exact results rounded beyond the largest number, clamped or not; underflow: nonzero
 #: ones that became zero; subnormal: nonzero results below the smallest normal number; nan: NaN results; unchanged: sums
-#: that lost an addend; zero: results that are zero.
+#: that lost an addend; zero: results that are zero. In fixed point there is neither underflow nor subnormal.
 COUNTS = ("total", "overflow", "underflow", "subnormal", "nan", "unchanged", "zero")
 
 TOTAL, OVERFLOW, UNDERFLOW, SUBNORMAL, NAN, UNCHANGED, ZERO = range(len(COUNTS))
@@ -73,14 +73,16 @@ def events_for(observer: Any) -> NDArray[np.int64]:
     return np.zeros(SIZE + len(MORE), np.int64) if wants_more(observer) else no_events()
 
 
-def count_more(exact: NDArray, out: NDArray, chosen: NDArray | None, largest: float, events: NDArray[np.int64]) -> None:
+def count_more(
+    exact: NDArray, out: NDArray, chosen: NDArray | None, ends: tuple[float, float], events: NDArray[np.int64]
+) -> None:
     """Add to an event vector what it has behind its entries.
 
-    `chosen` are the exact results rounded without a largest number, None where no finite one lies beyond it and did not
-    become infinite.
+    `ends` are the numbers at which results stop; `chosen` are the exact results rounded without these, None where no
+    finite one lies beyond them and did not become infinite.
     """
-    beyond = np.isinf(exact)
+    beyond, (least, largest) = np.isinf(exact), ends
     if chosen is not None:
-        beyond |= np.abs(chosen) > largest
-    events[SIZE] += int(np.count_nonzero(beyond & (np.abs(out) == largest)))
+        beyond |= (chosen > largest) | (chosen < least)
+    events[SIZE] += int(np.count_nonzero(beyond & ((out == largest) | (out == least))))
     events[SIZE + 1] += int(np.count_nonzero((exact != out) & ~np.isnan(out)))

@@ -145,9 +145,10 @@ def _has_odd_code(magnitude, grid):
 def in_range(x, rounded, grid):
     """Give a rounded magnitude the sign of `x`, and what the format has where it lies out of range."""
     beyond = grid.overflow_negative if x < 0.0 else grid.overflow_positive
-    beyond = grid.infinite if abs(x) == np.inf else beyond
+    infinite = grid.infinite_negative if x < 0.0 else grid.infinite
+    beyond = infinite if abs(x) == np.inf else beyond
     rounded = beyond if rounded > grid.max else rounded
     rounded = grid.small if rounded < grid.least else rounded
     rounded = grid.at_zero if x == 0.0 else rounded
     signed = math.copysign(rounded, x) + grid.zero
-    return np.nan if signed < grid.lowest else signed
+    return grid.below if signed < grid.lowest else signed

@@ -21,7 +21,7 @@ class Grid(NamedTuple):
     """The numbers of a format, as the spacing of a grid in each binade, and the rule that picks among them."""
 
     min_normal: float  # 2^last_exponent; below it the spacing stays the same
-    top: float  # 2^emax; above it too, since results there overflow anyway
+    top: float  # 2^last_binade; above it too, since results there overflow anyway
     epsilon: float  # spacing / binade
     magic: float  # anchor / binade: adding and subtracting the anchor rounds to the grid
     low_anchor: float  # the anchor below min_normal
@@ -29,12 +29,15 @@ class Grid(NamedTuple):
     overflow_positive: float  # magnitude that a finite result beyond max becomes
     overflow_negative: float
     infinite: float  # magnitude that an infinite operand becomes
+    infinite_negative: float  # the same below zero, where fixed point may have one number more
     zero: float  # added at the end: +0 turns -0 into +0 where there is no -0, and -0 changes nothing
     at_zero: float  # magnitude that zero becomes: zero, or NaN in a scale format
     least: float  # magnitudes below it ...
     small: float  # ... become this: flushed to zero, or raised to the smallest scale
     cut: float  # magnitudes that are tiny before they are rounded lie below it: they are flushed too
-    lowest: float  # results below it become NaN: 0 in an unsigned format, else -inf
+    lowest: float  # results below it become `below`: 0 in an unsigned format, else -inf
+    below: float  # NaN, or 0 in unsigned fixed point
+    uniform: float  # 1 if all numbers have one spacing (fixed point): then none is subnormal, and nothing underflows
     single_bit: float  # 1 if the significand has one bit, so that a tie goes to the even code
     code_parity: float  # 1 if float64's exponent field and the format's differ in parity
     extended: float  # 1 if anchors or spacings can leave float64's range
@@ -84,25 +87,29 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
     mantissa_bits, bias = format.mantissa_bits, format.bias
     # A random draw decides by its threshold, and nearest even has none.
     away = AWAY.get(rounding.mode, Away(NEVER, NEVER))
-    step = 2.0**-rounding.bits * format.eps if rounding.bits else 0.0
+    epsilon = 2.0**-mantissa_bits
+    step = 2.0**-rounding.bits * epsilon if rounding.bits else 0.0
     scale, last = not format.has_zero, format.last_exponent
     grid = Grid(
         min_normal=math.ldexp(1.0, last),
-        top=math.ldexp(1.0, format.emax),
-        epsilon=format.eps,
+        top=math.ldexp(1.0, format.last_binade),
+        epsilon=epsilon,
         # With 52 bits normal numbers are float64's own: an anchor of zero leaves them alone.
         magic=2.0 ** (52 - mantissa_bits) if mantissa_bits < 52 else 0.0,
         low_anchor=math.ldexp(1.0, last + 52 - mantissa_bits),
         max=format.max,
         overflow_positive=_beyond(format, rounding.stops(negative=False)),
-        overflow_negative=_beyond(format, rounding.stops(negative=True)),
+        overflow_negative=_beyond(format, rounding.stops(negative=True), negative=True),
         infinite=_beyond(format, rounding.saturates),
+        infinite_negative=_beyond(format, rounding.saturates, negative=True),
         zero=-0.0 if format.has_negative_zero else 0.0,
         at_zero=math.nan if scale else 0.0,
         least=format.smallest_normal if format.flushes or scale else 0.0,
         small=format.smallest_normal if scale else 0.0,
         cut=format.smallest_normal if format.flushes and last == format.emin else 0.0,
         lowest=-math.inf if format.signed else 0.0,
+        below=0.0 if format.is_fixed else math.nan,
+        uniform=float(format.is_fixed),
         single_bit=float(format.precision == 1),
         code_parity=float((1023 - bias) % 2),
         extended=float(format.emax > 900 or format.emin - mantissa_bits < -900),
@@ -111,7 +118,7 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
         away_negative=away.negative,
         away_odd=away.odd,
         random_step=step,
-        random_start=format.eps if rounding.variant == "A" else format.eps - step / 2,
+        random_start=epsilon if rounding.variant == "A" else epsilon - step / 2,
         random_shift=32.0 - rounding.bits,
         random_strict=float(rounding.variant == "C"),
         emin=float(format.emin),
@@ -120,8 +127,10 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
     return np.array(grid, np.float64)
 
 
-def _beyond(format: Format, stops: bool) -> float:
+def _beyond(format: Format, stops: bool, negative: bool = False) -> float:
     """The magnitude that one beyond max becomes, if it `stops` there or not."""
+    if format.is_fixed and format.signed and negative:
+        return -format.min
     return format.max if stops or format.clamps else math.inf if format.has_infinity else math.nan
 
 
@@ -153,13 +162,15 @@ def numbers_below(format: Format, rounding: Rounding, top: int, carrier: type) -
     return cast
 
 
+#: The fields that are magnitudes, and not zero.
+LIMITS = ("max", "overflow_positive", "overflow_negative", "infinite", "infinite_negative")
+
+
 @in_usual_environment
 def lifted(numbers: NDArray[np.floating], factor: np.float32) -> NDArray[np.floating]:
     """The grid of magnitudes times a power of two, as far as steps that cut off bits of float32 read it."""
     scaled = numbers.copy()
-    scaled[[Grid._fields.index(name) for name in ("max", "overflow_positive", "overflow_negative", "infinite")]] *= (
-        factor
-    )
+    scaled[[Grid._fields.index(name) for name in LIMITS]] *= factor
     return scaled
 
 
@@ -193,14 +204,15 @@ def holds_in_float32(format: Format) -> bool:
 
 
 def plain(format: Format, rounding: Rounding) -> bool:
-    """Whether the short rounding functions serve: signed numbers of several bits with zero and gradual underflow.
+    """Whether the short rounding functions serve: signed numbers of several bits with zero and gradual underflow, and
+    with the same numbers on both sides of zero.
 
     Saturation and a missing -0 are no hindrance: they are in the overflow values and in `zero`.
     """
     spacings_stay_in_range = format.emin - format.mantissa_bits - rounding.bits > -1000
     return (
         1 < format.precision < 53
-        and format.signed
+        and format.min == -format.max
         and format.subnormals
         and format.emax + 52 - format.mantissa_bits < 1000
         and spacings_stay_in_range

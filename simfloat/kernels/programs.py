@@ -323,9 +323,10 @@ def run(table, registers, scalars, grids, signs, draws, first, inputs, outputs, 
                 add_fields(held[to, :count], LANES, counters[counted])
                 if zeros > 0:
                     events[counted, ZERO] += zeros
-                    events[counted, UNDERFLOW] += zeros - exact_zeros(what, held, u, v, y, count)
+                    if grid.uniform == 0.0:
+                        events[counted, UNDERFLOW] += zeros - exact_zeros(what, held, u, v, y, count)
                 if small > 0:
-                    count_small(held[to, :count], grid.min_normal, events[counted])
+                    count_small(held[to, :count], grid, events[counted])
                 if what == SUM:
                     events[counted, UNCHANGED] += lost_addends(held, u, v, to, is_either, count)
                 elif what == SUM_WITH_SCALAR:

@@ -34,6 +34,7 @@ def holds(wide: Format, narrow: Format) -> bool:
     """Whether every number of one format is a number of the other."""
     return (
         wide.precision >= narrow.precision
+        and wide.min <= narrow.min
         and wide.max >= narrow.max
         and wide.smallest_subnormal <= narrow.smallest_subnormal
         and (wide.signed or not narrow.signed)

@@ -83,5 +83,6 @@ def _holds(wide: Any, narrow: Any) -> bool:
     return (
         narrow.precision <= wide.precision
         and narrow.max <= wide.max
+        and narrow.min >= wide.min
         and narrow.smallest_subnormal >= wide.smallest_subnormal
     )

@@ -183,3 +183,15 @@ def test_accumulators_that_need_narrow_operands_are_known_as_such():
     for narrow in (sf.tensor_core("hopper"), own, sf.blocked(32, own, sf.FP32), sf.lanes(4, own, sf.pairwise(sf.FP32))):
         assert narrow.needs_narrow_operands
     assert not any(x.needs_narrow_operands for x in (sf.sequential(sf.FP32), sf.blocked(4, sf.FP16, own)))
+
+
+def test_a_sum_in_a_format_that_is_too_wide_is_refused_with_the_limit_and_with_what_to_write():
+    words = r"accumulate: .* at most 50 bits .* precision 52, .*=simfloat\.exact, output=simfloat\.Format\(11, 51\)"
+    for accumulate in (sf.Format(11, 51), "e11m51"):
+        with pytest.raises(ValueError, match=words):
+            sf.dot([1.0], [1.0], accumulate=accumulate)
+    assert sf.dot([1.0], [2.0**-51], accumulate=sf.exact, output=sf.Format(11, 51)) == 2.0**-51
+    with pytest.raises(ValueError, match="Use at most 49 mantissa bits, or simfloat.FP64 with simfloat.nearest_even"):
+        sf.add(1.0, 1.0, sf.Format(11, 51))
+    with pytest.raises(ValueError, match="accumulate must be a simfloat accumulator or a format, got 7 of type int"):
+        sf.dot([1.0], [1.0], accumulate=7)

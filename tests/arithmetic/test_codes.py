@@ -154,3 +154,47 @@ def test_the_loop_gives_the_codes_of_the_array_operations(format, monkeypatch):
     at_once = [answer(x, format) for x in cases]
     monkeypatch.setattr("simfloat.arithmetic.codes._codes_at_once", lambda x, format: None)
     assert at_once == [answer(x, format) for x in cases]
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [("bfloat16", sf.BF16), ("float8_e4m3fn", sf.E4M3), ("float8_e8m0fnu", sf.E8M0), ("float4_e2m1fn", sf.E2M1)],
+)
+def test_a_narrow_array_and_the_bytes_that_numpy_loads_of_it_are_its_codes(name, format, ml_dtypes, tmp_path):
+    x = np.array([[1.0, 0.5, 2.0], [4.0, 1.0, 2.0]], getattr(ml_dtypes, name))
+    np.save(tmp_path / "x.npy", x)
+    loaded = np.load(tmp_path / "x.npy")
+    assert loaded.dtype.kind == "V"
+    for codes in (x, loaded, x.T.T[::-1][::-1], loaded[::-1][::-1]):
+        assert_bits(sf.decode(codes, format), x.astype(np.float32))
+    assert sf.decode(loaded[1, 0], format) == 4.0 and sf.decode(loaded[:0], format).shape == (0, 3)
+    calls = (
+        lambda: sf.round(loaded, format),
+        lambda: sf.encode(loaded, format),
+        lambda: sf.add(loaded, 1.0, sf.FP32),
+        lambda: sf.matmul(loaded, loaded.T, accumulate=sf.FP32),
+        lambda: sf.array(loaded, format),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=r"pass simfloat\.decode\(\w+, format\): numpy.load returns bfloat16 as"):
+            call()
+    with pytest.raises(ValueError, match="Codes of FP32 have 4 bytes, got dtype .* Name the format of the array"):
+        sf.decode(loaded, sf.FP32)
+    with pytest.raises(ValueError, match=f"has codes of {format}, not of E5M2: write .*decode.*, simfloat.{format}"):
+        sf.decode(x, sf.E5M2)
+
+
+def test_narrow_tensors_of_pytorch_are_codes_for_decode_and_numbers_elsewhere():
+    torch = pytest.importorskip("torch", reason="needs PyTorch for its dtypes")
+    numbers = torch.tensor([[1.0, -2.0, 0.5], [448.0, 0.0, -0.015625]])
+    for dtype, format in ((torch.float8_e4m3fn, sf.E4M3), (torch.bfloat16, sf.BF16)):
+        assert_bits(sf.decode(numbers.to(dtype), format), numbers.numpy())
+        assert_bits(sf.round(numbers.to(dtype), format), numbers.numpy().astype(np.float64))
+    with pytest.raises(ValueError, match="has codes of E4M3, not of E5M2"):
+        sf.decode(numbers.to(torch.float8_e4m3fn), sf.E5M2)
+    assert sf.decode(torch.tensor([0x38], dtype=torch.uint8), sf.E4M3).tolist() == [1.0]
+    pairs = torch.tensor([[0x21, 0x7F], [0x98, 0x00]], dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    want = np.float32([[0.5, 1.0, -6.0, 6.0], [-0.0, -0.5, 0.0, 0.0]])
+    assert_bits(sf.decode(pairs, sf.E2M1), want)
+    assert_bits(sf.round(pairs, sf.E2M1), want)
+    assert_bits(sf.multiply(pairs, 2.0, sf.FP16), want.astype(np.float64) * 2)

@@ -61,12 +61,14 @@ def test_operands_broadcast_and_draws_come_from_a_stream(tmp_path):
         ("3C00 1000 3C00", "A case of add has 4 fields: operands \\(2\\), result and flags; got 3"),
         ("3C00 1000 3C00 01 01", "got 5"),
         ("3C00 1000 03C00 01", "A code of FP16 has 4 hexadecimal digits, got '03C00'"),
-        ("3C00 3_00 3C00 01", "A code of FP16 has 4 hexadecimal digits, got '3_00'"),
+        ("3C00_300_3C00_01", "A code of FP16 has 4 hexadecimal digits, got '300'"),
         ("0x00 1000 3C00 01", "A code of FP16 has 4 hexadecimal digits, got '0x00'"),
         ("3C00 10G0 3C00 01", "A code of FP16 has 4 hexadecimal digits, got '10G0'"),
         ("3C00 1000 3C00 1", "Flags are two hexadecimal digits from 00 to 1f, got '1'"),
         ("3C00 1000 3C00 20", "got '20'"),
-        ("", "got 0"),
+        ("01", "got 1"),
+        ("+0F.000 +0F.000 => +10.001 ....x  expected +10.400 .....", "A code of FP16 has 4 .*, got '\\+10.400'"),
+        ("+0F.000 => +10.001 ....x  expected +10.000 .....", "A case of add has 4 fields"),
     ],
 )
 def test_wrong_files_are_refused_with_the_line(line, message, tmp_path):
@@ -85,8 +87,8 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
             lambda: sf.write_vectors(path, "add", 1.0, 0.1, sf.FP16),
             "0.1.* is not a number of FP16",
         ),
-        (lambda: sf.read_vectors(path, "f16_mulAdd", sf.FP16), "got 'f16_mulAdd'. Did you mean 'fma'"),
-        (lambda: sf.read_vectors(path, "f16_add", sf.FP16), "got 'f16_add'. Did you mean 'add'"),
+        (lambda: sf.write_vectors(path, "f16_mulAdd", 1.0, 1.0, 1.0, sf.FP16), "got 'f16_mulAdd'. Did you mean 'fma'"),
+        (lambda: sf.write_vectors(path, "f16_add", 1.0, 1.0, sf.FP16), "got 'f16_add'. Did you mean 'add'"),
         (lambda: sf.read_vectors(path, ["add"], sf.FP16), "operation is 'round' or one of"),
         (lambda: sf.write_vectors("", "add", 1.0, 1.0, sf.FP16), "A path is text"),
     ]
@@ -94,3 +96,80 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
         with pytest.raises(ValueError, match=message):
             call()
     assert not path.exists()
+
+
+def read(tmp_path, text, *arguments):
+    path = tmp_path / "cases.tv"
+    path.write_text(text)
+    return sf.read_vectors(path, *arguments)
+
+
+def test_test_vectors_may_have_underscores_comments_and_blank_lines(tmp_path):
+    text = "// rounding to nearest even\n\n3C00_1000_3C00_01\n  # one more\n7bff_7bff_7c00_05 // overflow\n\n"
+    for operation in (("add", sf.FP16), ("f16_add",), ("f16_add", sf.FP16)):
+        cases = read(tmp_path, text, *operation)
+        assert [x.tolist() for x in cases.operands] == [[1.0, 65504.0], [2.0**-11, 65504.0]]
+        assert cases.result.tolist() == [1.0, np.inf] and cases.flags.tolist() == [1, 5]
+
+
+def test_a_difference_that_testfloat_reports_is_read_with_the_expected_result(tmp_path):
+    text = (
+        "Testing f32_mulAdd, rounding min.\n6133248 tests total.\nErrors found in f32_mulAdd, rounding min:\n"
+        "+00.7FFFFF  +67.000001  -01.000000\n\t=> -01.000000 ...ux  expected -01.000000 ....x\n"
+        "-00.7FFFFF  -67.000001  -01.000000\n        => -01.000000 ...ux  expected -01.000000 ....x\n"
+        "In 6133248 tests, 2 errors found in f32_mulAdd, rounding min.\n"
+    )
+    cases = read(tmp_path, text, "f32_mulAdd")
+    result, flags = sf.fma(*cases.operands, sf.FP32, sf.toward_negative, flags=True)
+    assert_bits(cases.result, result)
+    assert flags.tolist() == cases.flags.tolist() == [1, 1]
+    assert_bits(read(tmp_path, text, "fma", sf.FP32).operands[1], sf.decode(["33800001", "b3800001"], sf.FP32))
+    with pytest.raises(ValueError, match="line 1: the report is on f32_mulAdd, not on f32_add"):
+        read(tmp_path, text, "f32_add")
+    text = "Errors found in f64_eq:\n-47E.10000000000FF  +7FF.4F3D114AF58E4  => 0 .....  expected 0 v....\n"
+    cases = read(tmp_path, text, "f64_eq")
+    assert cases.result.tolist() == [False] and cases.flags.tolist() == [16] and cases.signalling.tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("operation", "line", "operands", "result"),
+    [
+        ("f16_to_f32", "3C01 3F802000 00", [1 + 2.0**-10], np.float32(1 + 2.0**-10)),
+        ("f32_to_bf16", "3F808001 3F81 01", [np.float32(1 + 2.0**-8 + 2.0**-23)], 1 + 2.0**-7),
+        ("f16_to_i32", "C500 FFFFFFFB 00", [-5.0], np.int32(-5)),
+        ("f16_to_ui64_rx_minMag", "4500 0000000000000005 00", [5.0], np.uint64(5)),
+        ("i32_to_f16", "FFFFFFFB C500 00", [np.int32(-5)], -5.0),
+        ("ui64_to_f32", "8000000000000000 5F000000 00", [np.uint64(2**63)], 2.0**63),
+        ("f16_rem", "4500 4200 BC00 00", [5.0, 3.0], -1.0),
+        ("f16_roundToInt", "3E00 4000 00", [1.5], 2.0),
+        ("f16_le", "3C00 3C00 1 00", [1.0, 1.0], np.True_),
+        ("f64_lt_quiet", "7FF8000000000000 3FF0000000000000 0 00", [np.nan, 1.0], np.False_),
+        ("bf16_mulAdd", "3F80 4000 4040 40A0 00", [1.0, 2.0, 3.0], 5.0),
+    ],
+)
+def test_operations_are_read_by_testfloats_own_names(operation, line, operands, result, tmp_path):
+    cases = read(tmp_path, line, operation)
+    assert len(cases.operands) == len(operands)
+    for got, want in zip((*cases.operands, cases.result), (*operands, result), strict=True):
+        assert got.size == 1 and np.array_equal(got[0], want, equal_nan=isinstance(want, float))
+    if isinstance(result, np.generic):
+        assert cases.result.dtype == result.dtype
+    with pytest.raises(ValueError, match=f"{operation} is an operation of TestFloat on .*; leave it out"):
+        read(tmp_path, line, operation, sf.E5M2)
+
+
+def test_integers_are_not_read_as_numbers_of_fp32(tmp_path):
+    text = "00000005 4500 00\n0000000B 4980 00\n00000000 0000 00\n00010001 7C00 05\n"
+    assert read(tmp_path, text, "i32_to_f16").operands[0].tolist() == [5, 11, 0, 65537]
+    with pytest.raises(ValueError, match="3 of 4 results are no roundings of .* FP32.* such as 'i32_to_f16'"):
+        read(tmp_path, text, "round", sf.FP16)
+    with pytest.raises(ValueError, match="'i64_to_f16' or 'ui64_to_f16'"):
+        read(tmp_path, "0000000000000005 4500 00\n", "round", sf.FP16)
+
+
+@pytest.mark.parametrize("name", ["f16_to_f16", "i32_to_i64", "i32_add", "f128_add", "extF80_to_f16", "f16_tan"])
+def test_names_that_testfloat_or_simfloat_lack_are_refused(name, tmp_path):
+    with pytest.raises(ValueError, match="operation is 'round' or one of"):
+        read(tmp_path, "", name, sf.FP16)
+    with pytest.raises(ValueError, match="read_vectors needs the format of 'add'"):
+        read(tmp_path, "", "add")

@@ -52,6 +52,37 @@ def test_a_dtypes_name_may_be_shortened_to_the_text_that_tells_its_specials():
     assert all(sf.as_format(name) is format for name, format in shortened.items())
 
 
+@pytest.mark.parametrize(
+    "format, names",
+    [
+        (sf.E4M3, "F8_E4M3 FLOAT8E4M3FN f8E4M3FN fp8e4nv float8e4nv fp8_e4m3 ocp_e4m3 float_e4m3_t"),
+        (sf.E5M2, "F8_E5M2 FLOAT8E5M2 f8E5M2 fp8e5 fp8_e5m2 ocp_e5m2"),
+        (sf.E4M3FNUZ, "FLOAT8E4M3FNUZ f8E4M3FNUZ fp8e4b8"),
+        (sf.E5M2FNUZ, "FLOAT8E5M2FNUZ f8E5M2FNUZ fp8e5b16"),
+        (sf.E8M0, "F8_E8M0 FLOAT8E8M0 f8E8M0FNU ocp_e8m0"),
+        (sf.E3M2, "F6_E3M2 f6E3M2FN ocp_e3m2"),
+        (sf.E2M3, "F6_E2M3 f6E2M3FN ocp_e2m3"),
+        (sf.E2M1, "F4 FLOAT4E2M1 f4E2M1FN ocp_e2m1"),
+        (sf.BF16, "bf16 BFLOAT16"),
+        (sf.FP16, "F16 FLOAT16 f16 binary16"),
+        (sf.FP32, "F32 f32 binary32"),
+        (sf.FP64, "F64 DOUBLE f64 binary64"),
+        (sf.p3109(8, 3), "p3109_k8p3se Binary8p3se"),
+        (sf.fixed(8, 6, symmetric=False), "ocp_int8"),
+    ],
+    ids=str,
+)
+def test_names_in_files_and_compilers_are_read_in_any_case(format, names):
+    for name in names.split():
+        assert sf.as_format(name) == sf.as_format(name.lower()) == sf.as_format(name.upper()) == format, name
+
+
+@pytest.mark.parametrize("name", ["fp8_e4m3x", "f8-e4m3", "float8_e4m3_fn", "FP8 E4M3", "float8e4m3", "f8e4m3"])
+def test_a_name_like_e4m3_is_never_answered_first_with_a_format_that_has_infinities(name):
+    with pytest.raises(ValueError, match=r"(Nearest names: |OCP's )E4M3\b(?!_)"):
+        sf.as_format(name)
+
+
 def test_dtypes_of_pytorch():
     torch = pytest.importorskip("torch", reason="needs PyTorch for its dtypes")
     dtypes = {str(v) for v in vars(torch).values() if isinstance(v, torch.dtype) and v.is_floating_point}
@@ -79,13 +110,15 @@ def test_what_names_no_format_is_refused(x):
         ("posit16", r"precision of posits and takums tapers, .* FP16, BF16"),
         ("int1", r"fixed-point numbers of 2 to 54 bits: sf\.fixed\(8\)"),
         ("int64", r"fixed-point numbers of 2 to 54 bits: sf\.fixed\(8\)"),
+        ("f8E4M3", r"OCP's E4M3, to 448, is f8E4M3FN in MLIR, .*has infinities and is E4M3_IEEE"),
+        ("float", r"FP32 in C, PyTorch and ONNX, and FP64 in Python"),
         ("bfp16", r"sf\.cast\(sf\.fixed\(8, 6\), scale=sf\.block\(16, sf\.E8M0\)\)"),
         ("nf4", r"a table of 16 numbers, .* E2M1 and sf\.fixed\(4\)"),
         ("ue4m3", r"sf\.Format\(4, 3, signed=False\), with special='fn'"),
         ("hf8", "HF8 is E4M3"),
         ("int8", r"sf\.fixed\(8\) is -127 to 127"),
-        (np.dtype(np.int16), r"sf\.fixed\(16\) is -32767 to 32767"),
-        ("uint8", r"sf\.fixed\(9\) -255 to 255"),
+        (np.dtype(np.int16), r"sf\.fixed\(16\) is -32767 to 32767, .*symmetric=False\) has -32768"),
+        ("uint8", r"sf\.fixed\(8, signed=False\) is 0 to 255"),
         ("MXFP4", r"sf\.cast\(sf\.E2M1, scale=sf\.block\(32, sf\.E8M0\)\)"),
         ("nvfp4", r"scale=sf\.block\(16, sf\.E4M3\)"),
         ("MXINT8", r"sf\.cast\(sf\.fixed\(8, 6\), scale=sf\.block\(32, sf\.E8M0\)\)"),

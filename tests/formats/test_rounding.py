@@ -51,7 +51,10 @@ def test_what_a_mode_prints_is_read_back(rounding):
 
 
 def test_arguments_of_a_text_are_those_of_the_call():
-    assert as_rounding("stochastic()") == sf.stochastic()
+    assert as_rounding("stochastic()") == as_rounding("stochastic") == sf.stochastic()
+    assert as_rounding("stochastic.saturating()") == sf.stochastic().saturating()
+    with pytest.raises(ValueError, match="stream"):
+        sf.round(0.1, sf.FP16, "stochastic")
     assert as_rounding("stochastic(8)") == as_rounding("stochastic(bits=8)") == sf.stochastic(8)
     assert as_rounding("stochastic(5, 'B').saturating()") == sf.stochastic(5, "B").saturating()
 
@@ -61,7 +64,7 @@ def test_arguments_of_a_text_are_those_of_the_call():
     [
         ("nearest", r"rounding must be .*, or its text, got 'nearest'\. Modes: .* Did you mean nearest_even\?"),
         ("toward_zero.saturating", "got 'toward_zero.saturating'"),
-        ("stochastic", r"Did you mean stochastic\(bits=32\)\?"),
+        ("sr", r"Did you mean stochastic\(bits=32\)\?"),
         ("stochastic(bits=99)", "1 to 32 random bits, got bits=99"),
         ("stochastic(bits='8')", "1 to 32 random bits, got bits='8'"),
         ("stochastic(__import__('os'))", "rounding must be"),
@@ -77,6 +80,30 @@ def test_arguments_of_a_text_are_those_of_the_call():
 def test_what_is_no_mode_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
         as_rounding(text)
+
+
+@pytest.mark.parametrize(
+    "mode, names",
+    [
+        ("nearest_even", "nearest rne RTE half_even ROUND_HALF_EVEN round_half_even roundTiesToEven rint near_even"),
+        ("nearest_away", "rna RMM half_up ROUND_HALF_UP roundTiesToAway near_maxMag round_half_away_from_zero"),
+        ("toward_zero", "truncate trunc rtz RZ chop FE_TOWARDZERO roundTowardZero round_to_zero minMag toward-zero"),
+        ("toward_positive", "up ceil rup RU ROUND_CEILING FE_UPWARD roundTowardPositive"),
+        ("toward_negative", "down floor rdn RD decimal.ROUND_FLOOR FE_DOWNWARD roundTowardNegative"),
+        ("to_odd", "odd jamming von_neumann"),
+        (r"stochastic\(bits=32\)", "sr random stochastic_rounding"),
+    ],
+)
+def test_the_usual_name_of_a_mode_is_answered_with_that_mode(mode, names):
+    for name in names.split():
+        with pytest.raises(ValueError, match=rf"Did you mean {mode}\?$"):
+            as_rounding(name)
+
+
+def test_a_word_that_names_no_mode_is_answered_with_the_list_alone():
+    for word in ("banana", "tapered", "round", "fp16"):
+        with pytest.raises(ValueError, match=r"behind it or not\.$"):
+            as_rounding(word)
 
 
 def test_a_mode_may_be_given_as_text_wherever_a_format_may():
