@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
+from simfloat.arithmetic.exact_operations import ROUND, operate_exactly
 from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
@@ -87,7 +88,13 @@ def round(
         >>> sf.round([0.5, 465.0, 1e-9], sf.E4M3, flags=True)
         (array([0.5, nan, 0. ]), array([0, 5, 3], dtype=uint8))
     """
-    x = as_operand(x)
+    try:
+        numbers = as_operand(x)
+    except ValueError:  # numbers that float64 lacks, or none at all
+        numbers = None
+    if numbers is None:
+        return operate_exactly(ROUND, (x,), format, rounding, stream, observer, flags, out)
+    x = numbers
     if flags is not False:
         check_flags(flags=flags)
     if flags and machine_of(x) is not CPU:

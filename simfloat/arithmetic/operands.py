@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Number
+from fractions import Fraction
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import CPU, Machine, check_reachable, is_on_gpu, machine_of
+from simfloat.formats.exact_numbers import exact_number, is_float64, shown
 
 #: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
 FloatType: TypeAlias = Any
@@ -24,21 +25,22 @@ CONFLICTING, COLUMNS, LEAST_TURNED = 1024, 16, 1 << 14
 #: Above it not every integer is a float64 number.
 INTEGERS = 2.0**53
 
-#: What to pass instead, by the kinds of dtypes that hold no real numbers; fractions and decimals are "exact".
+#: What to pass instead, by the kinds of dtypes that hold no real numbers.
 REMEDIES = {
-    "U": "np.array({}, float), the numbers that the text writes, each rounded to float64",
-    "S": "np.array({}, float), the numbers that the text writes, each rounded to float64",
+    "S": "np.asarray({0}).astype(str), the texts",
     "c": "the parts, {0}.real and {0}.imag, one after the other",
-    "exact": "np.array({}, float), its numbers rounded to float64 first",
 }
+
+#: Levels of nested sequences that NumPy makes an array of.
+MOST_AXES = 64
 
 
 def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
     """`x` as a float32 array if it is one, else as float64; memory as it is.
 
     Numbers, sequences, NumPy's and CuPy's arrays of real dtypes and those of ml_dtypes, and PyTorch tensors on the CPU
-    are read exactly; CuPy's arrays stay on the GPU. Raises ValueError for what float64 cannot hold exactly, and for
-    masked arrays.
+    are read exactly, and so is what `exact_operand` reads, where float64 holds the number; CuPy's arrays stay on the
+    GPU. Raises ValueError for what float64 cannot hold exactly, and for masked arrays.
     """
     if type(x) is ndarray:
         dtype = x.dtype
@@ -46,33 +48,67 @@ def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
             return x
     if type(x) is float:
         return np.array(x)
+    numbers = exact_operand(x, name)
+    if numbers.dtype == object:
+        raise ValueError(_beyond_float64(numbers, name))
+    return numbers
+
+
+def exact_operand(x: Any, name: str = "x") -> NDArray:
+    """The same, or an array of objects, which `exact_number` has read, where float64 lacks one of the numbers.
+
+    These are texts, integers, Fractions, Decimals, gmpy2's numbers and NumPy's long floats, in arrays and sequences,
+    with floats among them. Raises ValueError for what holds other things, and for masked arrays.
+    """
     on_gpu, given = is_on_gpu(x), cast(Any, x)
     if on_gpu and given.dtype in (FLOAT32, FLOAT64):
         return given
     array = given if on_gpu else _as_array(x, name)
-    if array.dtype.kind == "f" and array.dtype.itemsize == 4:
+    dtype, is_array = array.dtype, hasattr(x, "dtype")
+    if dtype.kind == "f" and dtype.itemsize == 4:
         return array.astype(np.float32)  # the machine's byte order
-    if array.dtype.kind == "O":
-        return _from_objects(array, name)
-    if not _is_real(array.dtype):
-        raise ValueError(_no_numbers(name, f"dtype {array.dtype}", array.dtype.kind))
-    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+    if dtype.kind in "OUT" or (dtype.kind == "f" and dtype.itemsize > 8 and not is_array):
+        # NumPy makes texts of all numbers of a sequence that holds one, and long floats of integers.
+        return _from_objects(array.astype(object) if is_array else np.array(x, object), name)
+    is_long = dtype.kind == "f" and dtype.itemsize > 8
+    if not _is_real(dtype) and not is_long:
+        raise ValueError(_no_numbers(name, f"dtype {dtype}", dtype.kind))
+    with np.errstate(all="ignore"):  # converting a signalling NaN, or a long float
         wide = array.astype(np.float64)
+    if is_long:
+        is_held = bool(((wide == array) | (wide != wide) & (array != array)).all())
+        return wide if is_held else _from_objects(array.astype(object), name)
     # What has a dtype holds numbers of one kind, and no integers among its floats.
-    large = not hasattr(x, "dtype") or array.dtype.kind in "iu"
+    large = not is_array or dtype.kind in "iu"
     if large and wide.size and not (np.abs(wide) < INTEGERS).all():
         if on_gpu:
-            array, wide = given.get(), cast(Any, wide).get()
+            array = given.get()
         # An integer among numbers that a sequence made floats of is seen only in the sequence itself.
-        _check_integers(array.astype(object) if array.dtype.kind in "iu" else np.array(x, object), wide, name)
+        return _from_objects(array.astype(object) if dtype.kind in "iu" else np.array(x, object), name)
     return wide
 
 
-def _no_numbers(name: str, found: str, kind: str) -> str:
-    """What is said of an operand that holds no real numbers, or such as float64 lacks."""
+def _no_numbers(name: str, found: str, kind: str = "") -> str:
+    """What is said of an operand that holds no real numbers."""
     remedy = REMEDIES.get(kind)
     answer = f"; pass {remedy.format(name)}" if remedy else ""
-    return f"{name} must hold real numbers that float64 can hold, got {found}{answer}."
+    return f"{name} must hold real numbers, got {found}{answer}."
+
+
+def _beyond_float64(numbers: NDArray, name: str) -> str:
+    """What is said of numbers that float64 lacks, where only such are taken as it holds."""
+    place = next(i for i, number in np.ndenumerate(numbers) if isinstance(number, Fraction) and not is_float64(number))
+    call = name if name.isidentifier() else "x"
+    return (
+        f"{name} holds a number that float64 lacks{_where(place)}, {shown(numbers[place])}: pass "
+        f"simfloat.round({call}, format), which rounds it once. Only round, array and elementwise operations take such "
+        "numbers as they are."
+    )
+
+
+def _where(place: tuple[int, ...]) -> str:
+    """At which index of an operand, if that has one."""
+    return f" at index {place[0] if len(place) == 1 else place}" if place else ""
 
 
 def _as_array(x: Any, name: str) -> NDArray:
@@ -90,10 +126,45 @@ def _as_array(x: Any, name: str) -> NDArray:
             "it stands for."
         )
     check_not_masked(x, name)
+    return rectangular(x, name)
+
+
+def rectangular(x: Any, name: str, dtype: Any = None) -> NDArray:
+    """NumPy's array of what a user gives. Raises ValueError naming the first row that has another length."""
     try:
-        return np.asarray(x)
+        return np.asarray(x, dtype)
     except (ValueError, OverflowError):
-        raise ValueError(f"{name} must be a rectangular array of numbers.") from None
+        raise ValueError(f"{name} must be a rectangular array of numbers{_ragged(x)}.") from None
+
+
+def _ragged(x: Any) -> str:
+    """The first row of nested sequences whose length is not that of the row that begins its list, and both lengths."""
+    found: list[str] = []
+
+    def shape_of(part: Any, path: tuple[int, ...]) -> tuple[int, ...]:
+        if not isinstance(part, list | tuple) or len(path) > MOST_AXES:
+            return tuple(getattr(part, "shape", ()))
+        first: tuple[int, ...] = ()
+        for i, row in enumerate(part):
+            shape = shape_of(row, (*path, i))
+            if i == 0:
+                first = shape
+            elif shape != first and not found:
+                found.append(f": row {_name((*path, i))} {_sized(shape)}, and row {_name((*path, 0))} {_sized(first)}")
+        return len(part), *first
+
+    shape_of(x, ())
+    return found[0] if found else ""
+
+
+def _name(path: tuple[int, ...]) -> str:
+    return str(path[0]) if len(path) == 1 else str(path)
+
+
+def _sized(shape: tuple[int, ...]) -> str:
+    if len(shape) != 1:
+        return f"has the shape {shape}" if shape else "is a single number"
+    return f"has {shape[0]} element{'' if shape[0] == 1 else 's'}"
 
 
 def check_not_masked(x: Any, name: str) -> None:
@@ -120,35 +191,23 @@ def _from_torch(x: Any, name: str) -> NDArray:
 
 
 def _is_real(dtype: np.dtype) -> bool:
-    """Whether an array of this type holds real numbers, all of which but large integers float64 holds."""
+    """Whether an array of this type holds real numbers, all of which float64 holds, but for large integers."""
     if dtype.kind in "fiub":
         return dtype.itemsize <= 8
     return dtype.type.__module__ == "ml_dtypes" and not dtype.name.startswith(("complex", "bcomplex"))
 
 
-def _from_objects(array: NDArray, name: str) -> NDArray[np.float64]:
-    """The float64 numbers of Python integers and floats, which NumPy keeps as objects where they are too large."""
-    for element in array.reshape(-1):
-        if not isinstance(_plain(element), int | float):
-            kind = "exact" if isinstance(element, Number) else ""
-            raise ValueError(_no_numbers(name, type(element).__name__, kind))
-    try:
-        wide = array.astype(np.float64)
-    except OverflowError:
-        raise ValueError(f"{name} holds integers beyond float64's range.") from None
-    _check_integers(array, wide, name)
-    return wide
-
-
-def _check_integers(elements: NDArray, wide: NDArray[np.float64], name: str) -> None:
-    """Raise ValueError if an integer among `elements` is not the float64 number that it became."""
-    for element, number in zip(map(_plain, elements.reshape(-1)), wide.reshape(-1).tolist(), strict=True):
-        # Python compares integers with floats exactly.
-        if isinstance(element, int) and element != number:
-            raise ValueError(
-                f"{name} holds integers that float64 cannot hold exactly, such as {element}; round them to float64 "
-                "first."
-            )
+def _from_objects(array: NDArray, name: str) -> NDArray:
+    """Numbers that are read one by one: in float64 where that holds all of them, else as `exact_number` gives them."""
+    exact = np.empty(array.shape, object)
+    for place, element in np.ndenumerate(array):
+        try:
+            exact[place] = exact_number(_plain(element))
+        except TypeError as error:
+            raise ValueError(_no_numbers(name, str(error))) from None
+        except ValueError as error:
+            raise ValueError(f"{name}{_where(place)}: {error}.") from None
+    return exact.astype(np.float64) if all(map(is_float64, exact.reshape(-1))) else exact
 
 
 def _plain(element: Any) -> Any:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.catalog import Operation
+from simfloat.arithmetic.exact_operations import operate_exactly
 from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
@@ -37,7 +38,12 @@ def operate(
     out: NDArray[np.floating] | None,
 ) -> Any:
     """A public operation, as users call it: its results, or a pair of them and their flags."""
-    arrays = list(map(as_operand, operands, operation.operands))
+    try:
+        arrays = list(map(as_operand, operands, operation.operands))
+    except ValueError:  # numbers that float64 lacks, or none at all
+        arrays = []
+    if not arrays:
+        return operate_exactly(operation.name, operands, format, rounding, stream, observer, flags, out)
     if flags is not False:
         check_flags(flags=flags)
     if flags and machine_of(*arrays) is not CPU:
