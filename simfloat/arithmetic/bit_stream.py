@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.machines import CPU, Machine
 from simfloat.arithmetic.operands import check_not_masked
 from simfloat.arithmetic.threads import scratch
+from simfloat.checks import is_integer, rectangular
 from simfloat.formats import Rounding
 
 NO_WORDS = np.zeros(1, np.uint32)
@@ -94,10 +95,11 @@ class GivenBits:
 
     def __init__(self, integers: ArrayLike) -> None:
         check_not_masked(integers, "integers")
-        try:
-            draws = np.asarray(integers)
-        except ValueError:  # sequences of different lengths
-            draws = np.zeros(0)
+        draws = rectangular(integers, "GivenBits")
+        if draws.dtype.kind == "O" and draws.size and all(is_integer(one) for one in draws.reshape(-1)):
+            raise ValueError(
+                "Draws are integers from 0 below 2^bits, bits being at most 32; one of these is beyond 2^63."
+            )
         if draws.size == 0 or draws.dtype.kind not in "iu":
             raise ValueError(f"GivenBits takes an array of integers, one draw for each element; got {integers!r}.")
         if int(draws.min()) < 0 or int(draws.max()) >= 2**32:

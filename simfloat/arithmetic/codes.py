@@ -13,11 +13,18 @@ from simfloat import kernels
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu, machine_of
-from simfloat.arithmetic.operands import as_operand, check_not_masked
+from simfloat.arithmetic.operands import (
+    at_index,
+    check_not_masked,
+    exact_operand,
+    first_beyond_float64,
+)
 from simfloat.arithmetic.plan import pieces
 from simfloat.arithmetic.target import carrier_of
 from simfloat.arithmetic.threads import run_all
+from simfloat.checks import rectangular
 from simfloat.formats import FP32, Format, as_format
+from simfloat.formats.exact_numbers import shown
 from simfloat.formats.format_names import FormatLike
 
 #: Nanoseconds that a number's code takes, and a code's number.
@@ -40,7 +47,9 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
     """
     format = as_format(format)
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
-        operand = as_operand(x)
+        operand = exact_operand(x)
+        if operand.dtype == object:
+            _refuse_beyond_float64(operand, format)
         codes = _codes_at_once(operand, format)
         if codes is not None:
             return codes
@@ -57,10 +66,15 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
         codes, outside = np.where(np.isnan(x), format.nan_code, codes), outside & ~np.isnan(x)
     if outside.any():
         place = tuple(int(i) for i in np.argwhere(outside)[0])
-        where = f" at index {place[0] if len(place) == 1 else place}" if place else ""
         mend = "it has no NaN" if np.isnan(x[place]) else "round to the format first"
-        raise ValueError(f"{float(x[place])!r}{where} is not a number of {format}; {mend}.")
+        raise ValueError(f"{float(x[place])!r}{at_index(place)} is not a number of {format}; {mend}.")
     return codes.astype(_code_dtype(format))
+
+
+def _refuse_beyond_float64(x: NDArray, format: Format) -> None:
+    """Raise ValueError naming the first number that float64 lacks, and so the format."""
+    place = first_beyond_float64(x)
+    raise ValueError(f"{shown(x[place])}{at_index(place)} is not a number of {format}; round to the format first.")
 
 
 def _codes_at_once(x: NDArray, format: Format) -> NDArray[np.unsignedinteger] | None:
@@ -148,7 +162,7 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """
     format = as_format(format)
     check_not_masked(codes, "codes")
-    array: NDArray = codes if is_on_gpu(codes) else np.asarray(codes)  # type: ignore[assignment]
+    array: NDArray = codes if is_on_gpu(codes) else rectangular(codes, "codes")  # type: ignore[assignment]
     codes = codes_of(codes, format) if array.dtype.kind in "UT" else array
     if codes.dtype.kind not in "iu":
         raise ValueError(f"Codes are integers, got dtype {codes.dtype}.")

@@ -87,8 +87,7 @@ def _computed(
 
 def _numbers(x: NDArray) -> list[Exact]:
     """The elements in C order, as `exact_number` gives them."""
-    elements = x.reshape(-1).tolist()
-    return elements if x.dtype == object else list(map(exact_number, elements))
+    return list(map(exact_number, x.reshape(-1).tolist()))
 
 
 class ExactResults:

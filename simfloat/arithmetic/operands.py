@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy import ndarray
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import CPU, Machine, check_reachable, is_on_gpu, machine_of
+from simfloat.checks import rectangular
 from simfloat.formats.exact_numbers import exact_number, is_float64, shown
 
 #: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
@@ -30,9 +30,6 @@ REMEDIES = {
     "S": "np.asarray({0}).astype(str), the texts",
     "c": "the parts, {0}.real and {0}.imag, one after the other",
 }
-
-#: Levels of nested sequences that NumPy makes an array of.
-MOST_AXES = 64
 
 
 def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
@@ -97,16 +94,21 @@ def _no_numbers(name: str, found: str, kind: str = "") -> str:
 
 def _beyond_float64(numbers: NDArray, name: str) -> str:
     """What is said of numbers that float64 lacks, where only such are taken as it holds."""
-    place = next(i for i, number in np.ndenumerate(numbers) if isinstance(number, Fraction) and not is_float64(number))
+    place = first_beyond_float64(numbers)
     call = name if name.isidentifier() else "x"
     return (
-        f"{name} holds a number that float64 lacks{_where(place)}, {shown(numbers[place])}: pass "
+        f"{name} holds a number that float64 lacks{at_index(place)}, {shown(numbers[place])}: pass "
         f"simfloat.round({call}, format), which rounds it once. Only round, array and elementwise operations take such "
         "numbers as they are."
     )
 
 
-def _where(place: tuple[int, ...]) -> str:
+def first_beyond_float64(numbers: NDArray) -> tuple[int, ...]:
+    """The place of the first number that float64 lacks, in an array of objects that holds one."""
+    return next(place for place, number in np.ndenumerate(numbers) if not is_float64(number))
+
+
+def at_index(place: tuple[int, ...]) -> str:
     """At which index of an operand, if that has one."""
     return f" at index {place[0] if len(place) == 1 else place}" if place else ""
 
@@ -127,44 +129,6 @@ def _as_array(x: Any, name: str) -> NDArray:
         )
     check_not_masked(x, name)
     return rectangular(x, name)
-
-
-def rectangular(x: Any, name: str, dtype: Any = None) -> NDArray:
-    """NumPy's array of what a user gives. Raises ValueError naming the first row that has another length."""
-    try:
-        return np.asarray(x, dtype)
-    except (ValueError, OverflowError):
-        raise ValueError(f"{name} must be a rectangular array of numbers{_ragged(x)}.") from None
-
-
-def _ragged(x: Any) -> str:
-    """The first row of nested sequences whose length is not that of the row that begins its list, and both lengths."""
-    found: list[str] = []
-
-    def shape_of(part: Any, path: tuple[int, ...]) -> tuple[int, ...]:
-        if not isinstance(part, list | tuple) or len(path) > MOST_AXES:
-            return tuple(getattr(part, "shape", ()))
-        first: tuple[int, ...] = ()
-        for i, row in enumerate(part):
-            shape = shape_of(row, (*path, i))
-            if i == 0:
-                first = shape
-            elif shape != first and not found:
-                found.append(f": row {_name((*path, i))} {_sized(shape)}, and row {_name((*path, 0))} {_sized(first)}")
-        return len(part), *first
-
-    shape_of(x, ())
-    return found[0] if found else ""
-
-
-def _name(path: tuple[int, ...]) -> str:
-    return str(path[0]) if len(path) == 1 else str(path)
-
-
-def _sized(shape: tuple[int, ...]) -> str:
-    if len(shape) != 1:
-        return f"has the shape {shape}" if shape else "is a single number"
-    return f"has {shape[0]} element{'' if shape[0] == 1 else 's'}"
 
 
 def check_not_masked(x: Any, name: str) -> None:
@@ -206,7 +170,7 @@ def _from_objects(array: NDArray, name: str) -> NDArray:
         except TypeError as error:
             raise ValueError(_no_numbers(name, str(error))) from None
         except ValueError as error:
-            raise ValueError(f"{name}{_where(place)}: {error}.") from None
+            raise ValueError(f"{name}{at_index(place)}: {error}.") from None
     return exact.astype(np.float64) if all(map(is_float64, exact.reshape(-1))) else exact
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.codes import encode, finite_codes, magnitudes
 from simfloat.arithmetic.machines import machine_of
-from simfloat.arithmetic.operands import as_operand, broadcast_shape
+from simfloat.arithmetic.operands import as_operand, broadcast_shape, exact_operand
 from simfloat.arithmetic.target import result_dtype
 from simfloat.formats import Format, as_format
+from simfloat.formats.definition import floor_log2
+from simfloat.formats.exact_numbers import Exact, is_float64, shown
 from simfloat.formats.format_names import FormatLike
 
 
@@ -25,7 +32,9 @@ def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
         array([9.76562500e-04, 5.00000000e-01, 5.96046448e-08])
     """
     format = as_format(format)
-    x = as_operand(x)
+    x = exact_operand(x)
+    if x.dtype == object:
+        return _each(lambda number: _spacing(number, format), x)
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         magnitude = np.abs(x.astype(np.float64))
     exponent = np.frexp(magnitude)[1] - 1 - format.mantissa_bits
@@ -50,8 +59,10 @@ def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floa
         array(448.)
     """
     format = as_format(format)
-    x, y = as_operand(x), as_operand(y, "y")
     encode(x, format)  # refuses what is not a number of the format
+    x, y = as_operand(x), exact_operand(y, "y")
+    if y.dtype == object:  # a direction: which of y are no float64 numbers, are none of x either
+        y = _directions(np.broadcast_to(x, broadcast_shape([x, y])), np.broadcast_to(y, broadcast_shape([x, y])))
     dtype = result_dtype([x], format)
     shape, take = broadcast_shape([x, y]), machine_of(x, y).take
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
@@ -66,6 +77,31 @@ def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floa
     # Adding +0 makes -0 the zero of formats that have only one.
     number = np.where(x == y, y if format.has_negative_zero else y + 0.0, number)
     return np.where(np.isnan(x) | np.isnan(y), np.nan, number).astype(dtype)
+
+
+def _each(function: Callable[[Any], float], x: NDArray) -> NDArray[np.float64]:
+    """A function of every element, in float64."""
+    return np.array([function(one) for one in x.reshape(-1).tolist()], np.float64).reshape(x.shape)
+
+
+def _spacing(x: Exact, format: Format) -> float:
+    """:func:`ulp` of a number that float64 may lack."""
+    if isinstance(x, float):
+        return math.nan if not math.isfinite(x) else format.smallest_subnormal
+    if abs(x) < Fraction(format.smallest_normal):
+        return format.smallest_subnormal
+    exponent = floor_log2(abs(x)) - format.mantissa_bits
+    if exponent > 1023:
+        raise ValueError(f"The spacing of {format} at {shown(x)}, 2^{exponent}, lies beyond float64's range.")
+    return math.ldexp(1.0, exponent)
+
+
+def _directions(x: NDArray, y: NDArray) -> NDArray[np.float64]:
+    """y, but infinities of the right sign for those that float64 lacks."""
+    pairs = zip(x.reshape(-1).tolist(), y.reshape(-1).tolist(), strict=True)
+    return np.array(
+        [float(to) if is_float64(to) else math.inf if to > one or math.isnan(one) else -math.inf for one, to in pairs]
+    ).reshape(y.shape)
 
 
 def _hidden(format: Format) -> int:

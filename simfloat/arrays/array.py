@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -14,16 +16,27 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.elements import elements, write
 from simfloat.arithmetic.machines import CPU, GPU, as_array, beside, is_on_gpu, machine_of
 from simfloat.arithmetic.numpy_protocol import NumpyProtocol, refuse_readers
-from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.operands import exact_operand
 from simfloat.arrays import complex_parts
-from simfloat.arrays.array_arithmetic import ArrayArithmetic, ComplexProducts, as_arithmetic, narrowed, with_options
+from simfloat.arrays.array_arithmetic import (
+    ArrayArithmetic,
+    ComplexProducts,
+    as_arithmetic,
+    chosen_exactly,
+    narrowed,
+    with_options,
+)
 from simfloat.arrays.array_operators import ArrayOperators
 from simfloat.arrays.array_text import call_of
 from simfloat.arrays.numpy_composites import COMPOSITES
 from simfloat.arrays.numpy_movements import MOVEMENTS
+from simfloat.checks import rectangular
 from simfloat.formats import Format, Rounding, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
+
+#: Single numbers that are operands of arrays, with gmpy2's: exact ones.
+SCALARS = (int, float, complex, np.number, np.bool, str, Fraction, Decimal)
 
 
 def array(
@@ -37,10 +50,12 @@ def array(
 ) -> Array:
     """An array of numbers of `format`, to which `data` are rounded, and every operation on it once.
 
+    `data` may be whatever :func:`simfloat.round` reads, numbers that float64 lacks among them.
+
     Operators, comparisons, indexing, views and writing in place are NumPy's. Sums and products of matrices go through
-    `accumulate`, by default the sequential sum in this format and mode. Numbers that are assigned are rounded;
-    Python's numbers are exact operands. Arrays of two formats or two modes do not mix: `astype` rounds to another one.
-    Stochastic modes take their bits from `stream`.
+    `accumulate`, by default the sequential sum in this format and mode. Numbers that are assigned are rounded; single
+    numbers, ``A * Fraction(1, 3)`` or ``A + 2**60``, are exact operands. Arrays of two formats or two modes do not mix:
+    `astype` rounds to another one. Stochastic modes take their bits from `stream`.
 
     Complex data have both parts in the format. A product is (a c - b d, a d + b c), every operation rounded, or with
     ``complex_products="fma"`` (a c - round(b d), a d + round(b c)), each with one rounding; a quotient is the product
@@ -213,7 +228,7 @@ class Array(ArrayOperators, NumpyProtocol):
         if isinstance(x, Array):
             self._check_same(x)
             return x.numbers
-        if isinstance(x, int | float | complex | np.number | np.bool) or (hasattr(x, "dtype") and not x.ndim):
+        if isinstance(x, SCALARS) or type(x).__module__ == "gmpy2" or (hasattr(x, "dtype") and not x.ndim):
             return narrowed(_data(x))
         raise ValueError(
             f"Operands of an array of {self.format} are arrays of {self.format} and single numbers, got "
@@ -243,8 +258,10 @@ class Array(ArrayOperators, NumpyProtocol):
         return self._like(complex_parts.compute(u, operation, x, y))
 
     def _chosen_of(self, choose: Callable[[NDArray, NDArray], NDArray], other: Any) -> Array:
-        y, u = self._operand(other), self.arithmetic
-        return self._like(u.round(choose(self._real_numbers("An order"), y)))
+        x, y, u = self._real_numbers("An order"), self._operand(other), self.arithmetic
+        if x.dtype == object or y.dtype == object:
+            return self._like(u.round(chosen_exactly(choose, x, y)))
+        return self._like(u.round(choose(x, y)))
 
     def _compared(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
         """A comparison of the numbers with others, of any format: it rounds nothing."""
@@ -293,10 +310,10 @@ def array_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
 
 def _data(x: ArrayLike) -> NDArray:
     """Real or complex numbers, exactly, as users give them."""
-    if not is_on_gpu(x) and np.iscomplexobj(x):
+    if not is_on_gpu(x) and np.iscomplexobj(x if hasattr(x, "dtype") else rectangular(x, "data")):
         numbers = np.asarray(x)
-        return numbers if numbers.dtype.itemsize <= 16 else as_operand(numbers)
-    return x.numbers if isinstance(x, Array) else as_operand(x, "data")
+        return numbers if numbers.dtype.itemsize <= 16 else exact_operand(numbers)
+    return x.numbers if isinstance(x, Array) else exact_operand(x, "data")
 
 
 def _on_one_machine(arrays: Sequence[NDArray]) -> list[NDArray]:

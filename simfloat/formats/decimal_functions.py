@@ -56,8 +56,8 @@ def value_between(name: str, operands: tuple[Fraction, ...], digits: int) -> tup
 
     The function is defined at the operands, and neither zero nor infinite.
     """
-    low, high = CLAMPS.get(name, (-math.inf, math.inf))
-    given = [min(max(x, low), high) for x in operands] if len(operands) == 1 else operands
+    low, high = CLAMPS.get(name, (-math.inf, math.inf))  # of functions of one operand
+    given: list[Fraction | float] = [low if x < low else high if x > high else x for x in operands]
     values = []
     for count in (digits, 2 * digits):
         with localcontext(_WIDE, prec=count + _GUARD):

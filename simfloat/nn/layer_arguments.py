@@ -55,10 +55,7 @@ def check_not_in_place(inplace: Any) -> None:
 
 def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
     """An array of integers from 0 below `count`; ValueError naming the first that is none."""
-    try:
-        indices = as_array(x)
-    except ValueError:
-        raise ValueError(f"{name} must be a rectangular array of integers.") from None
+    indices = as_array(x, name)
     if not indices.size and indices.dtype.kind == "f":
         return indices.astype(np.intp)
     if indices.dtype.kind not in "iu":
