@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,16 +18,35 @@ from numpy.typing import NDArray
 #: Levels of nested sequences that NumPy makes an array of.
 MOST_AXES = 64
 
+#: Characters of a text or a number that a message shows.
+SHOWN = 40
+
 
 def is_integer(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
     """Whether `value` is an integer of Python's or NumPy's from `least` to `most`; True and False are none."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(least <= value <= most)
 
 
+def shown(x: Any) -> str:
+    """A number as a message shows it: long ones are abbreviated, since Python writes no integer of 5000 digits."""
+    if isinstance(x, str):
+        return repr(x) if len(x) <= SHOWN else f"a text of {len(x)} characters, {x[:SHOWN]!r}..."
+    if isinstance(x, int) and x.bit_length() > 4 * SHOWN:
+        return f"an integer of {x.bit_length()} bits"
+    if isinstance(x, Fraction) and max(x.numerator.bit_length(), x.denominator.bit_length()) > 4 * SHOWN:
+        return "a Fraction of " + " and ".join(f"{part.bit_length()} bits" for part in (x.numerator, x.denominator))
+    if type(x).__name__ == "mpz" and x.bit_length() > 4 * SHOWN:
+        return f"an integer of {x.bit_length()} bits"
+    if isinstance(x, Fraction):
+        return str(x)
+    text = repr(x)
+    return text if len(text) <= 2 * SHOWN else text[: 2 * SHOWN] + "..."
+
+
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raise ValueError, naming it, for what is no integer of at least `least`."""
     if not is_integer(value, least):
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+        raise ValueError(f"{name} must be an integer of at least {least}, got {shown(value)}.")
 
 
 def check_flags(**flags: Any) -> None:

@@ -22,9 +22,8 @@ from simfloat.arithmetic.operands import (
 from simfloat.arithmetic.plan import pieces
 from simfloat.arithmetic.target import carrier_of
 from simfloat.arithmetic.threads import run_all
-from simfloat.checks import rectangular
+from simfloat.checks import rectangular, shown
 from simfloat.formats import FP32, Format, as_format
-from simfloat.formats.exact_numbers import shown
 from simfloat.formats.format_names import FormatLike
 
 #: Nanoseconds that a number's code takes, and a code's number.

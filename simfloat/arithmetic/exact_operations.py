@@ -125,7 +125,7 @@ class ExactResults:
             values = self.compiled.exact(0, size).tolist() if size else []
             for i, row in enumerate(rows):
                 if not all(map(is_float64, row)) and not any(isinstance(x, float) for x in row):
-                    self.results[i] = function_value(operation, row, values[i])  # type: ignore[arg-type]
+                    self.results[i] = function_value(operation, row, values[i])
 
     @property
     def plan(self) -> Plan:

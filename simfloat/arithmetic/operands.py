@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -10,11 +12,14 @@ from numpy import ndarray
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import CPU, Machine, check_reachable, is_on_gpu, machine_of
-from simfloat.checks import rectangular
-from simfloat.formats.exact_numbers import exact_number, is_float64, shown
+from simfloat.checks import rectangular, shown
+from simfloat.formats.exact_numbers import exact_number, is_float64
 
 #: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
 FloatType: TypeAlias = Any
+
+#: What is read as numbers, those that float64 lacks among them.
+OperandLike: TypeAlias = ArrayLike | Fraction | Decimal | Sequence[Any]
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -32,7 +37,7 @@ REMEDIES = {
 }
 
 
-def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
+def as_operand(x: OperandLike, name: str = "x") -> NDArray[np.floating]:
     """`x` as a float32 array if it is one, else as float64; memory as it is.
 
     Numbers, sequences, NumPy's and CuPy's arrays of real dtypes and those of ml_dtypes, and PyTorch tensors on the CPU
@@ -89,17 +94,18 @@ def _no_numbers(name: str, found: str, kind: str = "") -> str:
     """What is said of an operand that holds no real numbers."""
     remedy = REMEDIES.get(kind)
     answer = f"; pass {remedy.format(name)}" if remedy else ""
-    return f"{name} must hold real numbers, got {found}{answer}."
+    return f"{name} must hold real numbers that can be read exactly, got {found}{answer}."
 
 
 def _beyond_float64(numbers: NDArray, name: str) -> str:
     """What is said of numbers that float64 lacks, where only such are taken as it holds."""
     place = first_beyond_float64(numbers)
     call = name if name.isidentifier() else "x"
+    kind = "integers" if numbers[place].denominator == 1 else "numbers"
     return (
-        f"{name} holds a number that float64 lacks{at_index(place)}, {shown(numbers[place])}: pass "
-        f"simfloat.round({call}, format), which rounds it once. Only round, array and elementwise operations take such "
-        "numbers as they are."
+        f"{name} holds {kind} that float64 cannot hold exactly, such as {shown(numbers[place])}{at_index(place)}: pass "
+        f"simfloat.round({call}, format), which rounds them once. Only round, array and elementwise operations take "
+        "such numbers as they are."
     )
 
 
@@ -170,7 +176,7 @@ def _from_objects(array: NDArray, name: str) -> NDArray:
         except TypeError as error:
             raise ValueError(_no_numbers(name, str(error))) from None
         except ValueError as error:
-            raise ValueError(f"{name}{at_index(place)}: {error}.") from None
+            raise ValueError(f"{name} must hold real numbers, and{at_index(place)} {error}.") from None
     return exact.astype(np.float64) if all(map(is_float64, exact.reshape(-1))) else exact
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
@@ -16,7 +16,7 @@ from simfloat.arithmetic.exact_operations import operate_exactly
 from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import aligned, as_operand, types_of
+from simfloat.arithmetic.operands import OperandLike, aligned, as_operand, types_of
 from simfloat.arithmetic.plan import is_one_piece, round_planned
 from simfloat.arithmetic.results import check_out, handed_over, memory_for
 from simfloat.arithmetic.sources import Route, route_of
@@ -29,7 +29,7 @@ from simfloat.kernels.events import wants_more
 
 def operate(
     operation: Operation,
-    operands: Sequence[ArrayLike],
+    operands: Sequence[OperandLike],
     format: Any,
     rounding: RoundingLike,
     stream: Stream | None,

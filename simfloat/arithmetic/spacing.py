@@ -12,15 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.codes import encode, finite_codes, magnitudes
 from simfloat.arithmetic.machines import machine_of
-from simfloat.arithmetic.operands import as_operand, broadcast_shape, exact_operand
+from simfloat.arithmetic.operands import OperandLike, as_operand, broadcast_shape, exact_operand
 from simfloat.arithmetic.target import result_dtype
+from simfloat.checks import shown
 from simfloat.formats import Format, as_format
 from simfloat.formats.definition import floor_log2
-from simfloat.formats.exact_numbers import Exact, is_float64, shown
+from simfloat.formats.exact_numbers import Exact, is_float64
 from simfloat.formats.format_names import FormatLike
 
 
-def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
+def ulp(x: OperandLike, format: FormatLike) -> NDArray[np.floating]:
     """The spacing of the format's numbers at |x|, the unit in the last place; x is any number or array.
 
     At a power of two it is the spacing above. Below the smallest normal number, at 0 too, it is `smallest_subnormal`;
@@ -43,7 +44,7 @@ def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     return np.where(np.isfinite(magnitude), spacing, np.nan).astype(result_dtype([x], format))
 
 
-def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
+def nextafter(x: ArrayLike, y: OperandLike, format: FormatLike) -> NDArray[np.floating]:
     """The number of the format next to `x` in the direction of `y`; operands broadcast, as in numpy.nextafter.
 
     x are numbers of the format, y any numbers. It is y where they are equal, and NaN where one of them is. Beyond the

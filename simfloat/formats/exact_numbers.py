@@ -11,17 +11,16 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from simfloat.checks import shown
+
 Exact: TypeAlias = Fraction | float
 
 #: Numbers are read from 10^-10000 to 10^10000: far beyond float64's range, and yet quick to compute with.
 LARGEST_EXPONENT = 10_000
 
-#: Digits of a number that are read, and bits of a fraction's parts. Python's own limit for texts is 4300 digits.
-MOST_DIGITS = 20_000
+#: Digits of a text or a decimal that are read, as many as Python reads of an integer, and bits of a fraction's parts.
+MOST_DIGITS = 4300
 MOST_BITS = 70_000
-
-#: Characters of a text or a number that a message shows.
-SHOWN = 40
 
 DIGITS = r"[0-9](?:_?[0-9])*"
 DECIMAL = re.compile(rf"[+-]?(?:{DIGITS}\.?(?:{DIGITS})?|\.{DIGITS})(?:e[+-]?{DIGITS})?", re.IGNORECASE)
@@ -30,7 +29,10 @@ HEXADECIMAL = re.compile(r"([+-]?)0x([0-9a-f]*)\.?([0-9a-f]*)(?:p([+-]?[0-9]+))?
 SPECIAL = re.compile(r"[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
 
 KNOWN = "write 0.1, 1e-5, 1/3, 0x1.8p-3, inf or nan"
-BEYOND = f"numbers are read from 10^-{LARGEST_EXPONENT} to 10^{LARGEST_EXPONENT}, with at most {MOST_DIGITS} digits"
+BEYOND = (
+    f"is no number within reach: they go from 10^-{LARGEST_EXPONENT} to 10^{LARGEST_EXPONENT}, texts and decimals with "
+    f"at most {MOST_DIGITS} digits"
+)
 
 
 def exact_number(x: Any) -> Exact:
@@ -73,26 +75,10 @@ def is_float64(x: Exact) -> bool:
         return False
 
 
-def shown(x: Any) -> str:
-    """A number as a message shows it: long ones are abbreviated, since Python writes no integer of 5000 digits."""
-    if isinstance(x, str):
-        return repr(x) if len(x) <= SHOWN else f"a text of {len(x)} characters, {x[:SHOWN]!r}..."
-    if isinstance(x, int) and x.bit_length() > 4 * SHOWN:
-        return f"an integer of {x.bit_length()} bits"
-    if isinstance(x, Fraction) and max(x.numerator.bit_length(), x.denominator.bit_length()) > 4 * SHOWN:
-        return "a Fraction of " + " and ".join(f"{part.bit_length()} bits" for part in (x.numerator, x.denominator))
-    if type(x).__name__ == "mpz" and x.bit_length() > 4 * SHOWN:
-        return f"an integer of {x.bit_length()} bits"
-    if isinstance(x, Fraction):
-        return str(x)
-    text = repr(x)
-    return text if len(text) <= 2 * SHOWN else text[: 2 * SHOWN] + "..."
-
-
 def _of_text(text: str) -> Exact:
     plain = text.strip()
     if len(plain) > MOST_DIGITS:
-        raise ValueError(f"{shown(text)}, is too long: {BEYOND}")
+        raise ValueError(f"{shown(text)}, {BEYOND}; {KNOWN}")
     if SPECIAL.fullmatch(plain):
         return float(plain)
     if DECIMAL.fullmatch(plain):
@@ -102,7 +88,7 @@ def _of_text(text: str) -> Exact:
         # By way of Decimal, which has no limit of digits.
         numerator, denominator = (int(Decimal(part)) for part in match.groups())
         if denominator == 0:
-            raise ValueError(f"{shown(text)} is no number: its denominator is 0")
+            raise ValueError(f"{shown(text)} is no number: its denominator is 0; {KNOWN}")
         return _of_parts(numerator, denominator, negative)
     match = HEXADECIMAL.fullmatch(plain)
     if match and match[2] + match[3]:
@@ -111,8 +97,8 @@ def _of_text(text: str) -> Exact:
         magnitude = int(digits, 16)
         if magnitude == 0:
             return -0.0 if negative else 0.0
-        if exponent is None or abs(exponent) > 4 * LARGEST_EXPONENT:
-            raise ValueError(f"{shown(text)} is out of reach: {BEYOND}")
+        if exponent is None or abs(exponent) > LARGEST_EXPONENT:
+            raise ValueError(f"{shown(text)} {BEYOND}; {KNOWN}")
         return _times_power(-magnitude if negative else magnitude, exponent - 4 * len(match[3]), text)
     raise ValueError(f"{shown(text)} is no number: {KNOWN}")
 
@@ -121,7 +107,7 @@ def _checked_decimal(plain: str, text: Any) -> Exact:
     try:
         return _of_decimal(Decimal(plain), text)
     except InvalidOperation:  # an exponent of more digits than Decimal has
-        raise ValueError(f"{shown(text)} is out of reach: {BEYOND}") from None
+        raise ValueError(f"{shown(text)} {BEYOND}; {KNOWN}") from None
 
 
 def _of_decimal(x: Decimal, given: Any = None) -> Exact:
@@ -131,7 +117,7 @@ def _of_decimal(x: Decimal, given: Any = None) -> Exact:
         return math.copysign(math.inf if x else 0.0, -1.0 if x.is_signed() else 1.0)
     exponent = int(x.as_tuple().exponent)
     if abs(x.adjusted()) > LARGEST_EXPONENT or x.adjusted() - exponent >= MOST_DIGITS:
-        raise ValueError(f"{shown(x if given is None else given)} is out of reach: {BEYOND}")
+        raise ValueError(f"{shown(x)} {BEYOND}" if given is None else f"{shown(given)} {BEYOND}; {KNOWN}")
     return Fraction(x)
 
 
@@ -141,7 +127,7 @@ def _of_parts(numerator: int, denominator: int, negative: bool = False) -> Exact
         return -0.0 if negative else 0.0
     sizes = numerator.bit_length(), denominator.bit_length()
     if max(sizes) > MOST_BITS or abs(sizes[0] - sizes[1]) * math.log10(2) > LARGEST_EXPONENT:
-        raise ValueError(f"A number with parts of {sizes[0]} and {sizes[1]} bits is out of reach: {BEYOND}")
+        raise ValueError(f"a number with parts of {sizes[0]} and {sizes[1]} bits {BEYOND}")
     return Fraction(numerator, denominator)
 
 
@@ -149,7 +135,7 @@ def _times_power(significand: int, exponent: int, given: Any) -> Exact:
     """An integer times a power of two, which is not built where it is too large."""
     size = significand.bit_length() + exponent
     if significand.bit_length() > MOST_BITS or abs(size) * math.log10(2) > LARGEST_EXPONENT:
-        raise ValueError(f"{shown(given)} is out of reach: {BEYOND}")
+        raise ValueError(f"{shown(given)} {BEYOND}")
     return Fraction(significand) * Fraction(2) ** exponent
 
 
@@ -157,11 +143,11 @@ def _of_gmpy2(x: Any, name: str) -> Exact:
     """A number of gmpy2's, which is known by its type's name: nothing is imported."""
     if name == "mpz":
         if x.bit_length() > MOST_BITS:
-            raise ValueError(f"{shown(x)} is out of reach: {BEYOND}")
+            raise ValueError(f"{shown(x)} {BEYOND}")
         return _of_parts(int(x), 1)
     if name == "mpq":
         if max(part.bit_length() for part in (x.numerator, x.denominator)) > MOST_BITS:
-            raise ValueError(f"A number with parts of more than {MOST_BITS} bits is out of reach: {BEYOND}")
+            raise ValueError(f"a number with parts of more than {MOST_BITS} bits {BEYOND}")
         return _of_parts(int(x.numerator), int(x.denominator))
     if name == "mpfr":
         if x.is_zero() or not x.is_finite():

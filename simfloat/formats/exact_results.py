@@ -11,8 +11,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from simfloat.checks import shown
 from simfloat.formats.decimal_functions import value_between
-from simfloat.formats.exact_numbers import MOST_BITS, Exact, shown
+from simfloat.formats.exact_numbers import MOST_BITS, Exact
 
 #: Far more bits than any format and any draw reads.
 ROOT_BITS = 256
