@@ -14,7 +14,7 @@ from simfloat.arithmetic.exact_operations import ROUND, operate_exactly
 from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import FloatType, OperandLike, as_operand, flat
+from simfloat.arithmetic.operands import FloatType, OperandLike, as_operand, exact_operand, flat
 from simfloat.arithmetic.plan import BLOCK, Plan, is_one_piece, plan_for, round_planned
 from simfloat.arithmetic.results import check_out, handed_over, memory_for
 from simfloat.arithmetic.sources import Elements
@@ -95,11 +95,11 @@ def round(
     """
     try:
         numbers = as_operand(x)
-    except ValueError:  # numbers that float64 lacks, or none at all
+    except ValueError:  # texts, numbers that float64 lacks, or none at all
         numbers = None
-    if numbers is None:
-        return operate_exactly(ROUND, (x,), format, rounding, stream, observer, flags, out)
-    x = numbers
+    x = exact_operand(x) if numbers is None else numbers
+    if x.dtype == object:
+        return operate_exactly(ROUND, [x], format, rounding, stream, observer, flags, out)
     if flags is not False:
         check_flags(flags=flags)
     if flags and machine_of(x) is not CPU:

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import Stream, take_draw
-from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.flags import flagged_source
 from simfloat.arithmetic.machines import CPU, GPU, is_on_gpu, on_cpu
 from simfloat.arithmetic.nan_causes import causes_of_operation, causes_of_rounding
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import FloatType, broadcast_shape, exact_operand
+from simfloat.arithmetic.operands import FloatType, broadcast_shape
 from simfloat.arithmetic.plan import Plan, plan_for, round_planned
 from simfloat.arithmetic.results import check_out, handed_over
 from simfloat.arithmetic.sources import Computed, route_of
@@ -39,7 +38,7 @@ ROUND = "round"
 
 def operate_exactly(
     operation: str,
-    operands: Sequence[Any],
+    arrays: Sequence[NDArray],
     format: FormatLike,
     rounding: RoundingLike,
     stream: Stream | None,
@@ -47,10 +46,8 @@ def operate_exactly(
     flags: bool,
     out: NDArray[np.floating] | None,
 ) -> Any:
-    """A public operation, or ROUND, as users call it, on operands some of which float64 lacks; results in float64."""
-    names = ("x",) if operation == ROUND else OPERATIONS[operation].operands
-    there = any(map(is_on_gpu, operands))
-    arrays = [exact_operand(on_cpu(x), name) for x, name in zip(operands, names, strict=True)]
+    """A public operation, or ROUND, as users call it, on `exact_operand`s some of which float64 lacks; in float64."""
+    there, arrays = any(map(is_on_gpu, arrays)), list(map(on_cpu, arrays))
     if flags is not False:
         check_flags(flags=flags)
     target = as_target([np.zeros(0)], format, rounding, stream, observer, operation)

@@ -41,8 +41,8 @@ def as_operand(x: OperandLike, name: str = "x") -> NDArray[np.floating]:
     """`x` as a float32 array if it is one, else as float64; memory as it is.
 
     Numbers, sequences, NumPy's and CuPy's arrays of real dtypes and those of ml_dtypes, and PyTorch tensors on the CPU
-    are read exactly, and so is what `exact_operand` reads, where float64 holds the number; CuPy's arrays stay on the
-    GPU. Raises ValueError for what float64 cannot hold exactly, and for masked arrays.
+    are read exactly, and so are Fractions and Decimals that float64 holds; CuPy's arrays stay on the GPU. Raises
+    ValueError for what float64 cannot hold exactly, for texts, and for masked arrays.
     """
     if type(x) is ndarray:
         dtype = x.dtype
@@ -50,13 +50,16 @@ def as_operand(x: OperandLike, name: str = "x") -> NDArray[np.floating]:
             return x
     if type(x) is float:
         return np.array(x)
-    numbers = exact_operand(x, name)
+    numbers = exact_operand(x, name, reads_texts=False)
     if numbers.dtype == object:
-        raise ValueError(_beyond_float64(numbers, name))
+        place = first_beyond_float64(numbers)
+        kind = "integers" if numbers[place].denominator == 1 else "numbers"
+        found = f"{kind} that float64 cannot hold exactly, such as {shown(numbers[place])}{at_index(place)}"
+        raise ValueError(f"{name} holds {found}{_to_be_rounded(name)}")
     return numbers
 
 
-def exact_operand(x: Any, name: str = "x") -> NDArray:
+def exact_operand(x: Any, name: str = "x", *, reads_texts: bool = True) -> NDArray:
     """The same, or an array of objects, which `exact_number` has read, where float64 lacks one of the numbers.
 
     These are texts, integers, Fractions, Decimals, gmpy2's numbers and NumPy's long floats, in arrays and sequences,
@@ -71,7 +74,7 @@ def exact_operand(x: Any, name: str = "x") -> NDArray:
         return array.astype(np.float32)  # the machine's byte order
     if dtype.kind in "OUT" or (dtype.kind == "f" and dtype.itemsize > 8 and not is_array):
         # NumPy makes texts of all numbers of a sequence that holds one, and long floats of integers.
-        return _from_objects(array.astype(object) if is_array else np.array(x, object), name)
+        return _from_objects(array.astype(object) if is_array else np.array(x, object), name, reads_texts)
     is_long = dtype.kind == "f" and dtype.itemsize > 8
     if not _is_real(dtype) and not is_long:
         raise ValueError(_no_numbers(name, f"dtype {dtype}", dtype.kind))
@@ -79,14 +82,14 @@ def exact_operand(x: Any, name: str = "x") -> NDArray:
         wide = array.astype(np.float64)
     if is_long:
         is_held = bool(((wide == array) | (wide != wide) & (array != array)).all())
-        return wide if is_held else _from_objects(array.astype(object), name)
+        return wide if is_held else _from_objects(array.astype(object), name, reads_texts)
     # What has a dtype holds numbers of one kind, and no integers among its floats.
     large = not is_array or dtype.kind in "iu"
     if large and wide.size and not (np.abs(wide) < INTEGERS).all():
         if on_gpu:
             array = given.get()
         # An integer among numbers that a sequence made floats of is seen only in the sequence itself.
-        return _from_objects(array.astype(object) if dtype.kind in "iu" else np.array(x, object), name)
+        return _from_objects(array.astype(object) if dtype.kind in "iu" else np.array(x, object), name, reads_texts)
     return wide
 
 
@@ -97,15 +100,12 @@ def _no_numbers(name: str, found: str, kind: str = "") -> str:
     return f"{name} must hold real numbers that can be read exactly, got {found}{answer}."
 
 
-def _beyond_float64(numbers: NDArray, name: str) -> str:
-    """What is said of numbers that float64 lacks, where only such are taken as it holds."""
-    place = first_beyond_float64(numbers)
+def _to_be_rounded(name: str) -> str:
+    """What to do with numbers that are read, but not everywhere."""
     call = name if name.isidentifier() else "x"
-    kind = "integers" if numbers[place].denominator == 1 else "numbers"
     return (
-        f"{name} holds {kind} that float64 cannot hold exactly, such as {shown(numbers[place])}{at_index(place)}: pass "
-        f"simfloat.round({call}, format), which rounds them once. Only round, array and elementwise operations take "
-        "such numbers as they are."
+        f": pass simfloat.round({call}, format), which rounds such numbers once. Only round, array and elementwise "
+        "operations take them as they are."
     )
 
 
@@ -167,7 +167,7 @@ def _is_real(dtype: np.dtype) -> bool:
     return dtype.type.__module__ == "ml_dtypes" and not dtype.name.startswith(("complex", "bcomplex"))
 
 
-def _from_objects(array: NDArray, name: str) -> NDArray:
+def _from_objects(array: NDArray, name: str, reads_texts: bool) -> NDArray:
     """Numbers that are read one by one: in float64 where that holds all of them, else as `exact_number` gives them."""
     exact = np.empty(array.shape, object)
     for place, element in np.ndenumerate(array):
@@ -177,6 +177,9 @@ def _from_objects(array: NDArray, name: str) -> NDArray:
             raise ValueError(_no_numbers(name, str(error))) from None
         except ValueError as error:
             raise ValueError(f"{name} must hold real numbers, and{at_index(place)} {error}.") from None
+        if not reads_texts and isinstance(element, str):
+            found = f"the text {shown(str(element))}{at_index(place)}"
+            raise ValueError(f"{name} must hold plain numbers, got {found}{_to_be_rounded(name)}")
     return exact.astype(np.float64) if all(map(is_float64, exact.reshape(-1))) else exact
 
 

@@ -16,7 +16,7 @@ from simfloat.arithmetic.exact_operations import operate_exactly
 from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import OperandLike, aligned, as_operand, types_of
+from simfloat.arithmetic.operands import OperandLike, aligned, as_operand, exact_operand, types_of
 from simfloat.arithmetic.plan import is_one_piece, round_planned
 from simfloat.arithmetic.results import check_out, handed_over, memory_for
 from simfloat.arithmetic.sources import Route, route_of
@@ -40,10 +40,12 @@ def operate(
     """A public operation, as users call it: its results, or a pair of them and their flags."""
     try:
         arrays = list(map(as_operand, operands, operation.operands))
-    except ValueError:  # numbers that float64 lacks, or none at all
+    except ValueError:  # texts, numbers that float64 lacks, or none at all
         arrays = []
     if not arrays:
-        return operate_exactly(operation.name, operands, format, rounding, stream, observer, flags, out)
+        arrays = list(map(exact_operand, operands, operation.operands))
+        if any(x.dtype == object for x in arrays):
+            return operate_exactly(operation.name, arrays, format, rounding, stream, observer, flags, out)
     if flags is not False:
         check_flags(flags=flags)
     if flags and machine_of(*arrays) is not CPU:
