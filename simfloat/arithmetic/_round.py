@@ -97,9 +97,11 @@ def round(
         numbers = as_operand(x)
     except ValueError:  # texts, numbers that float64 lacks, or none at all
         numbers = None
-    x = exact_operand(x) if numbers is None else numbers
-    if x.dtype == object:
-        return operate_exactly(ROUND, [x], format, rounding, stream, observer, flags, out)
+    if numbers is None:
+        numbers = exact_operand(x)
+        if numbers.dtype.hasobject:
+            return operate_exactly(ROUND, [numbers], format, rounding, stream, observer, flags, out)
+    x = numbers
     if flags is not False:
         check_flags(flags=flags)
     if flags and machine_of(x) is not CPU:

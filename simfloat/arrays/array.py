@@ -310,6 +310,8 @@ def array_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
 
 def _data(x: ArrayLike) -> NDArray:
     """Real or complex numbers, exactly, as users give them."""
+    if type(x) is float:
+        return np.array(x)
     if not is_on_gpu(x) and np.iscomplexobj(x if hasattr(x, "dtype") else rectangular(x, "data")):
         numbers = np.asarray(x)
         return numbers if numbers.dtype.itemsize <= 16 else exact_operand(numbers)

@@ -75,14 +75,14 @@ class ArrayArithmetic:
 
     def round(self, x: NDArray) -> NDArray[np.floating]:
         """The numbers of the format that `x` rounds to."""
-        if x.dtype == object:
+        if x.dtype.hasobject:
             return self._taken(compute_exactly(ROUND, [x], self._target([x])))
         return self._taken(round_array(x, self._target([x])))
 
     def compute(self, operation: str, *operands: NDArray) -> NDArray[np.floating]:
         """An operation of the catalog."""
         arrays = list(operands)
-        if any([x.dtype == object for x in arrays]):
+        if any([x.dtype.hasobject for x in arrays]):
             return self._taken(compute_exactly(operation, arrays, self._target(arrays)))
         return self._taken(compute(operation, arrays, self._target(arrays)))
 
@@ -140,7 +140,7 @@ def as_arithmetic(
 
 def narrowed(x: NDArray) -> NDArray:
     """One number in float32 if that holds it, so that arithmetic on float32 arrays stays there."""
-    if x.size == 1 and x.dtype not in (FLOAT32, object):
+    if x.size == 1 and x.dtype != FLOAT32 and not x.dtype.hasobject:
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             narrow = x.astype(np.complex64 if x.dtype.kind == "c" else np.float32)
         if (narrow == x).all():
