@@ -7,11 +7,19 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+#: Levels of nested sequences that NumPy makes an array of.
+MOST_AXES = 64
+
+#: Characters of a text or a number that a message shows.
+SHOWN = 40
 
 
 def is_integer(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
@@ -19,10 +27,26 @@ def is_integer(value: Any, least: float = -math.inf, most: float = math.inf) -> 
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(least <= value <= most)
 
 
+def shown(x: Any) -> str:
+    """A number as a message shows it: long ones are abbreviated, since Python writes no integer of 5000 digits."""
+    if isinstance(x, str):
+        return repr(x) if len(x) <= SHOWN else f"a text of {len(x)} characters, {x[:SHOWN]!r}..."
+    if isinstance(x, int) and x.bit_length() > 4 * SHOWN:
+        return f"an integer of {x.bit_length()} bits"
+    if isinstance(x, Fraction) and max(x.numerator.bit_length(), x.denominator.bit_length()) > 4 * SHOWN:
+        return "a Fraction of " + " and ".join(f"{part.bit_length()} bits" for part in (x.numerator, x.denominator))
+    if type(x).__name__ == "mpz" and x.bit_length() > 4 * SHOWN:
+        return f"an integer of {x.bit_length()} bits"
+    if isinstance(x, Fraction):
+        return str(x)
+    text = repr(x)
+    return text if len(text) <= 2 * SHOWN else text[: 2 * SHOWN] + "..."
+
+
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raise ValueError, naming it, for what is no integer of at least `least`."""
     if not is_integer(value, least):
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+        raise ValueError(f"{name} must be an integer of at least {least}, got {shown(value)}.")
 
 
 def check_flags(**flags: Any) -> None:
@@ -30,6 +54,54 @@ def check_flags(**flags: Any) -> None:
     for name, value in flags.items():
         if not isinstance(value, bool | np.bool):
             raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+
+def rectangular(x: Any, name: str, dtype: Any = None) -> NDArray:
+    """NumPy's array of what a user gives. Raises ValueError naming the first row that has another length."""
+    try:
+        return np.asarray(x, dtype)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be a rectangular array of numbers{uneven(x)}.") from None
+
+
+def one_number(x: Any) -> float | None:
+    """The only number of an array or a sequence as a float; None where there is not exactly one."""
+    try:
+        array = np.asarray(x)
+    except ValueError:  # rows of unlike lengths
+        return None
+    return float(array.item()) if array.size == 1 and array.dtype.kind in "biuf" else None
+
+
+def uneven(x: Any) -> str:
+    """The first row of nested sequences whose length is not that of the row that begins its list, and both lengths."""
+    found: list[str] = []
+
+    def shape_of(part: Any, path: tuple[int, ...]) -> tuple[int, ...]:
+        if not isinstance(part, list | tuple) or len(path) > MOST_AXES:
+            return tuple(getattr(part, "shape", ()))
+        first: tuple[int, ...] = ()
+        for i, row in enumerate(part):
+            shape = shape_of(row, (*path, i))
+            if i == 0:
+                first = shape
+            elif shape != first and not found:
+                rows = (f"row {_named((*path, k))} {_sized(size)}" for k, size in ((i, shape), (0, first)))
+                found.append(": " + ", and ".join(rows))
+        return len(part), *first
+
+    shape_of(x, ())
+    return found[0] if found else ""
+
+
+def _named(path: tuple[int, ...]) -> str:
+    return str(path[0]) if len(path) == 1 else str(path)
+
+
+def _sized(shape: tuple[int, ...]) -> str:
+    if len(shape) != 1:
+        return f"has the shape {shape}" if shape else "is a single number"
+    return f"has {shape[0]} element{'' if shape[0] == 1 else 's'}"
 
 
 def check_loss_function(loss_fn: Any) -> None:

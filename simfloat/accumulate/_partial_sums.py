@@ -12,7 +12,7 @@ from simfloat.accumulate.contraction import finish, prepare
 from simfloat.accumulate.engine import Engine, Region, TileScales
 from simfloat.accumulate.given_draws import GivenSteps
 from simfloat.accumulate.one_format import InOneFormat, running_sums
-from simfloat.accumulate.product import Inputs, as_vectors, options_of
+from simfloat.accumulate.product import Inputs, as_vectors, options_of, refuse_flags
 from simfloat.accumulate.scales import Scales
 from simfloat.accumulate.tiles import in_carrier
 from simfloat.arithmetic.arrays import empty
@@ -37,6 +37,7 @@ def partial_sums(
     initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,
+    flags: bool = False,
 ) -> NDArray[np.floating]:
     """The running sum of a dot product after every step of the accumulator, in order; the last one is `dot`'s.
 
@@ -54,6 +55,8 @@ def partial_sums(
         >>> sf.partial_sums([2046.0, 1.0, 1.0, 1.0], np.ones(4), accumulate=sf.FP16)
         array([2046., 2047., 2048., 2048.])
     """
+    if flags is not False:
+        refuse_flags("partial_sums", flags)
     a, b = as_vectors(a, b)
     options = options_of([a, b], inputs, accumulate, output, rounding, stream, observer, "partial_sums")
     accumulator = options.accumulator

@@ -14,7 +14,7 @@ from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of
 from simfloat.accumulate.im2col import convolve_by_im2col, im2col, sums_of_images
 from simfloat.accumulate.long_sums import in_sight
-from simfloat.accumulate.product import Inputs, options_of
+from simfloat.accumulate.product import Inputs, options_of, refuse_flags
 from simfloat.accumulate.product_plan import Options, Work
 from simfloat.accumulate.tiles import NARROW, begin_from
 from simfloat.accumulate.volumes import Volumes
@@ -50,6 +50,7 @@ def conv2d(
     initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,
+    flags: bool = False,
 ) -> NDArray[np.floating]:
     """The convolution of images `x` (N, C, H, W) with kernels `w` (O, C / groups, h, w): (N, O, rows, columns).
 
@@ -72,6 +73,8 @@ def conv2d(
         array([[[[0.90039062, 0.90039062],
                  [0.90039062, 0.90039062]]]])
     """
+    if flags is not False:
+        refuse_flags("conv2d", flags)
     x, w = as_operand(x, "x"), as_operand(w, "w")
     geometry = geometry_of(x, w, stride, pair_of("padding", padding, 0), dilation, groups)
     options = options_of([x, w], inputs, accumulate, output, rounding, stream, observer, "conv2d")

@@ -24,7 +24,7 @@ from simfloat.arithmetic.machines import CPU, Machine
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand, types_of
 from simfloat.arithmetic.target import Target, as_target, carrier_of
-from simfloat.checks import is_integer
+from simfloat.checks import check_flags, is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.formats import as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
@@ -52,6 +52,7 @@ def matmul(
     initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,
+    flags: bool = False,
 ) -> NDArray[np.floating]:
     """The matrix product of `a` and `b` as hardware with this accumulator would compute it.
 
@@ -76,8 +77,8 @@ def matmul(
 
     Raises ValueError if the inner sizes differ, if operands are too wide for a step to be exact, for
     ``accumulate=exact`` without an output, for a `rounding` where the output is the accumulator's format, for an
-    `initial` that enlarges the result or holds other numbers, and for scales that are infinite, given twice, or no
-    numbers of the accumulator's format.
+    `initial` that enlarges the result or holds other numbers, for scales that are infinite, given twice, or no numbers
+    of the accumulator's format, and for ``flags=True``, which single operations take.
 
     Examples:
         >>> a, b = np.random.default_rng(0).standard_normal((2, 64, 64))
@@ -95,6 +96,8 @@ def matmul(
     left, right, shape = (x, y, None) if x.ndim == y.ndim == 2 else _as_matrices(x, y)
     if left.shape[-1] != right.shape[-2]:
         raise _unfit(x, y)
+    if flags is not False:
+        refuse_flags("matmul", flags)
     options = options_of([x, y], inputs, accumulate, output, rounding, stream, observer, "matmul")
     if blocks is not None:
         blocks = as_scales(blocks, left, right, options.accumulator)
@@ -130,6 +133,7 @@ def dot(
     initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,
+    flags: bool = False,
 ) -> NDArray[np.floating]:
     """The sum of the products of two vectors of equal length; options as in :func:`simfloat.matmul`.
 
@@ -141,6 +145,8 @@ def dot(
     """
     x, y, blocks = unpacked(a, b) if isinstance(a, BlockScaled) or isinstance(b, BlockScaled) else (a, b, None)
     x, y = as_vectors(x, y)
+    if flags is not False:
+        refuse_flags("dot", flags)
     options = options_of([x, y], inputs, accumulate, output, rounding, stream, observer, "dot")
     row, column = x[np.newaxis], y[:, np.newaxis]
     if blocks is not None:
@@ -170,6 +176,7 @@ def sum(
     initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,
+    flags: bool = False,
 ) -> NDArray[np.floating]:
     """The sum of the elements along `axis`, computed as their dot product with ones; all of them if axis is None.
 
@@ -191,6 +198,8 @@ def sum(
     else:
         places = f"None or an integer from {-x.ndim} to {x.ndim - 1}" if x.ndim else "None: a single number has no axes"
         raise ValueError(f"axis must be {places}, got {axis!r}.")
+    if flags is not False:
+        refuse_flags("sum", flags)
     options = options_of([x], inputs, accumulate, output, rounding, stream, observer, "sum")
     # The ones are ours: their cast is not reported, and they are not scaled.
     options = options._replace(cast_operations=("cast_input", None))
@@ -205,6 +214,16 @@ def sum(
         ones = np.broadcast_to(ones, (rows.shape[1], 1))
     initial = None if initial is None else as_operand(initial, "initial")
     return multiply_matrices(rows, ones, options, None, initial, shape)
+
+
+def refuse_flags(operation: str, flags: bool) -> None:
+    """Raise ValueError where a sum is asked for its flags, which only single operations have."""
+    check_flags(flags=flags)
+    if flags:
+        raise ValueError(
+            f"{operation} takes no flags=True: a sum has many roundings. round and the elementwise operations, such as "
+            "simfloat.fma, return the flags of each rounding; simfloat.partial_sums returns the sum after every step."
+        )
 
 
 def options_of(

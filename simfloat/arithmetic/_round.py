@@ -6,14 +6,15 @@ from functools import lru_cache
 from typing import Any, Literal, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
+from simfloat.arithmetic.exact_operations import ROUND, operate_exactly
 from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import FloatType, as_operand, flat
+from simfloat.arithmetic.operands import FloatType, OperandLike, as_operand, exact_operand, flat
 from simfloat.arithmetic.plan import BLOCK, Plan, is_one_piece, plan_for, round_planned
 from simfloat.arithmetic.results import check_out, handed_over, memory_for
 from simfloat.arithmetic.sources import Elements
@@ -27,7 +28,7 @@ from simfloat.formats.rounding import RoundingLike, as_rounding
 
 @overload
 def round(
-    x: ArrayLike,
+    x: OperandLike,
     format: FormatLike,
     rounding: RoundingLike = nearest_even,
     *,
@@ -38,7 +39,7 @@ def round(
 ) -> NDArray[np.floating]: ...
 @overload
 def round(
-    x: ArrayLike,
+    x: OperandLike,
     format: FormatLike,
     rounding: RoundingLike = nearest_even,
     *,
@@ -48,7 +49,7 @@ def round(
     out: NDArray[np.floating] | None = None,
 ) -> tuple[NDArray[np.floating], Flags]: ...
 def round(
-    x: ArrayLike,
+    x: OperandLike,
     format: FormatLike,
     rounding: RoundingLike = nearest_even,
     *,
@@ -59,11 +60,14 @@ def round(
 ) -> NDArray[np.floating] | tuple[NDArray[np.floating], Flags]:
     """The numbers of `format` that the elements of `x` round to, in an array of x's shape.
 
-    float32 in gives float32 out when every number of the format is one (`format.fits_float32`); everything else is
-    read as float64 and gives float64. The one definition for all modes: round as if the exponent had no upper bound; a
-    result beyond the format's max is an overflow and becomes +-inf (ieee, p3109), NaN (fn, fnuz) or +-max (finite
-    formats, saturating modes, and modes that point back inside). The sign of zero is kept where the format has -0.
-    Underflow is gradual.
+    float32 in gives float32 out when every number of the format is one (`format.fits_float32`); everything else gives
+    float64. The one definition for all modes: round as if the exponent had no upper bound; a result beyond the format's
+    max is an overflow and becomes +-inf (ieee, p3109), NaN (fn, fnuz) or +-max (finite formats, saturating modes, and
+    modes that point back inside). The sign of zero is kept where the format has -0. Underflow is gradual.
+
+    Numbers that float64 lacks are read exactly, and rounded one by one: texts (``"0.1"``, ``"1/3"``, ``"0x1.8p-3"``,
+    ``"-inf"``), integers of any size, Fractions, Decimals, gmpy2's mpz, mpq and mpfr, and np.longdouble, in sequences
+    and arrays, too. They go from 10^-10000 to 10^10000.
 
     `rounding` is a mode or its text, as `format` is: ``"toward_zero"``, ``"stochastic(bits=8).saturating()"``.
     Stochastic modes take their bits from `stream`. `observer` receives the counted events. The results are written to
@@ -77,7 +81,7 @@ def round(
     16, as IEEE 754-2019 section 7 has them; fma of 0 and inf is invalid whatever is added, as in RISC-V.
 
     Raises ValueError for a NaN in a format without NaN, stochastic rounding without a stream, an `out` of another shape
-    or type, and input that float64 cannot hold. Source: IEEE 754-2019 sections 4.3 and 7.4; IEEE P3109 interim report
+    or type, and what is no real number. Source: IEEE 754-2019 sections 4.3 and 7.4; IEEE P3109 interim report
     4.0 section 4.7.4.
 
     Examples:
@@ -85,10 +89,20 @@ def round(
         array([0.1015625,       nan, 0.       ])
         >>> sf.round(0.1, "bf16", sf.toward_positive)
         array(0.10009766)
+        >>> sf.round(["17.328679084777833", "1/3", 2**60 + 2**36 + 1], sf.FP32)  # each rounded once
+        array([1.73286800e+01, 3.33333343e-01, 1.15292164e+18])
         >>> sf.round([0.5, 465.0, 1e-9], sf.E4M3, flags=True)
         (array([0.5, nan, 0. ]), array([0, 5, 3], dtype=uint8))
     """
-    x = as_operand(x)
+    try:
+        numbers = as_operand(x)
+    except ValueError:  # texts, numbers that float64 lacks, or none at all
+        numbers = None
+    if numbers is None:
+        numbers = exact_operand(x)
+        if numbers.dtype.hasobject:
+            return operate_exactly(ROUND, [numbers], format, rounding, stream, observer, flags, out)
+    x = numbers
     if flags is not False:
         check_flags(flags=flags)
     if flags and machine_of(x) is not CPU:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.machines import CPU, Machine
 from simfloat.arithmetic.operands import check_not_masked
 from simfloat.arithmetic.threads import scratch
+from simfloat.checks import is_integer, shown, uneven
 from simfloat.formats import Rounding
 
 NO_WORDS = np.zeros(1, np.uint32)
@@ -96,10 +97,15 @@ class GivenBits:
         check_not_masked(integers, "integers")
         try:
             draws = np.asarray(integers)
-        except ValueError:  # sequences of different lengths
-            draws = np.zeros(0)
+        except ValueError:
+            rows = uneven(integers)
+            raise ValueError(f"GivenBits takes an array of integers, one draw for each element{rows}.") from None
+        if draws.dtype.kind == "O" and draws.size and all(is_integer(one) for one in draws.reshape(-1)):
+            raise ValueError(
+                "Draws are integers from 0 below 2^bits, bits being at most 32; one of these is beyond 2^63."
+            )
         if draws.size == 0 or draws.dtype.kind not in "iu":
-            raise ValueError(f"GivenBits takes an array of integers, one draw for each element; got {integers!r}.")
+            raise ValueError(f"GivenBits takes an array of integers, one draw for each element; got {shown(integers)}.")
         if int(draws.min()) < 0 or int(draws.max()) >= 2**32:
             wrong = int(draws.min()) if int(draws.min()) < 0 else int(draws.max())
             raise ValueError(f"Draws are integers from 0 below 2^bits, bits being at most 32; got {wrong}.")
@@ -197,5 +203,5 @@ def _integer_below(limit: int, value: Any, what: str) -> int:
     except TypeError:
         number = -1
     if not 0 <= number < limit:
-        raise ValueError(f"{what} is an integer from 0 below 2**{limit.bit_length() - 1}, got {value!r}.")
+        raise ValueError(f"{what} is an integer from 0 below 2**{limit.bit_length() - 1}, got {shown(value)}.")
     return number

@@ -12,10 +12,11 @@ it has to at infinities; `wide` gives (high, low, exponent) for every float64: t
 * to the table of `kernels/elementwise.py`, with the pair;
 * to the list in `arithmetic/functions.py`, from which type checkers know the name;
 * to the table of `autodiff/pointwise.py`, with its derivative, which makes it a method of tensors;
-* to the table of `selftest/function_checks.py`, with its value by decimals and its specials;
+* to the table of `formats/decimal_functions.py`, with its value by decimals;
+* to the table of `selftest/function_checks.py`, with its specials;
 * to the table of `tests/mpfr.py`, with MPFR's function.
 
-One new file and six rows. Tests fail for a row that is missing; names, documentation, methods of arrays and NumPy's
+One new file and seven rows. Tests fail for a row that is missing; names, documentation, methods of arrays and NumPy's
 functions of them, classes of policies, benchmarks and the tests of specials, of every 16-bit operand and of derivatives
 follow.
 """

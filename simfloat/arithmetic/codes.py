@@ -14,10 +14,18 @@ from simfloat import kernels
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu, machine_of
-from simfloat.arithmetic.operands import PAIRS, as_operand, check_not_masked, pairs_of_codes
+from simfloat.arithmetic.operands import (
+    PAIRS,
+    at_index,
+    check_not_masked,
+    exact_operand,
+    first_beyond_float64,
+    pairs_of_codes,
+)
 from simfloat.arithmetic.plan import pieces
 from simfloat.arithmetic.target import carrier_of
 from simfloat.arithmetic.threads import run_all
+from simfloat.checks import rectangular, shown
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, Format, as_format, fixed
 from simfloat.formats.description import hex_of
@@ -45,7 +53,9 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
     """
     format = as_format(format)
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
-        operand = as_operand(x)
+        operand = exact_operand(x)
+        if operand.dtype == object:
+            _refuse_beyond_float64(operand, format)
         codes = _codes_at_once(operand, format)
         if codes is not None:
             return codes
@@ -65,10 +75,15 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
         codes, outside = np.where(np.isnan(x), format.nan_code, codes), outside & ~np.isnan(x)
     if outside.any():
         place = tuple(int(i) for i in np.argwhere(outside)[0])
-        where = f" at index {place[0] if len(place) == 1 else place}" if place else ""
         mend = "it has no NaN" if np.isnan(x[place]) else "round to the format first"
-        raise ValueError(f"{float(x[place])!r}{where} is not a number of {format}; {mend}.")
+        raise ValueError(f"{float(x[place])!r}{at_index(place)} is not a number of {format}; {mend}.")
     return codes.astype(_code_dtype(format))
+
+
+def _refuse_beyond_float64(x: NDArray, format: Format) -> None:
+    """Raise ValueError naming the first number that float64 lacks, and so the format."""
+    place = first_beyond_float64(x)
+    raise ValueError(f"{shown(x[place])}{at_index(place)} is not a number of {format}; round to the format first.")
 
 
 def _codes_at_once(x: NDArray, format: Format) -> NDArray[np.unsignedinteger] | None:
@@ -188,7 +203,7 @@ def _stored(codes: Any, format: Format) -> NDArray:
     """Codes as an array: of integers or texts, or those that an array of narrow numbers, or of bytes, consists of."""
     if type(codes).__module__.partition(".")[0] == "torch" and hasattr(codes, "detach"):
         return _stored_by_torch(codes, format)
-    array = np.asarray(codes)
+    array = rectangular(codes, "codes")
     dtype = array.dtype
     if dtype.type.__module__ == "ml_dtypes" and dtype.name in DTYPES:
         _check_same(dtype, format)

@@ -14,13 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array, is_on_gpu
+from simfloat.checks import rectangular, uneven
 
 
 def elements(array: NDArray, key: Any) -> Any:
-    """array[key]. Raises IndexError for places that it does not have."""
+    """array[key]. Raises IndexError for places that it does not have, ValueError for lists of unlike lengths."""
     if is_on_gpu(array):
         _check_key(array, key)
-    return array[key]
+    try:
+        return array[key]
+    except ValueError:  # lists of unlike lengths
+        raise ValueError(f"An index must be a rectangular array of integers{uneven(key)}.") from None
 
 
 def write(array: NDArray, key: Any, value: Any) -> None:
@@ -67,7 +71,7 @@ def _check_key(array: NDArray, key: Any) -> bool:
 
 def _as_indices(part: Any) -> Any:
     """One index of a key, a list as the array that NumPy makes of it."""
-    return np.asarray(part, None if part else np.intp) if isinstance(part, list | tuple) else part
+    return rectangular(part, "an index", None if part else np.intp) if isinstance(part, list | tuple) else part
 
 
 def _in_full(part: Any) -> Any:

@@ -52,9 +52,13 @@ def round_flagged(source: Elements | Computed, plan: Plan, out: NDArray, target:
     Raises ValueError for operations in formats whose inexact results cannot be told.
     """
     flags = empty(out.shape, np.uint8)
-    kind = _kind_of(source, target)
-    round_planned(kind(source, plan, target, flags.reshape(-1)), plan, out, target, draw)
+    round_planned(flagged_source(source, plan, target, flags.reshape(-1)), plan, out, target, draw)
     return flags
+
+
+def flagged_source(source: Elements | Computed, plan: Plan, target: Target, flags: Flags) -> Flagged:
+    """The source with flags, which are written as its results are; raises ValueError as `round_flagged`."""
+    return _kind_of(source, target)(source, plan, target, flags)
 
 
 def on_cpu_alone(function: Callable[[Any], Any], arrays: list[NDArray], out: NDArray | None) -> Any:

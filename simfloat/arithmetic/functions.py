@@ -7,12 +7,13 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS
 from simfloat.arithmetic.flags import Flags
 from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.operands import OperandLike
 from simfloat.arithmetic.operations import operate
 from simfloat.formats import nearest_even
 from simfloat.formats.format_names import FormatLike
@@ -24,14 +25,16 @@ _RULES = """
 
 {accuracy}
 
-Operands are any float32 or float64 values, whatever the format; they broadcast. Specials follow IEEE 754-2019. The
+Operands are any numbers that :func:`round` reads, whatever the format, those that float64 lacks among them; they
+broadcast. Specials follow IEEE 754-2019. The
 result is float32 if all operands are float32 and the format fits, else float64. Stochastic modes take their bits from
 `stream`; `observer` receives the counted events. With ``flags=True`` the result is a pair, the numbers and a uint8
 array of IEEE exceptions: inexact 1, underflow 2, overflow 4, division by zero 8, invalid 16, as in :func:`round`.
 Results are written to `out`, if it is given: an array of their shape and type, which may be an operand, too.
 
 Raises ValueError for formats of more than 50 bits of precision (FP64 under nearest_even excepted), shapes that do not
-broadcast, an `out` of another shape or type, and what :func:`simfloat.round` refuses.
+broadcast, an `out` of another shape or type, and what :func:`simfloat.round` refuses. A function of a number that
+float64 lacks is refused, too, where 960 digits do not tell which way it is rounded.
 
 Examples:
     >>> sf.{name}({operands}, sf.BF16)
@@ -56,7 +59,7 @@ class _OfOne(Protocol):
     @overload
     def __call__(
         self,
-        x: ArrayLike,
+        x: OperandLike,
         format: FormatLike,
         rounding: RoundingLike = ...,
         *,
@@ -69,7 +72,7 @@ class _OfOne(Protocol):
     @overload
     def __call__(
         self,
-        x: ArrayLike,
+        x: OperandLike,
         format: FormatLike,
         rounding: RoundingLike = ...,
         *,
@@ -86,8 +89,8 @@ class _OfTwo(Protocol):
     @overload
     def __call__(
         self,
-        a: ArrayLike,
-        b: ArrayLike,
+        a: OperandLike,
+        b: OperandLike,
         format: FormatLike,
         rounding: RoundingLike = ...,
         *,
@@ -100,8 +103,8 @@ class _OfTwo(Protocol):
     @overload
     def __call__(
         self,
-        a: ArrayLike,
-        b: ArrayLike,
+        a: OperandLike,
+        b: OperandLike,
         format: FormatLike,
         rounding: RoundingLike = ...,
         *,
@@ -118,9 +121,9 @@ class _OfThree(Protocol):
     @overload
     def __call__(
         self,
-        a: ArrayLike,
-        b: ArrayLike,
-        c: ArrayLike,
+        a: OperandLike,
+        b: OperandLike,
+        c: OperandLike,
         format: FormatLike,
         rounding: RoundingLike = ...,
         *,
@@ -133,9 +136,9 @@ class _OfThree(Protocol):
     @overload
     def __call__(
         self,
-        a: ArrayLike,
-        b: ArrayLike,
-        c: ArrayLike,
+        a: OperandLike,
+        b: OperandLike,
+        c: OperandLike,
         format: FormatLike,
         rounding: RoundingLike = ...,
         *,
@@ -147,7 +150,7 @@ class _OfThree(Protocol):
 
 
 def _unary(
-    x: ArrayLike,
+    x: OperandLike,
     format: FormatLike,
     rounding: RoundingLike = nearest_even,
     *,
@@ -160,8 +163,8 @@ def _unary(
 
 
 def _binary(
-    a: ArrayLike,
-    b: ArrayLike,
+    a: OperandLike,
+    b: OperandLike,
     format: FormatLike,
     rounding: RoundingLike = nearest_even,
     *,
@@ -174,9 +177,9 @@ def _binary(
 
 
 def _ternary(
-    a: ArrayLike,
-    b: ArrayLike,
-    c: ArrayLike,
+    a: OperandLike,
+    b: OperandLike,
+    c: OperandLike,
     format: FormatLike,
     rounding: RoundingLike = nearest_even,
     *,

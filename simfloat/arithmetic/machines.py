@@ -30,6 +30,7 @@ from numpy import ndarray
 
 from simfloat import cuda, kernels
 from simfloat.arithmetic.loops import Loops
+from simfloat.checks import rectangular
 from simfloat.cuda import subnormal_numbers
 
 
@@ -152,9 +153,9 @@ def _is_cupys(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == "cupy" and hasattr(kind, "__cuda_array_interface__")
 
 
-def as_array(x: Any) -> Any:
-    """`x` as one of CuPy's arrays if it is one, else of NumPy's."""
-    return x if is_on_gpu(x) else np.asarray(x)
+def as_array(x: Any, name: str = "an operand") -> Any:
+    """`x` as one of CuPy's arrays if it is one, else of NumPy's; ValueError, calling it by its name, for no array."""
+    return x if is_on_gpu(x) or type(x) is ndarray else rectangular(x, name)
 
 
 def on_cpu(array: Any) -> ndarray:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from numbers import Number
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -12,11 +13,16 @@ from numpy import ndarray
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import CPU, Machine, check_reachable, is_on_gpu, machine_of
+from simfloat.checks import rectangular, shown
 from simfloat.environment import in_usual_environment
 from simfloat.formats import E2M1
+from simfloat.formats.exact_numbers import exact_number, is_float64
 
 #: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
 FloatType: TypeAlias = Any
+
+#: What is read as numbers, those that float64 lacks among them.
+OperandLike: TypeAlias = ArrayLike | Fraction | Decimal | Sequence[Any]
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -30,23 +36,21 @@ INTEGERS = 2.0**53
 #: PyTorch's dtype of E2M1, two numbers to a byte.
 PAIRS = "torch.float4_e2m1fn_x2"
 
-#: What to pass instead, by the kinds of dtypes that hold no real numbers; fractions and decimals are "exact".
+#: What to pass instead, by the kinds of dtypes that hold no real numbers.
 REMEDIES = {
-    "U": "np.array({}, float), the numbers that the text writes, each rounded to float64",
-    "S": "np.array({}, float), the numbers that the text writes, each rounded to float64",
+    "S": "np.asarray({0}).astype(str), the texts",
     "c": "the parts, {0}.real and {0}.imag, one after the other",
-    "exact": "np.array({}, float), its numbers rounded to float64 first",
     "V": "simfloat.decode({}, format): numpy.load returns bfloat16 as dtype V2 (simfloat.BF16) and FP8 as dtype V1 "
     "(simfloat.E4M3 or simfloat.E5M2)",
 }
 
 
-def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
+def as_operand(x: OperandLike, name: str = "x") -> NDArray[np.floating]:
     """`x` as a float32 array if it is one, else as float64; memory as it is.
 
     Numbers, sequences, NumPy's and CuPy's arrays of real dtypes and those of ml_dtypes, and PyTorch tensors on the CPU
-    are read exactly; CuPy's arrays stay on the GPU. Raises ValueError for what float64 cannot hold exactly, and for
-    masked arrays.
+    are read exactly, and so are Fractions and Decimals that float64 holds; CuPy's arrays stay on the GPU. Raises
+    ValueError for what float64 cannot hold exactly, for texts, and for masked arrays.
     """
     if type(x) is ndarray:
         dtype = x.dtype
@@ -54,40 +58,80 @@ def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
             return x
     if type(x) is float:
         return np.array(x)
+    numbers = exact_operand(x, name, reads_texts=False)
+    if numbers.dtype == object:
+        place = first_beyond_float64(numbers)
+        kind = "integers" if numbers[place].denominator == 1 else "numbers"
+        found = f"{kind} that float64 cannot hold exactly, such as {shown(numbers[place])}{at_index(place)}"
+        raise ValueError(f"{name} holds {found}{_to_be_rounded(name)}")
+    return numbers
+
+
+def exact_operand(x: Any, name: str = "x", *, reads_texts: bool = True) -> NDArray:
+    """The same, or an array of objects, which `exact_number` has read, where float64 lacks one of the numbers.
+
+    These are texts, integers, Fractions, Decimals, gmpy2's numbers and NumPy's long floats, in arrays and sequences,
+    with floats among them. Raises ValueError for what holds other things, and for masked arrays.
+    """
     on_gpu, given = is_on_gpu(x), cast(Any, x)
     if on_gpu and given.dtype in (FLOAT32, FLOAT64):
         return given
-    return _converted(x, name, on_gpu)
+    return _converted(x, name, on_gpu, reads_texts)
 
 
 @in_usual_environment
-def _converted(x: Any, name: str, on_gpu: bool) -> NDArray[np.floating]:
+def _converted(x: Any, name: str, on_gpu: bool, reads_texts: bool) -> NDArray:
     """The numbers of any other operand, which NumPy converts."""
     given = x
     array = given if on_gpu else _as_array(x, name)
-    if array.dtype.kind == "f" and array.dtype.itemsize == 4:
+    dtype, is_array = array.dtype, hasattr(x, "dtype")
+    if dtype.kind == "f" and dtype.itemsize == 4:
         return array.astype(np.float32)  # the machine's byte order
-    if array.dtype.kind == "O":
-        return _from_objects(array, name)
-    if not _is_real(array.dtype):
-        raise ValueError(_no_numbers(name, f"dtype {array.dtype}", array.dtype.kind))
-    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+    if dtype.kind in "OUT" or (dtype.kind == "f" and dtype.itemsize > 8 and not is_array):
+        # NumPy makes texts of all numbers of a sequence that holds one, and long floats of integers.
+        return _from_objects(array.astype(object) if is_array else np.array(x, object), name, reads_texts)
+    is_long = dtype.kind == "f" and dtype.itemsize > 8
+    if not _is_real(dtype) and not is_long:
+        raise ValueError(_no_numbers(name, f"dtype {dtype}", dtype.kind))
+    with np.errstate(all="ignore"):  # converting a signalling NaN, or a long float
         wide = array.astype(np.float64)
+    if is_long:
+        is_held = bool(((wide == array) | (wide != wide) & (array != array)).all())
+        return wide if is_held else _from_objects(array.astype(object), name, reads_texts)
     # What has a dtype holds numbers of one kind, and no integers among its floats.
-    large = not hasattr(x, "dtype") or array.dtype.kind in "iu"
+    large = not is_array or dtype.kind in "iu"
     if large and wide.size and not (np.abs(wide) < INTEGERS).all():
         if on_gpu:
-            array, wide = given.get(), cast(Any, wide).get()
+            array = given.get()
         # An integer among numbers that a sequence made floats of is seen only in the sequence itself.
-        _check_integers(array.astype(object) if array.dtype.kind in "iu" else np.array(x, object), wide, name)
+        return _from_objects(array.astype(object) if dtype.kind in "iu" else np.array(x, object), name, reads_texts)
     return wide
 
 
-def _no_numbers(name: str, found: str, kind: str) -> str:
-    """What is said of an operand that holds no real numbers, or such as float64 lacks."""
+def _no_numbers(name: str, found: str, kind: str = "") -> str:
+    """What is said of an operand that holds no real numbers."""
     remedy = REMEDIES.get(kind)
     answer = f"; pass {remedy.format(name)}" if remedy else ""
-    return f"{name} must hold real numbers that float64 can hold, got {found}{answer}."
+    return f"{name} must hold real numbers that can be read exactly, got {found}{answer}."
+
+
+def _to_be_rounded(name: str) -> str:
+    """What to do with numbers that are read, but not everywhere."""
+    call = name if name.isidentifier() else "x"
+    return (
+        f": pass simfloat.round({call}, format), which rounds such numbers once. Only round, array and elementwise "
+        "operations take them as they are."
+    )
+
+
+def first_beyond_float64(numbers: NDArray) -> tuple[int, ...]:
+    """The place of the first number that float64 lacks, in an array of objects that holds one."""
+    return next(place for place, number in np.ndenumerate(numbers) if not is_float64(number))
+
+
+def at_index(place: tuple[int, ...]) -> str:
+    """At which index of an operand, if that has one."""
+    return f" at index {place[0] if len(place) == 1 else place}" if place else ""
 
 
 def _as_array(x: Any, name: str) -> NDArray:
@@ -105,10 +149,7 @@ def _as_array(x: Any, name: str) -> NDArray:
             "it stands for."
         )
     check_not_masked(x, name)
-    try:
-        return np.asarray(x)
-    except (ValueError, OverflowError):
-        raise ValueError(f"{name} must be a rectangular array of numbers.") from None
+    return rectangular(x, name)
 
 
 def check_not_masked(x: Any, name: str) -> None:
@@ -150,35 +191,26 @@ def _from_pairs(x: Any) -> NDArray[np.float32]:
 
 
 def _is_real(dtype: np.dtype) -> bool:
-    """Whether an array of this type holds real numbers, all of which but large integers float64 holds."""
+    """Whether an array of this type holds real numbers, all of which float64 holds, but for large integers."""
     if dtype.kind in "fiub":
         return dtype.itemsize <= 8
     return dtype.type.__module__ == "ml_dtypes" and not dtype.name.startswith(("complex", "bcomplex"))
 
 
-def _from_objects(array: NDArray, name: str) -> NDArray[np.float64]:
-    """The float64 numbers of Python integers and floats, which NumPy keeps as objects where they are too large."""
-    for element in array.reshape(-1):
-        if not isinstance(_plain(element), int | float):
-            kind = "exact" if isinstance(element, Number) else ""
-            raise ValueError(_no_numbers(name, type(element).__name__, kind))
-    try:
-        wide = array.astype(np.float64)
-    except OverflowError:
-        raise ValueError(f"{name} holds integers beyond float64's range.") from None
-    _check_integers(array, wide, name)
-    return wide
-
-
-def _check_integers(elements: NDArray, wide: NDArray[np.float64], name: str) -> None:
-    """Raise ValueError if an integer among `elements` is not the float64 number that it became."""
-    for element, number in zip(map(_plain, elements.reshape(-1)), wide.reshape(-1).tolist(), strict=True):
-        # Python compares integers with floats exactly.
-        if isinstance(element, int) and element != number:
-            raise ValueError(
-                f"{name} holds integers that float64 cannot hold exactly, such as {element}; round them to float64 "
-                "first."
-            )
+def _from_objects(array: NDArray, name: str, reads_texts: bool) -> NDArray:
+    """Numbers that are read one by one: in float64 where that holds all of them, else as `exact_number` gives them."""
+    exact = np.empty(array.shape, object)
+    for place, element in np.ndenumerate(array):
+        try:
+            exact[place] = exact_number(_plain(element))
+        except TypeError as error:
+            raise ValueError(_no_numbers(name, str(error))) from None
+        except ValueError as error:
+            raise ValueError(f"{name} must hold real numbers, and{at_index(place)} {error}.") from None
+        if not reads_texts and isinstance(element, str):
+            found = f"the text {shown(str(element))}{at_index(place)}"
+            raise ValueError(f"{name} must hold plain numbers, got {found}{_to_be_rounded(name)}")
+    return exact.astype(np.float64) if all(map(is_float64, exact.reshape(-1))) else exact
 
 
 def _plain(element: Any) -> Any:

@@ -7,15 +7,16 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.catalog import Operation
+from simfloat.arithmetic.exact_operations import operate_exactly
 from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import aligned, as_operand, types_of
+from simfloat.arithmetic.operands import OperandLike, aligned, as_operand, exact_operand, types_of
 from simfloat.arithmetic.plan import is_one_piece, round_planned
 from simfloat.arithmetic.results import check_out, handed_over, memory_for
 from simfloat.arithmetic.sources import Route, route_of
@@ -29,7 +30,7 @@ from simfloat.kernels.events import wants_more
 
 def operate(
     operation: Operation,
-    operands: Sequence[ArrayLike],
+    operands: Sequence[OperandLike],
     format: Any,
     rounding: RoundingLike,
     stream: Stream | None,
@@ -38,7 +39,14 @@ def operate(
     out: NDArray[np.floating] | None,
 ) -> Any:
     """A public operation, as users call it: its results, or a pair of them and their flags."""
-    arrays = list(map(as_operand, operands, operation.operands))
+    try:
+        arrays = list(map(as_operand, operands, operation.operands))
+    except ValueError:  # texts, numbers that float64 lacks, or none at all
+        arrays = []
+    if not arrays:
+        arrays = list(map(exact_operand, operands, operation.operands))
+        if any(x.dtype == object for x in arrays):
+            return operate_exactly(operation.name, arrays, format, rounding, stream, observer, flags, out)
     if flags is not False:
         check_flags(flags=flags)
     if flags and machine_of(*arrays) is not CPU:

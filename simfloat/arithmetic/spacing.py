@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.codes import encode, finite_codes, magnitudes
 from simfloat.arithmetic.machines import machine_of
-from simfloat.arithmetic.operands import as_operand, broadcast_shape
+from simfloat.arithmetic.operands import OperandLike, as_operand, broadcast_shape, exact_operand
 from simfloat.arithmetic.target import result_dtype
+from simfloat.checks import shown
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, as_format
+from simfloat.formats.definition import floor_log2
+from simfloat.formats.exact_numbers import Exact, is_float64
 from simfloat.formats.format_names import FormatLike
 
 
 @in_usual_environment
-def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
+def ulp(x: OperandLike, format: FormatLike) -> NDArray[np.floating]:
     """The spacing of the format's numbers at |x|, the unit in the last place; x is any number or array.
 
     It is the same everywhere in fixed point. At a power of two it is the spacing above. Below the smallest normal
@@ -27,7 +35,9 @@ def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
         array([9.76562500e-04, 5.00000000e-01, 5.96046448e-08])
     """
     format = as_format(format)
-    x = as_operand(x)
+    x = exact_operand(x)
+    if x.dtype == object:
+        return _each(lambda number: _spacing(number, format), x)
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         magnitude = np.abs(x.astype(np.float64))
     exponent = np.frexp(magnitude)[1] - 1 - format.mantissa_bits
@@ -39,7 +49,7 @@ def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
 
 
 @in_usual_environment
-def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
+def nextafter(x: ArrayLike, y: OperandLike, format: FormatLike) -> NDArray[np.floating]:
     """The number of the format next to `x` in the direction of `y`; operands broadcast, as in numpy.nextafter.
 
     x are numbers of the format, y any numbers. It is y where they are equal, and NaN where one of them is. Beyond the
@@ -55,8 +65,10 @@ def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floa
         array(448.)
     """
     format = as_format(format)
-    x, y = as_operand(x), as_operand(y, "y")
     encode(x, format)  # refuses what is not a number of the format
+    x, y = as_operand(x), exact_operand(y, "y")
+    if y.dtype == object:  # a direction: which of y are no float64 numbers, are none of x either
+        y = _directions(np.broadcast_to(x, broadcast_shape([x, y])), np.broadcast_to(y, broadcast_shape([x, y])))
     dtype = result_dtype([x], format)
     shape, take = broadcast_shape([x, y]), machine_of(x, y).take
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
@@ -81,6 +93,31 @@ def _next(x: NDArray[np.float64], upward: NDArray[np.bool_], format: Format) -> 
     number = _number_at(np.where(at_zero | (negative != upward), place + 1, place - 1), format)
     number = np.where(negative & (format.has_negative_zero | (number > 0)), -number, number)
     return number if format.signed else np.maximum(number, format.min)
+
+
+def _each(function: Callable[[Any], float], x: NDArray) -> NDArray[np.float64]:
+    """A function of every element, in float64."""
+    return np.array([function(one) for one in x.reshape(-1).tolist()], np.float64).reshape(x.shape)
+
+
+def _spacing(x: Exact, format: Format) -> float:
+    """:func:`ulp` of a number that float64 may lack."""
+    if isinstance(x, float):
+        return math.nan if not math.isfinite(x) else format.smallest_subnormal
+    if abs(x) < Fraction(format.smallest_normal):
+        return format.smallest_subnormal
+    exponent = floor_log2(abs(x)) - format.mantissa_bits
+    if exponent > 1023:
+        raise ValueError(f"The spacing of {format} at {shown(x)}, 2^{exponent}, lies beyond float64's range.")
+    return math.ldexp(1.0, exponent)
+
+
+def _directions(x: NDArray, y: NDArray) -> NDArray[np.float64]:
+    """y, but infinities of the right sign for those that float64 lacks."""
+    pairs = zip(x.reshape(-1).tolist(), y.reshape(-1).tolist(), strict=True)
+    return np.array(
+        [float(to) if is_float64(to) else math.inf if to > one or math.isnan(one) else -math.inf for one, to in pairs]
+    ).reshape(y.shape)
 
 
 def _hidden(format: Format) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -16,9 +18,16 @@ from simfloat.arithmetic.elements import elements, write
 from simfloat.arithmetic.machines import CPU, GPU, as_array, beside, is_on_gpu, machine_of
 from simfloat.arithmetic.numpy_protocol import NumpyProtocol, refuse_readers
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import as_operand, check_not_masked
+from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand
 from simfloat.arrays import complex_parts
-from simfloat.arrays.array_arithmetic import ArrayArithmetic, ComplexProducts, as_arithmetic, narrowed, with_options
+from simfloat.arrays.array_arithmetic import (
+    ArrayArithmetic,
+    ComplexProducts,
+    as_arithmetic,
+    chosen_exactly,
+    narrowed,
+    with_options,
+)
 from simfloat.arrays.array_operators import ArrayOperators
 from simfloat.arrays.array_text import call_of
 from simfloat.arrays.numpy_composites import COMPOSITES
@@ -32,6 +41,9 @@ from simfloat.formats.rounding import RoundingLike
 #: What to write in place of operations that complex numbers do not have.
 _PARTS = "write it in x.real and x.imag"
 _INSTEAD = {"power": "write it in products"}
+
+#: Single numbers that are operands of arrays, with gmpy2's: exact ones.
+SCALARS = (int, float, complex, np.number, np.bool, str, Fraction, Decimal)
 
 
 @in_usual_environment
@@ -47,12 +59,14 @@ def array(
 ) -> Array:
     """Return an array of numbers of `format`, to which `data` are rounded; every operation on it is rounded once.
 
+    `data` may be whatever :func:`simfloat.round` reads, numbers that float64 lacks among them.
+
     Operators, comparisons, indexing, views and writing in place are NumPy's. Sums and products of matrices go through
     `accumulate`, by default the sequential sum in this format and mode. Numbers that are assigned or joined are
-    rounded. Python's numbers are exact operands, and so is a NumPy array if all its numbers are of the format. Arrays
-    of two formats or two modes do not mix: `astype` rounds to another format. Stochastic modes take their bits from
-    `stream`. The events of all operations go to `observer`, which results keep, and to the observer of the simulation
-    in force, if there is one; the array's format is its own in a simulation too.
+    rounded. Single numbers, ``A * Fraction(1, 3)`` or ``A + 2**60``, are exact operands, and so is a NumPy array if all
+    its numbers are of the format. Arrays of two formats or two modes do not mix: `astype` rounds to another format.
+    Stochastic modes take their bits from `stream`. The events of all operations go to `observer`, which results keep,
+    and to the observer of the simulation in force, if there is one; the array's format is its own in a simulation too.
 
     Complex data have both parts in the format. A product is (a c - b d, a d + b c), every operation rounded, or with
     ``complex_products="fma"`` (a c - round(b d), a d + round(b c)), each with one rounding; a quotient is the product
@@ -262,7 +276,7 @@ class Array(ArrayOperators, NumpyProtocol):
         if isinstance(x, Array):
             self._check_same(x)
             return x.numbers
-        if isinstance(x, int | float | complex | np.number | np.bool) or (hasattr(x, "dtype") and not x.ndim):
+        if isinstance(x, SCALARS) or type(x).__module__ == "gmpy2" or (hasattr(x, "dtype") and not x.ndim):
             return narrowed(numbers_as_given(x))
         if isinstance(x, np.ndarray) or is_on_gpu(x):
             return self._of_the_format(numbers_as_given(x))
@@ -321,6 +335,8 @@ class Array(ArrayOperators, NumpyProtocol):
         x, y, u = self._real_numbers(operation), self._operand(other), self._joint(other)
         if complex_parts.is_complex(y):
             raise ValueError(f"{operation} of complex numbers is not rounded here: {_PARTS}.")
+        if x.dtype == object or y.dtype == object:
+            return array_of(u.round(chosen_exactly(choose, x, y), operation), u)
         machine = machine_of(x, y)
         return array_of(u.round(as_array(choose(machine.take(x), machine.take(y))), operation), u)
 
@@ -388,7 +404,7 @@ def numbers_as_given(x: Any) -> NDArray:
     if kind is complex:
         return np.array(x)
     if kind is float or kind is int or is_on_gpu(x) or not _is_complex(x):
-        return x if is_on_gpu(x) and x.dtype.kind == "c" else as_operand(x, "data")
+        return x if is_on_gpu(x) and x.dtype.kind == "c" else exact_operand(x, "data")
     check_not_masked(x, "data")
     # A sequence of Python's numbers may hold integers that a complex array would round.
     given: Any = x if hasattr(x, "dtype") else np.array(x, object)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from simfloat.accumulate._sequential import SequentialSum, as_accumulator
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.bit_stream import Stream, check_stream
+from simfloat.arithmetic.exact_operations import ROUND, compute_exactly
 from simfloat.arithmetic.observer import Observer, Several, check_observer, observer_in_force
 from simfloat.arithmetic.operands import FLOAT32, are_float32
 from simfloat.arithmetic.operations import compute
@@ -85,11 +87,15 @@ class ArrayArithmetic:
     def round(self, x: NDArray, operation: str = "round") -> NDArray[np.floating]:
         """The numbers of the format that `x` rounds to; an observer receives it as the operation of that name."""
         target = self._target([x])
+        if x.dtype.hasobject:
+            return self._taken(compute_exactly(ROUND, [x], target))
         return self._taken(round_array(x, target if operation == "round" else target._replace(operation=operation)))
 
     def compute(self, operation: str, *operands: NDArray) -> NDArray[np.floating]:
         """An operation of the catalog."""
         arrays = list(operands)
+        if any([x.dtype.hasobject for x in arrays]):
+            return self._taken(compute_exactly(operation, arrays, self._target(arrays)))
         return self._taken(compute(operation, arrays, self._target(arrays)))
 
     def negated(self, x: NDArray) -> NDArray[np.floating]:
@@ -150,12 +156,19 @@ def as_arithmetic(
 
 def narrowed(x: NDArray) -> NDArray:
     """One number in float32 if that holds it, so that arithmetic on float32 arrays stays there."""
-    if x.size == 1 and x.dtype != FLOAT32:
+    if x.size == 1 and x.dtype != FLOAT32 and not x.dtype.hasobject:
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             narrow = x.astype(np.complex64 if x.dtype.kind == "c" else np.float32)
         if (narrow == x).all():
             return narrow
     return x
+
+
+def chosen_exactly(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y: NDArray) -> NDArray:
+    """The larger or the smaller of floats and numbers that float64 lacks, of which none is a float; NaN if one is."""
+    floats, others = (y, x) if x.dtype == object else (x, y)
+    is_larger = bool(choose(np.array(0.0), np.array(1.0)) == 1.0)
+    return np.where(floats < others if is_larger else floats > others, others, floats.astype(object))
 
 
 def with_options(arithmetic: ArrayArithmetic, **changed: Any) -> ArrayArithmetic:

@@ -12,18 +12,13 @@ from fractions import Fraction
 import simfloat as sf
 from simfloat.formats.definition import floor_log2, round_value
 from simfloat.formats.description import binary_of, hex_of
+from simfloat.formats.exact_numbers import exact_number
 from simfloat.formats.rounding import as_rounding
 from simfloat.table import table
 from simfloat.terminal import reading
 
 HELP = "what a number becomes in a format: the result, its code, its error and its neighbours"
 HEAD = ("", "number", "as a hexadecimal float", "code", "its bits", "number - x")
-
-HEXADECIMAL = re.compile(r"([+-]?)0x([0-9a-f]*)\.?([0-9a-f]*)(?:p([+-]?\d+))?", re.IGNORECASE)
-EXPONENT = re.compile(r"[ep]([+-]?\d+)$", re.IGNORECASE)
-
-#: Far beyond float64's range, and yet quick to compute with.
-LARGEST_EXPONENT = 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,30 +81,11 @@ def spacing(x: Fraction, format: sf.Format) -> Fraction:
 
 
 def read_number(text: str) -> Fraction | float:
-    """The number that a text is written for: a decimal, a fraction, a hexadecimal float, -0, inf or nan.
-
-    A Fraction, but for what no fraction is. Raises ValueError for anything else.
-    """
+    """The number that a text is written for, as :func:`simfloat.formats.exact_numbers.exact_number` reads it."""
     try:
-        number = _read(text)
-    except (ValueError, ZeroDivisionError):
-        known = "write 0.1, 1e-5, 1/3, 0x1.8p-3, inf or nan"
-        raise ValueError(f"{text!r} is no number, or one beyond 10^{LARGEST_EXPONENT}; {known}.") from None
-    return -0.0 if number == 0 and text.startswith("-") else number
-
-
-def _read(text: str) -> Fraction | float:
-    exponent = EXPONENT.search(text)
-    hexadecimal = HEXADECIMAL.fullmatch(text)
-    if exponent and (hexadecimal or "x" not in text) and abs(int(exponent[1])) > LARGEST_EXPONENT:
-        raise ValueError
-    if hexadecimal:
-        sign, whole, rest, power = hexadecimal.groups()
-        magnitude = Fraction(int(whole + rest, 16)) * Fraction(2) ** (int(power or 0) - 4 * len(rest))
-        return -magnitude if sign == "-" else magnitude
-    if re.fullmatch("[+-]?(inf|infinity|nan)", text, re.IGNORECASE):
-        return float(text)
-    return Fraction(text)
+        return exact_number(text)
+    except ValueError as error:
+        raise ValueError(f"{error}.") from None
 
 
 def short_hex(value: float) -> str:

@@ -16,7 +16,7 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
-from simfloat.checks import is_integer
+from simfloat.checks import is_integer, uneven
 from simfloat.formulas.rounded import Rounded
 
 
@@ -58,7 +58,7 @@ def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
     try:
         indices = as_array(x)
     except ValueError:
-        raise ValueError(f"{name} must be a rectangular array of integers.") from None
+        raise ValueError(f"{name} must be a rectangular array of integers{uneven(x)}.") from None
     if not indices.size and indices.dtype.kind == "f":
         return indices.astype(np.intp)
     if indices.dtype.kind not in "iu":

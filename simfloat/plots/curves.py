@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.checks import rectangular
 from simfloat.environment import in_usual_environment
 from simfloat.plots.figure import SMALL, check_drawable, label_axes
 
@@ -134,7 +135,7 @@ def draw_band(
 def smoothed(curve: Curve, log: bool) -> NDArray:
     """The moving mean of every seed's values, of their logarithms if `log`."""
     forth, back = (np.log, np.exp) if log else (np.asarray, np.asarray)
-    values = np.atleast_2d(np.asarray(curve.values, np.float64))
+    values = np.atleast_2d(rectangular(curve.values, "values of a curve", np.float64))
     usable = np.isfinite(values) & (values > 0) if log else np.isfinite(values)
     rows = forth(np.where(usable, values, np.nan))
     return np.array([back(moving_mean(row, curve.smooth)) for row in rows])
@@ -214,7 +215,7 @@ def draw_loss_scale(axes: Axes, scale: ArrayLike, skipped: ArrayLike | None = No
 
     if isinstance(scale, Mapping):
         raise ValueError(f"Scales come one for each step, as history['scale'], got a {type(scale).__name__}.")
-    factors = np.asarray(scale, np.float64)
+    factors = rectangular(scale, "scale", np.float64)
     if factors.ndim != 1 or not (np.isfinite(factors) & (factors > 0)).all():
         raise ValueError("Scales must be positive, finite and one for each step, such as history['scale'].")
     missed = np.zeros(len(factors), bool) if skipped is None else np.asarray(skipped, bool)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.checks import rectangular
 from simfloat.environment import in_usual_environment
 from simfloat.plots.curves import Curve, check_curves, draw_band, logarithmic, plain, styled, tell_apart
 from simfloat.plots.figure import label_axes
@@ -50,7 +51,8 @@ def draw_errors(
     if not curves:
         raise ValueError("draw_errors takes a list of curves, got none.")
     for number, curve in enumerate(styled(curves)):
-        x, values = np.asarray(curve.x, np.float64), np.atleast_2d(np.asarray(curve.values, np.float64))
+        x = rectangular(curve.x, "x of a curve", np.float64)
+        values = np.atleast_2d(rectangular(curve.values, "values of a curve", np.float64))
         if not (np.isfinite(x) & (x > 0)).all() or (values < 0).any():
             raise ValueError(f"Lengths are positive and errors not negative; those of {curve.label!r} are not.")
         mean, low, high = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
@@ -113,7 +115,7 @@ def probabilistic_bound(lengths: ArrayLike, unit_roundoff: float, factor: float 
 
 
 def _checked(lengths: ArrayLike, unit_roundoff: float) -> tuple[NDArray[np.float64], float]:
-    n = np.asarray(lengths, np.float64)
+    n = rectangular(lengths, "lengths", np.float64)
     if not (n >= 0).all():
         raise ValueError(f"Lengths must be zero or more, got {lengths!r}.")
     if not isinstance(unit_roundoff, float | np.floating) or not 0 < unit_roundoff < 1:

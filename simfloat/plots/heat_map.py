@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simfloat.checks import rectangular
 from simfloat.plots.curves import plain, power
 from simfloat.plots.figure import LARGEST, NORMAL, SMALL, check_drawable
 from simfloat.telemetry import Recorder
@@ -55,7 +56,7 @@ def draw_heat_map(
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    numbers = np.asarray(values, np.float64)
+    numbers = rectangular(values, "values", np.float64)
     if numbers.shape != (len(rows), len(columns)):
         raise ValueError(
             f"{len(rows)} rows and {len(columns)} columns are named; the values have shape {numbers.shape}."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.checks import rectangular
 from simfloat.environment import in_usual_environment
 from simfloat.plots.curves import Curve, check_curves, draw_band, plain, smoothed, styled, tell_apart
 from simfloat.plots.figure import COLUMN_WIDTH, SMALL, label_axes, new_figure
@@ -105,7 +106,7 @@ def unchanged_share(unchanged: ArrayLike, total: ArrayLike) -> NDArray[np.float6
 
     Raises ValueError if the two differ in shape, and for counts that are negative or more than all.
     """
-    lost, counts = np.asarray(unchanged, np.float64), np.asarray(total, np.float64)
+    lost, counts = rectangular(unchanged, "unchanged", np.float64), rectangular(total, "total", np.float64)
     if lost.shape != counts.shape:
         raise ValueError(f"unchanged has shape {lost.shape} and total {counts.shape}: a count for each count.")
     if not ((lost >= 0) & (lost <= counts) & np.isfinite(counts)).all():

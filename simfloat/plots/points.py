@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.checks import rectangular
 from simfloat.plots.curves import STYLES, log_scale, plain
 from simfloat.plots.figure import SMALL, check_drawable, label_axes
 
@@ -34,7 +35,7 @@ def draw_points(
     if not rows or not groups:
         raise ValueError(f"draw_points takes rows and groups, got {len(rows)} and {len(groups)}.")
     for number, (label, given) in enumerate(groups.items()):
-        values = [np.atleast_1d(np.asarray(each, np.float64)) for each in given]
+        values = [np.atleast_1d(rectangular(each, "values", np.float64)) for each in given]
         if len(values) != len(rows) or not all(each.size for each in values):
             sizes = [each.size for each in values]
             raise ValueError(f"{label!r} needs values for each of {len(rows)} rows, got arrays of {sizes}.")

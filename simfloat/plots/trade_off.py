@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.checks import rectangular
 from simfloat.plots.curves import logarithmic, plain
 from simfloat.plots.figure import check_drawable, label_axes
 from simfloat.plots.labels import Line, draw_labels
@@ -50,7 +51,7 @@ def draw_trade_off(
     if not points:
         raise ValueError("draw_trade_off takes a list of points, got none.")
     costs = np.array([point.cost for point in points], np.float64)
-    values = [np.atleast_1d(np.asarray(point.values, np.float64)) for point in points]
+    values = [np.atleast_1d(rectangular(point.values, "values of a point", np.float64)) for point in points]
     for point, cost, each in zip(points, costs, values, strict=True):
         if not np.isfinite(cost) or not each.size or not np.isfinite(each).all():
             raise ValueError(f"Costs and values must be finite numbers; those of {point.label!r} are not.")

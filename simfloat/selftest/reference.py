@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
 
+from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.formats import Format, Rounding
 from simfloat.formats.definition import round_value
+from simfloat.formats.exact_numbers import exact_number
+from simfloat.formats.exact_results import exact_result
 from simfloat.kernels.random import words_at
 
 
@@ -17,28 +19,8 @@ def exact(
     operation: str, a: float, b: float = 0.0, c: float = 0.0, *, negative_zero_sums: bool = False
 ) -> Fraction | float:
     """The exact result: a Fraction, or a float where it is zero, infinite or NaN (IEEE 754-2019, sections 6 and 7)."""
-    a, b, c = float(a), float(b), float(c)
-    if operation == "subtract":
-        return exact("add", a, -b, negative_zero_sums=negative_zero_sums)
-    if operation == "multiply":
-        return Fraction(a) * Fraction(b) if _plain(a) and _plain(b) else a * b
-    if operation == "divide":
-        if _plain(a) and _plain(b):
-            return Fraction(a) / Fraction(b)
-        with np.errstate(all="ignore"):  # NumPy's numbers are divided by zero, too
-            return float(np.float64(a) / b)
-    if operation == "fma":
-        product = exact("multiply", a, b)
-        if isinstance(product, float):
-            return exact("add", product, c, negative_zero_sums=negative_zero_sums)
-        if not math.isfinite(c):
-            return c
-        return product + Fraction(c) or (-0.0 if negative_zero_sums else 0.0)
-    if not (math.isfinite(a) and math.isfinite(b)):
-        return a + b
-    if a == 0 and b == 0 and math.copysign(1.0, a) == math.copysign(1.0, b):
-        return a
-    return Fraction(a) + Fraction(b) or (-0.0 if negative_zero_sums else 0.0)
+    operands = [exact_number(float(x)) for x in (a, b, c)[: len(OPERATIONS[operation].operands)]]
+    return exact_result(operation, *operands, negative_zero_sums=negative_zero_sums)
 
 
 def operate(operation: str, format: Format, rounding: Rounding, *operands: float, random: int = 0) -> float:
@@ -96,7 +78,3 @@ def step_draw(rounding: Rounding, element: int, step: int, seed: int, call: int,
     if not rounding.is_stochastic:
         return 0
     return draw_at(rounding, step, lambda n: words_at_python(element, n, call, stage, seed)[n % 4])
-
-
-def _plain(x: float) -> bool:
-    return math.isfinite(x) and x != 0

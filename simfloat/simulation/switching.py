@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.machines import on_cpu
-from simfloat.checks import is_integer
+from simfloat.checks import is_integer, one_number
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
 
@@ -152,10 +150,11 @@ class Switching:
 
     def _measured(self) -> float:
         if callable(self.measure):
-            value = np.asarray(on_cpu(self.measure()))
-            if value.size != 1 or value.dtype.kind not in "biuf":
-                raise ValueError(f"The function measure of Switching must return a number, got {value!r}.")
-            return float(value.item())
+            given = on_cpu(self.measure())
+            value = one_number(given)
+            if value is None:
+                raise ValueError(f"The function measure of Switching must return a number, got {given!r}.")
+            return value
         return self._state["met"] / self._state["of"] if self._state["of"] else 0.0
 
     def _count(self, event: str, observer: Any) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.checks import rectangular
 from simfloat.environment import in_usual_environment
 
 #: How surely an interval holds what it is of.
@@ -31,7 +32,7 @@ class Interval(NamedTuple):
 @in_usual_environment
 def spread(values: NDArray, digits: int = 2) -> str:
     """Mean and standard deviation over seeds, as text: the mean alone of one seed, and of what is not finite."""
-    samples = np.asarray(values, np.float64)
+    samples = rectangular(values, "values", np.float64)
     mean, error = mean_and_error(samples)
     if len(samples) < 2 or not math.isfinite(mean):
         return f"{mean:.{digits}f}"
@@ -48,7 +49,7 @@ def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
     Raises ValueError for a confidence that does not lie between 0 and 1.
     """
     _check_confidence(confidence)
-    samples = np.asarray(samples, np.float64)
+    samples = rectangular(samples, "samples", np.float64)
     (mean, error), n = mean_and_error(samples), len(samples)
     if n < 2 or math.isnan(mean):
         return Interval(-math.inf, math.inf, n)
@@ -63,7 +64,7 @@ def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
 
 def mean_level(samples: NDArray, limit: float) -> float:
     """The p value of Student's t test that the mean is `limit`: 1 where the samples say nothing."""
-    samples = np.asarray(samples, np.float64)
+    samples = rectangular(samples, "samples", np.float64)
     (mean, error), n = mean_and_error(samples), len(samples)
     distance = abs(mean - limit)
     if n < 2 or math.isnan(distance):
@@ -162,7 +163,7 @@ def discoveries(levels: Iterable[float | None]) -> Discoveries:
 
 def adjusted(p: Sequence[float]) -> NDArray[np.float64]:
     """The least false discovery rate at which each of the p values is among the discoveries."""
-    values = np.asarray(p, np.float64)
+    values = rectangular(p, "p", np.float64)
     order = np.argsort(-values)
     rates = np.minimum.accumulate(values[order] * len(values) / np.arange(len(values), 0, -1))
     found = np.empty_like(rates)

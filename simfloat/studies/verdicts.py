@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.checks import rectangular
 from simfloat.studies.intervals import (
     CONFIDENCE,
     Interval,
@@ -96,7 +97,8 @@ def differences(values: NDArray | float, reference: NDArray | float) -> NDArray[
 
 
 def _pairs(values: NDArray | float, reference: NDArray | float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    values, reference = np.asarray(values, np.float64), np.asarray(reference, np.float64)
+    values = rectangular(values, "values", np.float64)
+    reference = rectangular(reference, "reference", np.float64)
     if values.shape != reference.shape and values.ndim and reference.ndim:
         raise ValueError(f"Values of shape {values.shape} and a reference of shape {reference.shape} are no pairs.")
     return values, reference
@@ -145,7 +147,7 @@ def joint_test(values: NDArray, *, below: float) -> Outcome:
 
     Each of the t intervals errs with a probability of 5 % / t (Bonferroni).
     """
-    values = np.asarray(values, np.float64)
+    values = rectangular(values, "values", np.float64)
     if values.ndim != 2 or not values.shape[1]:
         raise ValueError(f"A joint test takes an array (seeds, times), got shape {values.shape}.")
     times = values.shape[1]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simfloat.arithmetic.machines import on_cpu
+from simfloat.checks import rectangular
 from simfloat.formats.format import Format
 
 Histogram = Mapping[int | str, int]
@@ -50,7 +51,7 @@ def span(format: Format) -> Binades:
 
 def histogram_of(values: ArrayLike) -> dict[int | str, int]:
     """The histogram of an array, as a recorder's: finite nonzero values by floor(log2|value|), zeros under "zero"."""
-    numbers = np.asarray(on_cpu(values), np.float64)
+    numbers = rectangular(on_cpu(values), "values", np.float64)
     numbers = numbers[np.isfinite(numbers)]
     exponents = np.frexp(numbers[numbers != 0])[1] - 1
     found, occurrences = np.unique(exponents, return_counts=True)

@@ -57,7 +57,7 @@ def integers(array: NDArray) -> NDArray[np.float64]:
     for number in array[np.abs(wide) >= 2**53].tolist():
         if int(float(number)) != number:
             raise ValueError(
-                f"An operand holds the integer {number}, which float64 lacks; bring it to a float type first."
+                f"An operand holds the integer {number}, which float64 lacks: simfloat.round rounds such numbers once."
             )
     return wide
 

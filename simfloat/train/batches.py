@@ -43,7 +43,7 @@ class Batches:
     ) -> None:
         for name, value, least in (("batch_size", batch_size, 1), ("epochs", epochs, 1), ("seed", seed, 0)):
             check_count(name, value, least)
-        self.x, self.y = as_array(x), as_array(y)
+        self.x, self.y = as_array(x, "x"), as_array(y, "y")
         if not self.x.ndim or not self.y.ndim or len(self.x) != len(self.y) or not len(self.x):
             raise ValueError(f"x and y need the same number of rows, got shapes {self.x.shape} and {self.y.shape}.")
         self.batch_size, self.epochs, self.seed = int(batch_size), int(epochs), int(seed)

@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from numbers import Real
 from typing import Any
 
-import numpy as np
-
 from simfloat.arithmetic.machines import on_cpu
+from simfloat.checks import one_number
 from simfloat.train.tensor_trees import is_tensor
 
 
@@ -31,10 +30,10 @@ def as_number(what: str, value: Any) -> float:
     """The value as a float; ValueError, saying what it is of, for what is no number."""
     if isinstance(value, Real):
         return float(value)
-    array = np.asarray(value.tolist() if is_tensor(value) else on_cpu(value))
-    if array.size != 1 or array.dtype.kind not in "biuf":
+    number = one_number(value.tolist() if is_tensor(value) else on_cpu(value))
+    if number is None:
         raise ValueError(f"{what} must be a number, got {value!r}.")
-    return float(array.item())
+    return number
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate import all_reduce, sequential
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import begin_update
+from simfloat.checks import rectangular
 from simfloat.nn import Module
 from simfloat.train.feed import Batch
 
@@ -28,7 +29,7 @@ def _parts(part: Any, replicas: int) -> Sequence[Any]:
     """The parts of an array, or of each in a list or tuple."""
     if isinstance(part, list | tuple) and any(hasattr(one, "shape") for one in part):
         return [type(part)(each) for each in zip(*(_parts(one, replicas) for one in part), strict=True)]
-    array = part if hasattr(part, "shape") else np.asarray(part)
+    array = part if hasattr(part, "shape") else rectangular(part, "a batch")
     if not array.ndim or not len(array) or len(array) % replicas:
         raise ValueError(
             f"Each batch is split into replicas={replicas} parts of one size along its first axis; got {array.shape}."

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from simfloat.checks import rectangular
 from simfloat.torch.tensor_arrays import tensor_of
 
 
@@ -23,7 +24,7 @@ def tensors_of(part: Any, dtype: torch.dtype) -> Any:
         return {key: tensors_of(value, dtype) for key, value in part.items()}
     if isinstance(part, list | tuple) and any(isinstance(one, torch.Tensor | np.ndarray) for one in part):
         return type(part)(tensors_of(one, dtype) for one in part)
-    array = np.asarray(part)
+    array = rectangular(part, "a batch")
     if array.dtype.kind in "iu":
         array, dtype = array.astype(np.int64), torch.int64
     elif array.dtype.kind == "b":

@@ -1,8 +1,5 @@
 """What users may pass as numbers: everything that float64 holds, read exactly; the rest is refused."""
 
-from decimal import Decimal
-from fractions import Fraction
-
 import numpy as np
 import pytest
 
@@ -45,7 +42,7 @@ def test_a_tensor_that_requires_a_gradient_is_read_as_its_numbers():
     with pytest.raises(ValueError, match=r"b must hold real numbers .* complex64"):
         sf.add(1.0, torch.zeros(2, dtype=torch.complex64), sf.BF16)
     with pytest.raises(ValueError, match="integers that float64 cannot hold exactly, such as 9007199254740993"):
-        sf.round(torch.tensor([2**53 + 1]), sf.BF16)
+        sf.sum(torch.tensor([2**53 + 1]), accumulate=sf.BF16)
 
 
 @pytest.mark.parametrize("integers", [[2**53, 2.0], [2**64, -1], [2**70], [-(2**63)], [[2**60, 0.5], [1, 2]]])
@@ -63,9 +60,9 @@ def test_integers_that_float64_has_are_read_exactly(integers):
     ],
     ids=repr,
 )
-def test_integers_that_float64_lacks_are_refused_wherever_they_stand(integers):
+def test_integers_that_float64_lacks_are_refused_by_sums_wherever_they_stand(integers):
     refused = "integers that float64 cannot hold exactly, such as"
-    for read in (as_operand, lambda x: sf.round(x, sf.FP32), lambda x: sf.fma(0.5, [1.0, 2.0], x, sf.FP32)):
+    for read in (as_operand, lambda x: sf.sum(x, accumulate=sf.FP32)):
         with pytest.raises(ValueError, match=refused):
             read(integers)
 
@@ -74,7 +71,7 @@ def test_numbers_in_sequences_are_read_as_such_alone():
     torch = pytest.importorskip("torch", reason="needs PyTorch as a source of tensors")
     with pytest.raises(ValueError, match="integers that float64 cannot hold exactly, such as 9007199254740993"):
         as_operand([torch.tensor(2**53 + 1), 0.5])
-    with pytest.raises(ValueError, match="must hold real numbers that float64 can hold, got longdouble"):
+    with pytest.raises(ValueError, match="numbers that float64 cannot hold exactly, such as 1152921504606846977/"):
         as_operand(np.array([np.longdouble(1) + np.longdouble(2) ** -60, 1.0], object))
     numbers = [np.array(0.5), np.float32(0.25), torch.tensor(2.0), np.array(3), True, 2**53]
     assert as_operand(numbers).tolist() == [0.5, 0.25, 2.0, 3.0, 1.0, 2.0**53]
@@ -88,12 +85,10 @@ def test_numbers_in_sequences_are_read_as_such_alone():
         ([np.ma.masked, 1.0], "masked array, and masked elements have no number"),
         (sf.Tensor([1.0]), "Tensor; pass x.data"),
         (sf.block_quantize(np.ones(32), sf.E2M1), "x is a result of block_quantize, .* pass x.values()"),
-        ([10**400, 1.0], "beyond float64's range"),
-        ([1.0, None], "must hold real numbers that float64 can hold, got NoneType"),
-        ([1j], r"can hold, got dtype complex128; pass the parts, x.real and x.imag"),
-        ("0.1", r"can hold, got dtype <U3; pass np.array\(x, float\), the numbers that the text writes"),
-        (Fraction(1, 3), r"can hold, got Fraction; pass np.array\(x, float\), its numbers rounded to float64 first"),
-        ([Decimal("0.1")], r"can hold, got Decimal; pass np.array\(x, float\), its numbers rounded to float64 first"),
+        ([1.0, None], "must hold real numbers .*, got NoneType"),
+        ([1j], r"must hold real numbers .*, got dtype complex128; pass the parts, x.real and x.imag"),
+        (b"0.1", r"must hold real numbers .*, got dtype \|S3; pass np.asarray\(x\).astype\(str\), the texts"),
+        ({1.0}, "must hold real numbers .*, got set"),
     ],
 )
 def test_what_holds_no_plain_numbers_is_refused(x, message):

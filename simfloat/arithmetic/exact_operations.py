@@ -1,0 +1,233 @@
+"""Operations on numbers that float64 lacks, one after the other, by the definition: exact results rounded once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.arrays import empty
+from simfloat.arithmetic.bit_stream import Stream, take_draw
+from simfloat.arithmetic.flags import flagged_source
+from simfloat.arithmetic.machines import CPU, GPU, is_on_gpu, on_cpu
+from simfloat.arithmetic.nan_causes import causes_of_operation, causes_of_rounding
+from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.operands import FloatType, broadcast_shape
+from simfloat.arithmetic.plan import Plan, plan_for, round_planned
+from simfloat.arithmetic.results import check_out, handed_over
+from simfloat.arithmetic.sources import Computed, route_of
+from simfloat.arithmetic.target import Target, as_target, check_inexact, check_precision
+from simfloat.checks import check_flags
+from simfloat.environment import in_usual_environment
+from simfloat.formats import FP64, Format, Rounding, to_odd
+from simfloat.formats.definition import floor_log2, round_magnitude, round_value
+from simfloat.formats.exact_numbers import Exact, exact_number, is_float64
+from simfloat.formats.exact_results import EXACT, Irrational, exact_result, function_value, sign_of
+from simfloat.formats.exceptions import flags_of
+from simfloat.formats.format_names import FormatLike
+from simfloat.formats.rounding import RoundingLike
+from simfloat.kernels.events import wants_more
+
+#: What a rounding is called among operations.
+ROUND = "round"
+
+
+def operate_exactly(
+    operation: str,
+    arrays: Sequence[NDArray],
+    format: FormatLike,
+    rounding: RoundingLike,
+    stream: Stream | None,
+    observer: Observer | None,
+    flags: bool,
+    out: NDArray[np.floating] | None,
+) -> Any:
+    """A public operation, or ROUND, as users call it, on `exact_operand`s some of which float64 lacks; in float64."""
+    there, arrays = any(map(is_on_gpu, arrays)), list(map(on_cpu, arrays))
+    if flags is not False:
+        check_flags(flags=flags)
+    target = as_target([np.zeros(0)], format, rounding, stream, observer, operation)
+    if operation != ROUND:
+        check_precision(target.format, target.rounding)
+    if out is not None:
+        check_out(out, arrays, np.float64, GPU if there else CPU)
+    results, raised = _computed(operation, arrays, target, bool(flags))
+    if there:
+        results, raised = GPU.take(results), GPU.take(raised)
+    return (handed_over(results, out), raised) if flags else handed_over(results, out)
+
+
+@in_usual_environment
+def compute_exactly(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
+    """An operation, or ROUND, on arrays of exact operands and of floats, in the target's type; nothing is checked."""
+    target = target._replace(operation=operation)
+    return _computed(operation, list(map(on_cpu, arrays)), target, False)[0].astype(target.dtype, copy=False)
+
+
+def _computed(
+    operation: str, arrays: list[NDArray], target: Target, flags: bool
+) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    """The results in float64, and their flags, zeros where they are not asked for."""
+    if target.observer is not None and operation != ROUND and wants_more(target.observer):
+        check_inexact(target.format, operation)
+    shape = broadcast_shape(arrays)
+    vectors = [_numbers(np.broadcast_to(x, shape)) for x in arrays]
+    draw = take_draw(target.stream, target.rounding)
+    results, raised = empty(shape, np.float64), np.zeros(shape, np.uint8)
+    source = ExactResults(operation, vectors, target, raised.reshape(-1) if flags else None)
+    round_planned(source, source.plan, results, target, draw)
+    return results, raised
+
+
+def _numbers(x: NDArray) -> list[Exact]:
+    """The elements in C order, as `exact_number` gives them."""
+    return list(map(exact_number, x.reshape(-1).tolist()))
+
+
+class ExactResults:
+    """Exact results of an operation on vectors of exact operands, a source of numbers that the definition rounds.
+
+    A function of operands that float64 has is left to its compiled loop.
+    """
+
+    carrier: FloatType = np.float64
+    makes_blocks, makes_exact = True, False
+
+    #: One thread does it: fractions are Python's.
+    cost = 0.0
+
+    def __init__(
+        self, operation: str, vectors: list[list[Exact]], target: Target, flags: NDArray[np.uint8] | None
+    ) -> None:
+        self.operation, self.vectors, self.flags = operation, vectors, flags
+        self.format, self.rounding = target.format, target.rounding
+        rows, size = list(zip(*vectors, strict=True)), len(vectors[0])
+        self.results: dict[int, Exact | Irrational] = {}
+        self.compiled: Computed | None = None
+        self.flagged: Any = None
+        if operation == ROUND:
+            self.results = dict(enumerate(vectors[0]))
+        elif operation in EXACT:
+            down = target.rounding.zero_sum < 0
+            self.results = {i: exact_result(operation, *row, negative_zero_sums=down) for i, row in enumerate(rows)}
+        else:
+            route = route_of(operation, target.format, target.rounding, False, CPU)
+            near = [np.array([_near(x, operation, i) for x in vector]) for i, vector in enumerate(vectors)]
+            self.compiled = route.source(route, near, size)
+            if flags is not None:
+                self.flagged = flagged_source(self.compiled, route.plan, target, flags)
+            values = self.compiled.exact(0, size).tolist() if size else []
+            for i, row in enumerate(rows):
+                if not all(map(is_float64, row)) and not any(isinstance(x, float) for x in row):
+                    self.results[i] = function_value(operation, row, values[i])
+
+    @property
+    def plan(self) -> Plan:
+        """The plan for the results: the compiled loop's, where there is one."""
+        return self.compiled.route.plan if self.compiled else plan_for(self.format, self.rounding, np.float64, CPU)
+
+    def exact(self, start: int, stop: int) -> NDArray[np.float64]:
+        """The exact results rounded to odd in float64."""
+        out = self.compiled.exact(start, stop).copy() if self.compiled else np.empty(stop - start)
+        for place in self._places(start, stop):
+            out[place - start] = self._decided(place, lambda x: round_value(x, FP64, to_odd))
+        return out
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        """Write the rounded results to `out`, and their flags."""
+        if self.compiled:
+            (self.flagged or self.compiled).round_block(plan, start, stop, words, out)
+        for place in self._places(start, stop):
+            draw, operands = _draw(self.rounding, words, place - start), self._operands(place)
+            rounded = partial(_rounded_and_flagged, operands, self.operation == "fma", self.format, self.rounding, draw)
+            out[place - start], flags = self._decided(place, rounded)
+            if self.flags is not None:
+                self.flags[place] = flags
+
+    def _places(self, start: int, stop: int) -> list[int]:
+        """The places of results that the definition rounds."""
+        return [place for place in range(start, stop) if place in self.results]
+
+    def _decided(self, place: int, decide: Callable[[Any], Any]) -> Any:
+        x = self.results[place]
+        return x.decided(decide) if isinstance(x, Irrational) else decide(x)
+
+    def _operands(self, place: int) -> list[float]:
+        """The operands of a result, of which only sign and class count."""
+        return [] if self.operation == ROUND else [sign_of(vector[place]) for vector in self.vectors]
+
+    def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        """The same: one float64 does not hold what a rounding reads."""
+        self.round_block(plan, start, start + out.size, words, out)
+
+    def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        """Write what the results become if the format has no largest number; beyond float64's range infinity."""
+        stop = start + out.size
+        if self.compiled:
+            self.compiled.round_unbounded(plan, exact, start, words, out)
+        for place in self._places(start, stop):
+            draw = _draw(self.rounding, words, place - start)
+            unbounded = partial(_unbounded, format=self.format, rounding=self.rounding, random=draw)
+            out[place - start] = self._decided(place, unbounded)
+
+    def unchanged(self, start: int, stop: int, out: NDArray) -> int:
+        """How many results lost an addend."""
+        rows = zip(*(vector[start:stop] for vector in self.vectors), out.tolist(), strict=True)
+        if self.operation == "fma":
+            return sum(_lost_in_fma(*row) for row in rows)
+        if self.operation not in ("add", "subtract"):
+            return 0
+        sign = -1 if self.operation == "subtract" else 1
+        return sum(math.isfinite(x) and ((x == a and b != 0) or (x == sign * b and a != 0)) for a, b, x in rows)
+
+    def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
+        """Why results are NaN, by cause."""
+        if self.operation == ROUND:
+            return causes_of_rounding(exact, out)
+        zeros = [[0.0] * out.size] * (3 - len(self.vectors))
+        parts = [list(map(sign_of, vector[start : start + out.size])) for vector in self.vectors]
+        return causes_of_operation(self.operation, [np.array(part) for part in parts + zeros], exact, out)
+
+
+def _near(x: Exact, operation: str, number: int) -> float:
+    """An operand in float64, rounded to odd: for where the function is defined, and for what it is at specials."""
+    if operation == "power" and number == 1 and not is_float64(x):
+        # Of exponents it counts whether they are odd, which float64 may not show.
+        return sign_of(x) * (2.5 if x.denominator > 1 else 2.0 + x.numerator % 2)  # type: ignore[union-attr]
+    return round_value(x, FP64, to_odd)
+
+
+def _draw(rounding: Rounding, words: NDArray, place: int) -> int:
+    """The integer R of a stochastic mode: the upper bits of a word, or of a byte."""
+    return int(words[place]) >> (8 * words.itemsize - rounding.bits) if rounding.is_stochastic else 0
+
+
+def _rounded_and_flagged(
+    operands: list[float], is_fma: bool, format: Format, rounding: Rounding, random: int, x: Exact
+) -> tuple[float, int]:
+    """The number of the format, NaN also where it has none, which `round_planned` refuses with its index; its flags."""
+    try:
+        return round_value(x, format, rounding, random), flags_of(x, operands, format, rounding, random, is_fma)
+    except ValueError:
+        return math.nan, 0
+
+
+def _unbounded(x: Exact, format: Format, rounding: Rounding, random: int) -> float:
+    if isinstance(x, float):
+        return x
+    magnitude = round_magnitude(abs(x), x < 0, format, rounding, random)
+    size = math.inf if magnitude and floor_log2(magnitude) > 1023 else float(magnitude)
+    return size if x > 0 else -size
+
+
+def _lost_in_fma(a: Exact, b: Exact, c: Exact, x: float) -> bool:
+    """Whether a finite a * b + c lost c, or the product."""
+    if not math.isfinite(x):
+        return False
+    product = exact_result("multiply", a, b)
+    return (x == c and product != 0) or (product == Fraction(x) and c != 0)
