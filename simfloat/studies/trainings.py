@@ -41,7 +41,7 @@ class Trainings:
         targets: Sequence[str],
     ) -> None:
         self.train, self.made = train, 0
-        self._digest = function_digest(train)
+        self._digest = "" if folder is None else function_digest(train)
         self._executor: Executor = executor_for(train, workers, scheduler, train_as_sent)
         home = home_of(train)
         self.workspace = None if folder is None else Workspace(file_path(folder), home, tuple(targets), SEARCH_HIDDEN)

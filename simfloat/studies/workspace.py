@@ -43,6 +43,7 @@ class Workspace:
         self._held = ExitStack()
 
     def __enter__(self) -> Workspace:
+        code_digest.cache_clear()  # sources may have changed since an earlier run of this process
         with ExitStack() as held:
             try:
                 self.hidden.mkdir(parents=True, exist_ok=True)
