@@ -20,7 +20,7 @@ from simfloat.studies.references import function_digest, home_of, name_of, refer
 from simfloat.studies.report_page import CSV, PARQUET, SWEEP
 from simfloat.studies.stored import Row, as_json, write_csv, write_parquet
 from simfloat.studies.study_table import StudyTable
-from simfloat.studies.workspace import Workspace, code_digest, run_jobs, versions
+from simfloat.studies.workspace import Study, Workspace, code_digest, run_jobs, versions
 
 #: The files that a sweep leaves, and the folder of its finished points: these stay, so that none is computed twice.
 SWEEP_FILES = (CSV, PARQUET, SWEEP)
@@ -111,7 +111,8 @@ def sweep(
         with closing(executor(plan.run, plan.jobs)) as finished:
             results.update(finished)
         return plan.table([results[place] for place in range(len(plan.jobs))])
-    with Workspace(file_path(folder), home_of(function), SWEEP_FILES, SWEEP_HIDDEN) as workspace:
+    study = Study(SWEEP, name_of(function))
+    with Workspace(file_path(folder), home_of(function), SWEEP_FILES, SWEEP_HIDDEN, study) as workspace:
         return conduct_sweep(plan, workspace, executor)[0]
 
 
@@ -123,7 +124,7 @@ def conduct_sweep(
     text = as_json(plan.summary, indent=1) + "\n"
     return table, [
         workspace.write(CSV, partial(write_csv, table.rows)),
-        workspace.write(PARQUET, partial(write_parquet, table.rows)),
+        workspace.write(PARQUET, partial(write_parquet, table.rows, axes=table.axes)),
         workspace.write(SWEEP, lambda path: path.write_text(text, encoding="utf-8")),
     ]
 

@@ -12,7 +12,7 @@ from simfloat.checks import check_count, warn
 from simfloat.optim.optimizer_options import flag
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
-from simfloat.train.checkpoints import MANIFEST, TAKEN, Checkpoints
+from simfloat.train.checkpoints import CONCLUDED, MANIFEST, TAKEN, Checkpoints
 from simfloat.train.early_stop import EarlyStop
 from simfloat.train.evaluation import evaluated
 from simfloat.train.feed import Batch, Feed
@@ -23,9 +23,6 @@ from simfloat.train.progress_bar import ProgressBar
 from simfloat.train.saving import is_part, states_of
 from simfloat.train.state_trees import encode
 from simfloat.train.training_step import TrainingStep
-
-#: Under this name a checkpoint tells whether all was done that follows its latest step.
-CONCLUDED = "concluded"
 
 #: What is called after each step: with the number of steps made, and that step's columns of the history.
 Callback = Callable[[int, Mapping[str, Any]], Any]
