@@ -58,9 +58,9 @@ def check_parent(path: Path) -> None:
     """Raise FileNotFoundError or NotADirectoryError, naming the folder, where a file has none to be written to."""
     folder = path.parent
     if not folder.exists():
-        raise FileNotFoundError(ENOENT, "There is no such folder, make it first", str(folder))
+        raise FileNotFoundError(ENOENT, f"There is no folder {folder}, make it first", str(path))
     if not folder.is_dir():
-        raise NotADirectoryError(ENOTDIR, "It is a file, and no folder for others", str(folder))
+        raise NotADirectoryError(ENOTDIR, f"{folder} is a file, and no folder", str(path))
 
 
 def did_you_mean(name: object, known: Iterable[str], most: int = 1) -> str:

@@ -166,12 +166,17 @@ def _is_history(state: Any) -> bool:
 
 
 def _is_manifest(state: Any) -> bool:
-    return isinstance(state, Mapping) and isinstance(state.get(CHANGES, []), list | tuple)
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        return False
+    changes, digests = state.get(CHANGES, []), state.get("data", [])
+    are_lists = isinstance(changes, list) and isinstance(digests, list)
+    return are_lists and all(isinstance(change, Mapping) and "name" in change for change in changes)
 
 
 #: Of what kind states are that more is read from than parts restore.
 KINDS = {
-    "model": _is_mapping, "optimizer": _is_mapping, "simulation": _is_mapping, "history": _is_history,
+    "model": _is_mapping, "optimizer": _is_mapping, "scaler": _is_mapping, "simulation": _is_mapping,
+    "history": _is_history,
     TAKEN: lambda state: is_integer(state, 0), CONCLUDED: lambda state: isinstance(state, bool),
     MANIFEST: _is_manifest,
 }  # fmt: skip

@@ -287,10 +287,10 @@ def test_what_is_no_table_is_refused_by_name(tmp_path, content):
 @pytest.mark.parametrize("name", ["to_csv", "to_parquet"])
 def test_a_missing_folder_of_a_table_is_named(tmp_path, name):
     table = sf.studies.StudyTable([{"seed": 0}])
-    with pytest.raises(FileNotFoundError, match=r"There is no such folder, make it first: '.*/missing'"):
+    with pytest.raises(FileNotFoundError, match=r"There is no folder .*/missing, make it first: '.*/missing/"):
         getattr(table, name)(tmp_path / "missing" / "table")
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotADirectoryError, match=r"It is a file, and no folder for others: '.*/file'"):
+    with pytest.raises(NotADirectoryError, match=r"/file is a file, and no folder: '.*/file/table'"):
         getattr(table, name)(tmp_path / "file" / "table")
 
 

@@ -204,3 +204,43 @@ def test_a_full_disk_leaves_the_older_file_and_no_other(call, tmp_path, monkeypa
         sf.save(path, value=2)
     monkeypatch.undo()
     assert sf.load(path) == {"value": 1} and [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("other", [None, 3, "a", [], [1], {}, {"a": 1}, (1,), True, np.ones(3)], ids=str)
+def test_a_state_of_another_kind_is_refused_by_name_and_nothing_is_restored(tmp_path, other):
+    def parts():
+        model = sf.nn.MLP([3, 4, 2], rng=0)
+        optimizer = sf.optim.Adam(model.parameters())
+        return {
+            "model": model, "optimizer": optimizer, "schedule": sf.optim.StepLR(optimizer, 2),
+            "scaler": sf.optim.DynamicLossScale(8.0), "sim": sf.simulate("fp8-delayed"), "recorder": sf.Recorder(),
+        }  # fmt: skip
+
+    path, made = tmp_path / "run.states", parts()
+    sf.save(path, **made)
+    states = sf.load(path)
+    for name in made:
+        state_file.write(path, {**states, name: other})
+        given = parts()
+        given["model"].head.weight.data[:] = 5.0
+        with pytest.raises(ValueError, match=f"{name} in .*run.states does not fit"):
+            sf.load(path, **given)
+        assert (given["model"].head.weight.data == 5.0).all()
+
+
+def test_a_part_of_pytorchs_that_takes_half_of_a_state_is_as_it_was(tmp_path):
+    torch = pytest.importorskip("torch")
+    model, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    sf.save(tmp_path / "run.states", model={**other.state_dict(), "bias": torch.ones(3)})
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    with pytest.raises(ValueError, match="model in .*run.states does not fit"):
+        sf.load(tmp_path / "run.states", model=model)
+    assert all(torch.equal(before[name], x) for name, x in model.state_dict().items())
+
+
+def test_a_missing_folder_of_a_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There is no folder .*/missing, make it first: '.*/missing/"):
+        sf.save(tmp_path / "missing" / "run.states", epoch=1)
+    for write in (sf.Recorder().to_csv, sf.Recorder().to_jsonl):
+        with pytest.raises(FileNotFoundError, match=r"There is no folder .*/missing, make it first: '.*/missing/"):
+            write(tmp_path / "missing" / "counts")
