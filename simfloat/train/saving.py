@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -103,5 +104,9 @@ def _state(part: Any) -> Any:
 
 
 def _load(part: Any, state: Any) -> None:
+    if "torch" in sys.modules and isinstance(part, sys.modules["torch"].optim.Optimizer):
+        from simfloat.train.torch_moments import check_moments
+
+        check_moments(part, state)
     load = part.load_state_dict if hasattr(part, "load_state_dict") else part.load_state
     load(state)

@@ -244,3 +244,32 @@ def test_a_missing_folder_of_a_file_is_named(tmp_path):
     for write in (sf.Recorder().to_csv, sf.Recorder().to_jsonl):
         with pytest.raises(FileNotFoundError, match=r"There is no folder .*/missing, make it first: '.*/missing/"):
             write(tmp_path / "missing" / "counts")
+
+
+def test_a_state_of_pytorchs_optimizer_without_a_moment_is_refused_and_nothing_is_taken(tmp_path):
+    torch = pytest.importorskip("torch")
+    kinds = [("Adam", {"amsgrad": True}), ("AdamW", {}), ("SGD", {"momentum": 0.9}), ("RMSprop", {"centered": True}),
+             ("Adagrad", {}), ("Adadelta", {}), ("Adamax", {}), ("NAdam", {}), ("RAdam", {}), ("Adafactor", {}),
+             ("Muon", {})]  # fmt: skip
+    for name, options in kinds:
+        made, other = (
+            getattr(torch.optim, name)([torch.nn.Parameter(torch.ones(3, 2))], lr=0.1, **options) for _ in range(2)
+        )
+        made.param_groups[0]["params"][0].grad = torch.ones(3, 2)
+        made.step()
+        state = made.state_dict()
+        for moment in state["state"][0]:
+            lacking = {key: value for key, value in state["state"][0].items() if key != moment}
+            sf.save(tmp_path / "lacking", optimizer={**state, "state": {0: lacking}})
+            wrong = {**state, "state": {0: {**lacking, moment: torch.ones(5)}}}
+            sf.save(tmp_path / "wrong", optimizer=wrong)
+            before = repr(other.state_dict())
+            if lacking:
+                with pytest.raises(ValueError, match=f"parameter 0 has no {moment}; {name} goes on from"):
+                    sf.load(tmp_path / "lacking", optimizer=other)
+            with pytest.raises(ValueError, match=f"{moment} of parameter 0 must have the shape"):
+                sf.load(tmp_path / "wrong", optimizer=other)
+            assert repr(other.state_dict()) == before
+        sf.save(tmp_path / "whole", optimizer=made)
+        sf.load(tmp_path / "whole", optimizer=other)
+        assert set(other.state_dict()["state"][0]) == set(state["state"][0])
