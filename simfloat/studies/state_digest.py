@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import logging
 import marshal
+import os
 import sys
 import types
 import weakref
@@ -173,6 +174,8 @@ class StateDigest:
 
     def _dictionary(self, value: Mapping[Any, Any]) -> None:
         self._say(type(value).__name__, str(len(value)))
+        if {*map(type, value), *map(type, value.values())} <= {*ATOMS}:
+            return self._say(marshal.dumps([*value, *value.values()], LAYOUT))
         for key, item in list(value.items()):
             with self._at(f"[{key!r}]" if type(key) in ATOMS else "[...]"):
                 self.add(key)
@@ -188,18 +191,19 @@ class StateDigest:
 
     def _set(self, value: set[Any] | frozenset[Any]) -> None:
         """A set, each item by a digest of its own: no order decides what was met before."""
-        items = [self._apart(item) for item in value]
-        self._say(type(value).__name__, *sorted(items))
+        are_atoms = set(map(type, value)) <= {*ATOMS}
+        items = [marshal.dumps(item, LAYOUT) if are_atoms else self._apart(item) for item in value]
+        self._say(type(value).__name__, str(are_atoms), str(len(items)), *sorted(items))
         if type(value) not in (set, frozenset):
             self.add(type(value))
             self._named(getattr(value, "__dict__", {}))
 
-    def _apart(self, item: Any) -> str:
+    def _apart(self, item: Any) -> bytes:
         digest = StateDigest(self._name, self._seen, [*self._trail, "{...}"])
         digest.add(item)
         digest.finish()
         self._kept += digest._kept
-        return digest.content.hexdigest()
+        return digest.content.digest()
 
     def _bytes(self, value: bytearray | memoryview) -> None:
         view = memoryview(value)
@@ -226,8 +230,8 @@ class StateDigest:
         if isinstance(value, np.ma.MaskedArray):
             self.add(np.ma.getmaskarray(value))
             self.add(value.fill_value)
-        if own := getattr(value, "__dict__", {}):
-            self._named({name: item for name, item in own.items() if not isinstance(value, np.ma.MaskedArray)})
+        elif not isinstance(value, np.memmap):
+            self._named(getattr(value, "__dict__", {}))
 
     def _number(self, value: np.generic) -> None:
         self._array(np.asarray(value)) if value.dtype.names is None else self.add(value.tolist())
@@ -478,6 +482,8 @@ class StateDigest:
             return self.add(value.__wrapped__)
         if any(value is stream for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
             return self._say("a stream of the process")
+        if value is os.environ:
+            return self._say("the environment")
         if isinstance(value, LOCK):
             return self._say("a lock", str(value.locked()))
         if isinstance(value, weakref.WeakKeyDictionary | weakref.WeakValueDictionary):

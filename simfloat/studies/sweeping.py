@@ -80,8 +80,9 @@ def sweep(
 
     Lists, dictionaries and sets that the function only appends to or fills, and numbers that it only counts up, do not
     count. An object that cannot be read, such as an open file, is refused by name, and so is a call of `eval`. The
-    contents of files are not read, nor are random generators that all share, such as that of ``np.random.rand``: give
-    the function an argument that tells these apart, and an axis for it.
+    contents of files and environment variables are not read, nor are random generators that all share, such as that of
+    ``np.random.rand``: give the function an argument that tells these apart, and an axis for it. Where files of another
+    function stand in the folder, it is refused, and nothing is written over.
 
     The table is then also sweep.csv and sweep.parquet, and sweep.json says what was asked, with which versions;
     `report` makes a page of them.
