@@ -166,7 +166,9 @@ def _is_history(state: Any) -> bool:
 
 
 def _is_manifest(state: Any) -> bool:
-    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+    if not isinstance(state, Mapping):
+        return True  # as none, which older versions wrote
+    if not all(isinstance(name, str) for name in state):
         return False
     changes, digests = state.get(CHANGES, []), state.get("data", [])
     are_lists = isinstance(changes, list) and isinstance(digests, list)

@@ -266,6 +266,8 @@ def test_a_checkpoint_of_another_kind_is_refused_by_name_and_stays(tmp_path, oth
     for keys in [*names, *inside]:
         if (keys in (("concluded",), ("batches",)) and isinstance(other, int)) or (is_nothing and keys in NONE):
             continue  # of the same kind
+        if keys == ("manifest",) and not isinstance(other, dict):
+            continue  # as none, see test_manifest
         states = state_file.read(path)
         part = states
         for key in keys[:-1]:
