@@ -116,10 +116,10 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
         writer.writerows(rows)
 
 
-def write_parquet(rows: Sequence[Row], path: Path, axes: Sequence[str] = ()) -> None:
+def write_parquet(rows: Sequence[Row], path: Path) -> None:
     """Write the same columns, each of one type: one with numbers and texts is of texts, as CSV has them.
 
-    The file also says which columns are the axes of a sweep.
+    The file also says which columns are the axes of a sweep, where `rows` are a table that knows them.
     """
     from pyarrow import table
     from pyarrow.parquet import write_table
@@ -129,7 +129,7 @@ def write_parquet(rows: Sequence[Row], path: Path, axes: Sequence[str] = ()) -> 
         if not _has_a_type(values):
             columns[name] = [None if value is None else str(value) for value in values]
     with path.open("wb") as file:
-        write_table(table(columns).replace_schema_metadata({AXES: json.dumps(list(axes))}), file)
+        write_table(table(columns).replace_schema_metadata({AXES: json.dumps(list(getattr(rows, "axes", ())))}), file)
 
 
 def read_parquet(path: Path) -> tuple[list[Row], tuple[str, ...]]:

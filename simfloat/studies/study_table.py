@@ -78,7 +78,7 @@ class StudyTable(Sequence[Row]):
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the same as Parquet, each column of one type."""
-        write_parquet(self.rows, _file(path), self.axes)
+        write_parquet(self, _file(path))
 
     def _drawn(self) -> Table:
         cells = [tuple(_cell(row.get(name)) for name in self.columns) for row in self.rows]

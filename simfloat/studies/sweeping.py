@@ -125,7 +125,7 @@ def conduct_sweep(
     text = as_json(plan.summary, indent=1) + "\n"
     return table, [
         workspace.write(CSV, partial(write_csv, table.rows)),
-        workspace.write(PARQUET, partial(write_parquet, table.rows, axes=table.axes)),
+        workspace.write(PARQUET, partial(write_parquet, table)),
         workspace.write(SWEEP, lambda path: path.write_text(text, encoding="utf-8")),
     ]
 
