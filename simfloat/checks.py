@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable
+from errno import ENOENT, ENOTDIR
 from fractions import Fraction
 from pathlib import Path
 from types import FrameType
@@ -123,6 +124,15 @@ def file_path(path: Any) -> Path:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise ValueError(f"A path is text or a pathlib.Path, got {path!r}.")
     return Path(path)
+
+
+def check_parent(path: Path) -> None:
+    """Raise FileNotFoundError or NotADirectoryError, naming the folder, where a file has none to be written to."""
+    folder = path.parent
+    if not folder.exists():
+        raise FileNotFoundError(ENOENT, f"There is no folder {folder}, make it first", str(path))
+    if not folder.is_dir():
+        raise NotADirectoryError(ENOTDIR, f"{folder} is a file, and no folder", str(path))
 
 
 def did_you_mean(name: object, known: Iterable[str], most: int = 1) -> str:

@@ -69,6 +69,7 @@ def compute_exactly(operation: str, arrays: list[NDArray], target: Target) -> ND
     return _computed(operation, list(map(on_cpu, arrays)), target, False)[0].astype(target.dtype, copy=False)
 
 
+@in_usual_environment
 def _computed(
     operation: str, arrays: list[NDArray], target: Target, flags: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:

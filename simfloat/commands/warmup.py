@@ -93,10 +93,12 @@ def is_writable(place: Path) -> bool:
 
 
 def show_progress(done: int, total: int) -> None:
-    """A bar over the line before it, or, where lines are kept, nothing but the first and the last."""
-    bar = "#" * (40 * done // total)
-    if sys.stdout.isatty() or done in (0, total):
-        print(f"\r[{bar:40}] {done} of {total}", end="", flush=True)
+    """A bar over the line before it; where lines are kept, as in a file, a line for each task that is done."""
+    bar = f"[{'#' * (40 * done // total):40}] {done} of {total}"
+    if sys.stdout.isatty():
+        print(f"\r{bar}", end="", flush=True)
+    else:
+        print(bar, end="" if done == total else "\n", flush=True)
 
 
 def in_processes(names: Sequence[str]) -> Iterator[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import ClassVar
 
 from numpy.typing import NDArray
 
@@ -42,6 +44,7 @@ class Adadelta(Optimizer):
     """
 
     kept = ("step", "square_avg", "acc_delta")
+    kept_with: ClassVar[Mapping[str, str] | None] = {}
     is_elementwise = True
 
     rho = Option(share)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import sqrt
 from types import SimpleNamespace
+from typing import ClassVar
 
 from numpy.typing import NDArray
 
@@ -55,6 +57,7 @@ class Adafactor(Optimizer):
     """
 
     kept = (STEP, "row_var", "col_var", "variance")
+    kept_with: ClassVar[Mapping[str, str] | None] = {}
 
     beta2_decay = Option(number_up_to_zero)
     eps = Option(several(optional(number_from_zero), number_from_zero))

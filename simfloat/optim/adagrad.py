@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import ClassVar
 
 from numpy.typing import NDArray
 
@@ -38,6 +40,7 @@ class Adagrad(Optimizer):
     """
 
     kept = ("step", "sum")
+    kept_with: ClassVar[Mapping[str, str] | None] = {}
     is_elementwise = True
 
     lr_decay = Option(number_from_zero)

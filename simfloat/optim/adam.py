@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import ClassVar
 
 from numpy.typing import NDArray
 
@@ -43,6 +45,7 @@ class Adam(Optimizer):
     """
 
     kept = ("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+    kept_with: ClassVar[Mapping[str, str] | None] = {"max_exp_avg_sq": "amsgrad"}
     is_elementwise = True
     marks = {"decoupled_weight_decay": False}
 

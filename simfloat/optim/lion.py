@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import ClassVar
 
 from numpy.typing import NDArray
 
@@ -39,6 +41,7 @@ class Lion(Optimizer):
     """
 
     kept = ("exp_avg",)
+    kept_with: ClassVar[Mapping[str, str] | None] = {}
     is_elementwise = True
 
     betas = Option(several(decay, decay))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import sqrt
 from types import SimpleNamespace
+from typing import ClassVar
 
 from numpy.typing import NDArray
 
@@ -56,6 +58,7 @@ class Muon(Optimizer):
     """
 
     kept = ("momentum_buffer",)
+    kept_with: ClassVar[Mapping[str, str] | None] = {}
 
     weight_decay = Option(number_from_zero)
     momentum = Option(number_from_zero)

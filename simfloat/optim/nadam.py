@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import ClassVar
 
 from numpy.typing import NDArray
 
@@ -44,6 +46,7 @@ class NAdam(Optimizer):
     """
 
     kept = ("step", "mu_product", "exp_avg", "exp_avg_sq")
+    kept_with: ClassVar[Mapping[str, str] | None] = {}
     is_elementwise = True
 
     betas = Option(several(decay, decay))

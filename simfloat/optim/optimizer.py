@@ -48,6 +48,10 @@ class Optimizer:
     #: Names of the arrays that it keeps for a parameter, beside Kahan's compensation.
     kept: ClassVar[tuple[str, ...]] = ()
 
+    #: The option under which an array of `kept` is kept, for those that are not always kept. A class that says None, as
+    #: this one does, takes states that lack any.
+    kept_with: ClassVar[Mapping[str, str] | None] = None
+
     #: Whether `update` calls nothing but elementwise methods of the step, and depends on nothing but its arguments: it
     #: is then written down once, and carried out in one go. It holds for the class that says so, not for subclasses.
     is_elementwise: ClassVar[bool] = False
@@ -156,6 +160,13 @@ class Optimizer:
         """The shape of every array that may be kept for a parameter of this `shape`, by name."""
         return {name: () if name in COUNTERS else shape for name in (*self.kept, COMPENSATION)}
 
+    def needed(self, shape: tuple[int, ...], options: SimpleNamespace) -> list[str]:
+        """The names of all arrays that are kept for a parameter of this `shape` once it was updated."""
+        if self.kept_with is None:
+            return []
+        others = {name for name, option in self.kept_with.items() if not getattr(options, option)}
+        return [name for name in self.shapes(shape) if name != COMPENSATION and name not in others]
+
     def state_dict(self) -> dict[str, Any]:
         """The groups with numbers for parameters, and the arrays kept for these; laid out as PyTorch's.
 
@@ -173,7 +184,9 @@ class Optimizer:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave, here or in PyTorch: all of it is taken, or nothing if a part does not fit.
 
-        Raises ValueError for the state of another optimizer: other options, numbers of parameters, names or shapes.
+        What the state holds nothing of begins anew, as a parameter that was not updated yet. Raises ValueError for the
+        state of another optimizer: other options, numbers of parameters, names, shapes or types, and for one that has
+        some of a parameter's moments and lacks others.
         """
         self.param_groups, self.state = optimizer_state.unpacked(self, state_dict)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +55,23 @@ def unpacked(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
     if unknown:
         raise ValueError(f"The state is of parameter {unknown[0]!r}, the optimizer has {len(params)}, from 0.")
     entries = {str(key): entry for key, entry in state.items()}
-    return taken, [_fitting(optimizer, number, entries.get(str(number), {})) for number in range(len(params))]
+    read = [optimizer.read({name: group[name] for name in optimizer.options}) for group in taken]
+    options = [chosen for chosen, group in zip(read, taken, strict=True) for _ in group["params"]]
+    fitting = [_fitting(optimizer, number, entries.get(str(number), {})) for number in range(len(params))]
+    for number, (entry, chosen) in enumerate(zip(fitting, options, strict=True)):
+        _check_complete(optimizer, number, entry, chosen)
+    return taken, fitting
+
+
+def _check_complete(optimizer: Optimizer, number: int, entry: Mapping[str, Any], options: SimpleNamespace) -> None:
+    """Raise ValueError for a parameter of which some is kept, but not all that its updates go on from."""
+    parameter = optimizer.params[number]
+    needed = optimizer.needed(parameter.shape, options)
+    if missing := [name for name in needed if entry and name not in entry]:
+        raise ValueError(
+            f"The state of {name_of(number, parameter)} has no {' and no '.join(missing)}; {type(optimizer).__name__} "
+            f"goes on from {', '.join(needed)}. Load a complete state, or leave out this parameter's to begin anew."
+        )
 
 
 def _group(optimizer: Optimizer, mine: dict[str, Any], group: Any) -> dict[str, Any]:
@@ -80,7 +97,8 @@ def _fitting(optimizer: Optimizer, number: int, entry: Any) -> dict[str, NDArray
     parameter = optimizer.params[number]
     name, shapes = name_of(number, parameter), optimizer.shapes(parameter.shape)
     if not isinstance(entry, Mapping) or any(key not in shapes for key in entry):
-        raise ValueError(f"The state of {name} must hold arrays under {' or '.join(shapes)}, got {entry!r}.")
+        got = f"some under {', '.join(map(str, entry))}" if isinstance(entry, Mapping) else repr(entry)
+        raise ValueError(f"The state of {name} must hold arrays under {' or '.join(shapes)}, got {got}.")
     given = {key: value for key, value in entry.items() if value is not None}
     arrays = {key: as_operand(value, f"{key} of {name}") for key, value in given.items()}
     arrays = {key: _copied(array, parameter) for key, array in arrays.items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import ClassVar
 
 from numpy.typing import NDArray
 
@@ -47,6 +49,7 @@ class RMSprop(Optimizer):
     """
 
     kept = ("step", "square_avg", "grad_avg", "momentum_buffer")
+    kept_with: ClassVar[Mapping[str, str] | None] = {"grad_avg": "centered", "momentum_buffer": "momentum"}
     is_elementwise = True
 
     alpha = Option(number_from_zero)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import ClassVar
 
 from numpy.typing import NDArray
 
@@ -35,6 +37,7 @@ class SGD(Optimizer):
     """
 
     kept = ("momentum_buffer",)
+    kept_with: ClassVar[Mapping[str, str] | None] = {"momentum_buffer": "momentum"}
     is_elementwise = True
 
     momentum = Option(number_from_zero)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simfloat.checks import check_parent
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -101,6 +103,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     file = Path(path)
     if file.suffix not in METADATA:
         raise ValueError(f"Figures are written as {', '.join(METADATA)}; got {file.name!r}.")
+    check_parent(file)
     with boxes_for_glyphs(), rc_context({"pdf.fonttype": 42, "svg.hashsalt": "simfloat"}):
         figure.savefig(file, format=file.suffix[1:], dpi=250, metadata=METADATA[file.suffix])
 

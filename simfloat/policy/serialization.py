@@ -125,7 +125,7 @@ def text_of(role: str, value: Any) -> str:
 
 def value_of(role: str, text: Any) -> Any:
     """The value of a role that a text, or a truth value, stands for; ValueError where there is none."""
-    if ROLES[role].kind is FLAG:
+    if ROLES[role].kind is FLAG and not (text == BACK and ROLES[role].may_be_none):
         return ROLES[role].read(text)
     if not isinstance(text, str):
         raise ValueError(f"{role} must be a text such as 'BF16', got {text!r}.")

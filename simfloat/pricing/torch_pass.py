@@ -8,15 +8,26 @@ from typing import Any
 
 import torch
 
+from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.attribution.of_torch import checked_loss, in_double, refuse_own_types
+from simfloat.formats import Format
 from simfloat.policy import Policy
+from simfloat.policy.role_types import WIDEST
+from simfloat.policy.roles import ROLES
 from simfloat.simulation.metering import WorkMeter
 from simfloat.torch.simulated_model import Run
 from simfloat.torch.tensor_arguments import called
 
+#: Bytes of float32.
+FLOAT_BYTES = 4
+
 
 class TorchPass:
-    """That of copies in float64, which holds every format."""
+    """That of copies in float64, which holds every format.
+
+    Where results take the widest format of their operands, data and parameters count by their own types: these copies
+    are of float32, or of float64 where the model is.
+    """
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
@@ -27,10 +38,34 @@ class TorchPass:
 
     def run(self, loss_fn: Callable[[Any, Any], Any], batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
         """Make it under a policy, and count its work."""
-        model, (x, y) = copy.deepcopy(self.model).double(), in_double(batch)
+        model, (x, y) = copy.deepcopy(self.model), in_double(batch)
+        if takes_own_types(policy):
+            model, (x, y) = at_least_float(model), at_least_float(batch)
+        else:
+            model = model.double()
         run = Run(model, policy, 0, None)
         run.simulation.meter = meter
         model.zero_grad()
         with torch.random.fork_rng(devices=[]), run:
             loss = loss_fn(called(model, x), y)
             checked_loss(loss, model).backward()
+
+
+def takes_own_types(policy: Policy) -> bool:
+    """Whether results take the widest format of their operands, and float32 has all formats that a policy names."""
+    given = [getattr(policy, role) for role in ROLES]
+    given += [value for override in policy.overrides for _, value in override.roles]
+    formats = [as_cast(value).format for value in given if isinstance(value, Format | Cast)]
+    return WIDEST in given and all(format.fits_float32 for format in formats)
+
+
+def at_least_float(x: Any) -> Any:
+    """A model, or tensors in lists, tuples and dictionaries, with types of 16 bits and fewer as float32."""
+    if isinstance(x, torch.nn.Module):
+        narrow = any(part.is_floating_point() and part.itemsize < FLOAT_BYTES for part in x.state_dict().values())
+        return x.float() if narrow else x
+    if isinstance(x, torch.Tensor):
+        return x.detach().float() if x.is_floating_point() and x.itemsize < FLOAT_BYTES else x
+    if isinstance(x, dict):
+        return {key: at_least_float(value) for key, value in x.items()}
+    return type(x)(map(at_least_float, x)) if type(x) in (list, tuple) else x

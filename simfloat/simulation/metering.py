@@ -92,7 +92,7 @@ class MeteredArithmetic(Arithmetic):
     def round(self, x: NDArray, operation: str = "", *sources: NDArray) -> NDArray:
         """The numbers themselves, rounded; what hands a gradient on in its own format does no work."""
         result, site = super().round(x, operation, *sources), self.metering.site
-        is_handed_on = site.phase == "backward" and site.format is None and _hands_on(site.operations[-1])
+        is_handed_on = site.phase == "backward" and _hands_on(site.operations[-1])
         return result if is_handed_on else self._made(result, (x,))
 
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:

@@ -128,6 +128,10 @@ class Simulation:
             raise ValueError(f"follow takes the number of the step that was made, an integer, got {step!r}.")
         self._switch(self._switches.asked(rule, int(step), self.observer), int(step))
 
+    def begin_following(self, rule: SwitchingRule) -> None:
+        """Let a rule, whose first step is to come, leave out what the observer has counted by now."""
+        self._switches.begin(rule, self.observer)
+
     def _switch(self, policy: Policy, step: int | None) -> None:
         if policy == self.policy:
             return

@@ -49,6 +49,11 @@ class Switches:
         self._rule, self._loaded = rule, None
         return as_policy(rule(step, observer), "A rule for switching")
 
+    def begin(self, rule: SwitchingRule, observer: Observer | None) -> None:
+        """Let a rule note what the observer has counted before the rule's first step, if it has no state to come."""
+        if self._loaded is None and hasattr(rule, "begin"):
+            rule.begin(observer)
+
     @property
     def state(self) -> dict[str, Any]:
         """The log and the rule's state, as far as there are any; JSON-able."""
@@ -82,7 +87,8 @@ class Switching:
     ``simfloat.train.fit`` asks it after every step, as does ``simulation.follow(rule, step)`` in a loop of one's own.
     After each `window` steps the measure of these steps is taken: the share of results that met "overflow",
     "underflow", "subnormal", "nan" or "unchanged", as the simulation's Recorder counted them where `path`, `phase` and
-    `operation` match; or what a function without arguments returns, such as the variance of a gradient.
+    `operation` match; or what a function without arguments returns, such as the variance of a gradient. `fit` leaves
+    out what the Recorder counted before its first step; a loop of one's own does so by ``rule.begin(sim.observer)``.
 
     Above `above`, or if it is NaN, `wide` comes into force; at or below `below` (default `above`) `narrow` again, once
     `wide` was in force for `hold` steps: that little overflows under wide formats says nothing about narrow ones. Both
@@ -157,8 +163,18 @@ class Switching:
             return value
         return self._state["met"] / self._state["of"] if self._state["of"] else 0.0
 
+    def begin(self, observer: Any) -> None:
+        """Leave out what the observer has counted by now, such as an evaluation before the training.
+
+        ``simfloat.train.fit`` calls it before its first step. A loop of one's own calls it where the observer has
+        counted something before the rule's first step; else the first window has that too.
+        """
+        if isinstance(self.measure, str) and hasattr(observer, "counts") and not self._is_loaded:
+            counts = observer.counts(**self._seen_where)
+            self._before = observer, counts[self.measure], counts["total"]
+
     def _count(self, event: str, observer: Any) -> None:
-        """Add what the observer counted since it was last asked; all it counted, if it was not asked before."""
+        """Add what the observer counted since it was last asked, or since `begin`; if neither was, all it counted."""
         if not hasattr(observer, "counts"):
             raise ValueError(
                 f"Switching by {event} needs a simulation whose observer counts, such as "

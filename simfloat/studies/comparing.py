@@ -163,7 +163,7 @@ def as_table(table: Any) -> StudyTable:
     if isinstance(table, StudyTable):
         return table
     if isinstance(table, str | Path):
-        return StudyTable(read_parquet(Path(table)))
+        return StudyTable(*read_parquet(Path(table)))
     if hasattr(table, "to_dict") and hasattr(table, "columns"):  # a data frame
         table = {name: list(table[name]) for name in table.columns}
     if isinstance(table, Mapping):

@@ -95,7 +95,11 @@ def read_archive(root: Path) -> Archive:
     for path in summaries(root):
         try:
             found = read_section(root, path)
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            if found:
+                page(Archive([found], []))  # what cannot be shown is as good as damaged
+        except ImportError:
+            raise
+        except Exception as error:  # whatever else stands in these files
             damaged.append((str(path.relative_to(root)), f"{type(error).__name__}: {error}"))
         else:
             sections += [found] if found else []

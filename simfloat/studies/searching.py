@@ -88,8 +88,9 @@ def search(
     allows, only more seeds or a smoother loss help. That no combination is cheaper is not certain, since few of them
     are trained; it was so in tests in which errors of parts add up, multiply, or count as the largest of them does.
 
-    With a `folder` finished trainings are kept there, and the same call after kill -9 gives the same answer; it also
-    writes search.csv, search.json and policy.toml there, and the front as PNG and PDF where matplotlib is installed.
+    With a `folder` finished trainings are kept there, and the same call after kill -9 gives the same answer. A training
+    counts as finished for the same code and state, as a point of `simfloat.studies.sweep` does. The call also writes
+    search.csv, search.json and policy.toml there, and the front as PNG and PDF where matplotlib is installed.
     `workers` and `scheduler` are those of `simfloat.studies.sweep`. `simfloat.plots.front` draws what was found.
 
     Raises ValueError for a reference that does not train, losses that are not positive, a start that is not within the

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Sequence
+from errno import ENOENT
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ STORED = "results.parquet"
 
 #: Between the name of a field and that of a list inside of it: a trace's columns are "trace.scale" and so on.
 INSIDE = "."
+
+#: Under this name a Parquet file tells the axes of a sweep.
+AXES = "simfloat.axes"
 
 #: Marks a column of texts as JSON.
 AS_JSON = {b"encoding": b"json"}
@@ -113,7 +117,10 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 
 def write_parquet(rows: Sequence[Row], path: Path) -> None:
-    """Write the same columns, each of one type: one with numbers and texts is of texts, as CSV has them."""
+    """Write the same columns, each of one type: one with numbers and texts is of texts, as CSV has them.
+
+    The file also says which columns are the axes of a sweep, where `rows` are a table that knows them.
+    """
     from pyarrow import table
     from pyarrow.parquet import write_table
 
@@ -122,14 +129,28 @@ def write_parquet(rows: Sequence[Row], path: Path) -> None:
         if not _has_a_type(values):
             columns[name] = [None if value is None else str(value) for value in values]
     with path.open("wb") as file:
-        write_table(table(columns), file)
+        write_table(table(columns).replace_schema_metadata({AXES: json.dumps(list(getattr(rows, "axes", ())))}), file)
 
 
-def read_parquet(path: Path) -> list[Row]:
-    """The rows of a table that was written so."""
+def read_parquet(path: Path) -> tuple[list[Row], tuple[str, ...]]:
+    """The rows of a table that was written so, and its axes, as far as the file tells them.
+
+    Raises OSError where there is no such file, and ValueError, naming it, for one of another kind.
+    """
+    from pyarrow.lib import ArrowException
     from pyarrow.parquet import read_table
 
-    return read_table(path).to_pylist()
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the Parquet file of a table, such as {path / 'sweep.parquet'}.")
+    if not path.exists():
+        raise FileNotFoundError(ENOENT, "There is no such file", str(path))
+    try:
+        found = read_table(path)
+        axes = json.loads((found.schema.metadata or {}).get(AXES.encode(), b"[]"))
+    except (ArrowException, ValueError) as error:
+        raise ValueError(f"{path} is no Parquet file of a table: {str(error).partition(chr(10))[0]}") from None
+    is_known = isinstance(axes, list) and all(name in found.column_names for name in axes)
+    return found.to_pylist(), tuple(axes) if is_known else ()
 
 
 def as_json(value: Any, indent: int | None = None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from simfloat.checks import did_you_mean, file_path
+from simfloat.checks import check_parent, did_you_mean, file_path
 from simfloat.studies.plain_values import as_label
 from simfloat.studies.stored import Row, column_names, write_csv, write_parquet
 from simfloat.table import Table
@@ -74,11 +74,11 @@ class StudyTable(Sequence[Row]):
 
     def to_csv(self, path: str | Path) -> None:
         """Write the rows below a header; numbers are read back as they are."""
-        write_csv(self.rows, file_path(path))
+        write_csv(self.rows, _file(path))
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the same as Parquet, each column of one type."""
-        write_parquet(self.rows, file_path(path))
+        write_parquet(self, _file(path))
 
     def _drawn(self) -> Table:
         cells = [tuple(_cell(row.get(name)) for name in self.columns) for row in self.rows]
@@ -91,6 +91,13 @@ class StudyTable(Sequence[Row]):
 
     def _repr_html_(self) -> str:
         return self._drawn()._repr_html_() if self.columns else repr(self)
+
+
+def _file(path: str | Path) -> Path:
+    """Where a table is to be written; OSError, naming the folder, where there is none."""
+    file = file_path(path)
+    check_parent(file)
+    return file
 
 
 def _is_same(value: Any, wanted: Any) -> bool:

@@ -20,7 +20,7 @@ from simfloat.studies.references import function_digest, home_of, name_of, refer
 from simfloat.studies.report_page import CSV, PARQUET, SWEEP
 from simfloat.studies.stored import Row, as_json, write_csv, write_parquet
 from simfloat.studies.study_table import StudyTable
-from simfloat.studies.workspace import Workspace, code_digest, run_jobs, versions
+from simfloat.studies.workspace import Study, Workspace, code_digest, run_jobs, versions
 
 #: The files that a sweep leaves, and the folder of its finished points: these stay, so that none is computed twice.
 SWEEP_FILES = (CSV, PARQUET, SWEEP)
@@ -69,20 +69,30 @@ def sweep(
     and texts, a column each.
 
     With a `folder` every finished point is kept there, and the same call goes on from there after any end, kill -9
-    among them; a call with more values computes the new points only. A point counts as finished only for the same code:
-    of simfloat, of the function's module or package, and of what a function of a notebook uses, arguments bound by
-    `partial` among them: numbers, texts, arrays, formats, accumulators, policies, functions and classes (those of other
-    modules by their names), lists and dictionaries with their contents, but not a list or dictionary that the function
-    itself appends to or updates, nor what an object without a repr of its own holds: what depends on these, or on
-    another module of yours that has changed, needs an axis that tells them apart, or another folder. The table is
-    then also sweep.csv and sweep.parquet, and sweep.json says what was asked, with which versions; `report` makes a
-    page of them.
+    among them; a call with more values computes the new points only. A point counts as finished only for the same code
+    and the same state. Code and state are:
+
+    * simfloat, the sources of the function's module or package, and the versions of installed packages;
+    * the function with its defaults and attributes, and the functions, classes and modules of yours that it uses, as
+      they are now in memory;
+    * the values of all names that it uses: numbers, arrays, random generators, models, optimizers and other objects by
+      their content, as pickle takes it.
+
+    Lists, dictionaries and sets that the function only appends to or fills, and numbers that it only counts up, do not
+    count. An object that cannot be read, such as an open file, is refused by name, and so is a call of `eval`. The
+    contents of files and environment variables are not read, nor are random generators that all share, such as that of
+    ``np.random.rand``: give the function an argument that tells these apart, and an axis for it. Where files of another
+    function stand in the folder, it is refused, and nothing is written over.
+
+    The table is then also sweep.csv and sweep.parquet, and sweep.json says what was asked, with which versions;
+    `report` makes a page of them.
 
     Points are computed here, one by one; by so many processes with `workers`, each with one thread; or by the workers
     of a Dask scheduler, ``scheduler="tcp://node:8786"`` (``pip install 'simfloat[sweep]'``). The table is the same.
 
     Raises ValueError for axes that are not the function's, for values that are empty, given twice or of other kinds,
-    and for a folder to which another run is writing; JobError for a point at which the function failed.
+    for a folder to which another run is writing, and with a folder for a function that uses an object that cannot be
+    read; JobError for a point at which the function failed.
 
     Examples:
         >>> def error(format, seed):
@@ -95,14 +105,15 @@ def sweep(
         FP16    0     0.000953957
         FP16    1     0.000967165
     """
-    plan = planned(function, axes)
+    plan = planned(function, axes, is_kept=folder is not None)
     executor = executor_for(function, workers, scheduler, at_sent_point)
     if folder is None:
         results: dict[int, Result] = {}
         with closing(executor(plan.run, plan.jobs)) as finished:
             results.update(finished)
         return plan.table([results[place] for place in range(len(plan.jobs))])
-    with Workspace(file_path(folder), home_of(function), SWEEP_FILES, SWEEP_HIDDEN) as workspace:
+    study = Study(SWEEP, name_of(function))
+    with Workspace(file_path(folder), home_of(function), SWEEP_FILES, SWEEP_HIDDEN, study) as workspace:
         return conduct_sweep(plan, workspace, executor)[0]
 
 
@@ -114,7 +125,7 @@ def conduct_sweep(
     text = as_json(plan.summary, indent=1) + "\n"
     return table, [
         workspace.write(CSV, partial(write_csv, table.rows)),
-        workspace.write(PARQUET, partial(write_parquet, table.rows)),
+        workspace.write(PARQUET, partial(write_parquet, table)),
         workspace.write(SWEEP, lambda path: path.write_text(text, encoding="utf-8")),
     ]
 
@@ -130,15 +141,18 @@ def check_count(axes: Mapping[str, Collection[Any]]) -> None:
         raise ValueError(f"The sweep has {count} points, more than {MOST_POINTS}; give fewer values.")
 
 
-def planned(function: Callable[..., Any], axes: Mapping[str, Iterable[Any]]) -> SweepPlan:
-    """The sweep that is meant. Raises ValueError, before any work, for what cannot be one."""
+def planned(function: Callable[..., Any], axes: Mapping[str, Iterable[Any]], *, is_kept: bool = True) -> SweepPlan:
+    """The sweep that is meant. Raises ValueError, before any work, for what cannot be one.
+
+    Results that are kept are told apart by a digest of the function.
+    """
     if not callable(function):
         raise ValueError(f"sweep takes a function, which it calls at every point; got a {type(function).__name__}.")
     levels = checked_axes(axes)
     check_arguments(function, levels)
     check_count(levels)
     places = combinations({name: list(values) for name, values in levels.items()})
-    digest = function_digest(function)
+    digest = function_digest(function) if is_kept else ""
     jobs = [
         {
             "label": f"{name_of(function)}({', '.join(f'{name}={label}' for name, label in place.items())})",

@@ -13,9 +13,10 @@ from simfloat.checks import file_path
 from simfloat.policy import Policy
 from simfloat.studies.executors import Executor, Job, Result
 from simfloat.studies.references import function_digest, home_of, name_of, resolved
+from simfloat.studies.report_page import SEARCH
 from simfloat.studies.search_parts import watched
 from simfloat.studies.sweeping import executor_for
-from simfloat.studies.workspace import Workspace, run_jobs
+from simfloat.studies.workspace import Study, Workspace, run_jobs
 
 #: The folder of finished trainings: these stay, so that none is made twice.
 SEARCH_HIDDEN = ".simfloat-search"
@@ -41,10 +42,13 @@ class Trainings:
         targets: Sequence[str],
     ) -> None:
         self.train, self.made = train, 0
-        self._digest = function_digest(train)
+        self._digest = "" if folder is None else function_digest(train)
         self._executor: Executor = executor_for(train, workers, scheduler, train_as_sent)
-        home = home_of(train)
-        self.workspace = None if folder is None else Workspace(file_path(folder), home, tuple(targets), SEARCH_HIDDEN)
+        self.workspace = None
+        if folder is not None:
+            study = Study(SEARCH, name_of(train))
+            self.workspace = Workspace(file_path(folder), home_of(train), tuple(targets), SEARCH_HIDDEN, study)
+            self.workspace.takes = _is_trained
         self._known: dict[str, Result] = {}
         self._watched: Asked | None = None
         self._held = ExitStack()
@@ -102,6 +106,11 @@ def trained(train: Train, job: Job) -> Result:
         return {"loss": math.inf, "refused": str(error)}
     places = {"places": [list(place) for place in seen]} if job["watch"] else {}
     return {"loss": math.inf if math.isnan(loss) else loss, **places}
+
+
+def _is_trained(result: Result) -> bool:
+    """Whether a result that was kept is one of a training."""
+    return isinstance(result.get("loss"), float) and isinstance(result.get("places", []), list)
 
 
 def _as_loss(found: Any) -> float:

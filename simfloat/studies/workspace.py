@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import simfloat as sf
 from simfloat.studies.executors import Executor, Job, Result
@@ -29,20 +29,32 @@ NOTE = "Finished jobs, which the same command does not compute again. Without a 
 OURS = re.compile(r"[0-9a-f]{64}\.json|part\..+")
 
 
+class Study(NamedTuple):
+    """What a folder is kept for: the function, by the summary that says so."""
+
+    summary: str
+    function: str
+
+
 class Workspace:
     """A results' folder that one run has to itself, as a ``with`` block.
 
     module: that of the function whose results are kept; these belong to one state of its package's sources. Entering
     makes the folder. Raises ValueError, before any work, if it cannot be written, if another run writes there, or if
-    something else stands where one of the `targets` will be written. Its folder `hidden` keeps finished jobs.
+    something else stands where one of the `targets` will be written: a folder, or with a `study` files that are not its
+    own. Its folder `hidden` keeps finished jobs.
     """
 
-    def __init__(self, folder: Path, module: str, targets: tuple[str, ...] = (), hidden: str = HIDDEN) -> None:
+    def __init__(
+        self, folder: Path, module: str, targets: tuple[str, ...] = (), hidden: str = HIDDEN, study: Study | None = None
+    ) -> None:
         self.folder, self.module, self.hidden = folder, module, folder / hidden
-        self._targets, self._finished = targets, False
+        self._targets, self._study, self._finished = targets, study, False
+        self.takes: Callable[[Result], bool] = lambda result: True  # whether a kept result is one of these jobs
         self._held = ExitStack()
 
     def __enter__(self) -> Workspace:
+        code_digest.cache_clear()  # sources may have changed since an earlier run of this process
         with ExitStack() as held:
             try:
                 self.hidden.mkdir(parents=True, exist_ok=True)
@@ -78,12 +90,31 @@ class Workspace:
         for target in self._targets:
             if (self.folder / target).is_dir():
                 raise ValueError(f"{self.folder / target} is a folder; a file of that name is to be written there.")
+        if self._study is not None:
+            self._check_study(self._study, is_known=marker.exists())
         try:
             marker.write_text(NOTE, encoding="utf-8")
             self.write(MARKER + ".test", lambda path: path.write_text(NOTE, encoding="utf-8"))
             (self.folder / (MARKER + ".test")).unlink()
         except OSError as error:
             raise ValueError(f"Cannot write to the folder {self.folder}: {error}") from None
+
+    def _check_study(self, study: Study, is_known: bool) -> None:
+        """Raise ValueError where a target would be written over that this study has not made."""
+        summary = self.folder / study.summary
+        there = [self.folder / name for name in self._targets if (self.folder / name).exists()]
+        advice = "Choose another folder, or remove it."
+        if not summary.exists():
+            if there and not is_known:
+                raise ValueError(f"{there[0]} is there already, and no study of simfloat has made it. {advice}")
+            return
+        try:
+            found = json.loads(summary.read_text(encoding="utf-8"))
+            name = found["experiment"]
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            raise ValueError(f"{summary} is of another kind, and would be written over. {advice}") from None
+        if name != study.function:
+            raise ValueError(f"{summary} is of {name!r}, another function than {study.function!r}. {advice}")
 
     def job_path(self, job: Job) -> Path:
         """Where a job's result is kept: the name depends on the job, the code and the versions of packages."""
@@ -94,7 +125,8 @@ class Workspace:
         """The result that an interrupted run has left; None if there is none, or its file is damaged."""
         try:
             kept = json.loads(self.job_path(job).read_text(encoding="utf-8"))
-            return kept["result"] if kept["job"] == job and isinstance(kept["result"], dict) else None
+            is_of_job = kept["job"] == job and isinstance(kept["result"], dict) and self.takes(kept["result"])
+            return kept["result"] if is_of_job else None
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.checks import check_parent
 from simfloat.table import Table
 from simfloat.table import table as aligned
 from simfloat.telemetry.entries import COUNTED, Key, counted, counted_more, exponents, zeros
@@ -64,6 +65,7 @@ def write_whole(path: Path, text: str) -> None:
     if path.exists() and not path.is_file():  # a pipe or a terminal takes what comes
         path.write_text(text, encoding="utf-8", newline="\n")
         return
+    check_parent(path)
     path = path.resolve()  # what a link points to, not the link
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -8,16 +8,21 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from simfloat.checks import file_path, warn
+import numpy as np
+
+from simfloat.checks import file_path, is_integer, warn
 from simfloat.train import state_file
 from simfloat.train.lock import locked
-from simfloat.train.manifest import BEGUN, Manifest
+from simfloat.train.manifest import BEGUN, CHANGES, Manifest
 
 #: How many are kept: should the newest one be damaged, there is the one before it.
 KEPT = 2
 
 #: Under these names a checkpoint holds how many batches were taken, and what training it is of.
 TAKEN, MANIFEST = "batches", "manifest"
+
+#: Under this name a checkpoint tells whether all was done that follows its latest step.
+CONCLUDED = "concluded"
 
 #: What a file of states must hold to be one.
 NEEDED = ("model", "optimizer", "simulation", "history", TAKEN)
@@ -131,7 +136,52 @@ def _read(path: Path) -> dict[str, Any]:
     states = state_file.read(path)
     if missing := [name for name in NEEDED if name not in states]:
         raise ValueError(f"{path} is no checkpoint of fit: it holds {', '.join(states)}, and no {missing[0]}.")
+    for name, state in states.items():
+        if not KINDS.get(name, _is_any)(state):
+            raise ValueError(f"{path} is no checkpoint of fit: its {name} is {_described(state)}.")
     return states
+
+
+def _described(state: Any) -> str:
+    """What stands in the place of a state, for a message."""
+    return f"a dictionary of {', '.join(map(str, state)) or 'nothing'}" if isinstance(state, Mapping) else repr(state)
+
+
+def _is_any(state: Any) -> bool:
+    return True
+
+
+def _is_mapping(state: Any) -> bool:
+    return isinstance(state, Mapping)
+
+
+def _is_history(state: Any) -> bool:
+    """Whether it is a history: columns of one length under ``steps``, and others under ``evaluations``."""
+    if not isinstance(state, Mapping) or not all(isinstance(state.get(n), Mapping) for n in ("steps", "evaluations")):
+        return False
+    steps, evaluations = state["steps"], state["evaluations"]
+    is_columns = all(isinstance(x, np.ndarray) and x.ndim == 1 for x in (*steps.values(), *evaluations.values()))
+    lengths = [{len(x) for x in columns.values()} for columns in (steps, evaluations)] if is_columns else []
+    return is_columns and "loss" in steps and all(len(each) < 2 for each in lengths)
+
+
+def _is_manifest(state: Any) -> bool:
+    if not isinstance(state, Mapping):
+        return True  # as none, which older versions wrote
+    if not all(isinstance(name, str) for name in state):
+        return False
+    changes, digests = state.get(CHANGES, []), state.get("data", [])
+    are_lists = isinstance(changes, list) and isinstance(digests, list)
+    return are_lists and all(isinstance(change, Mapping) and "name" in change for change in changes)
+
+
+#: Of what kind states are that more is read from than parts restore.
+KINDS = {
+    "model": _is_mapping, "optimizer": _is_mapping, "scaler": _is_mapping, "simulation": _is_mapping,
+    "history": _is_history,
+    TAKEN: lambda state: is_integer(state, 0), CONCLUDED: lambda state: isinstance(state, bool),
+    MANIFEST: _is_manifest,
+}  # fmt: skip
 
 
 def _begun(path: Path) -> Any:

@@ -15,8 +15,10 @@ from simfloat.train.history import History
 class EarlyStop:
     """Says that training is to stop: `monitor` has not improved for `patience` evaluations, or steps.
 
-    monitor names a value that `evaluate` gives, or else a column of the history. Better is less, with mode="max" more,
-    by more than min_delta. It follows from the history alone, so that a resumed training stops at the same step.
+    monitor names a value that `evaluate` gives, or else a column of the history. Where `fit` evaluates, nothing is
+    watched before the first evaluation: "loss" is the loss that `evaluate` gives, if it gives one, and not that of the
+    training beside it. Better is less, with mode="max" more, by more than min_delta. It follows from the history alone,
+    so that a resumed training stops at the same step.
 
     Raises ValueError for a patience that is no integer above zero, a negative min_delta and an unknown mode; when it is
     asked, for a monitor that is not in the history, and from `fit` at once where nothing is evaluated.
@@ -57,6 +59,8 @@ class EarlyStop:
 
     def _monitored(self, history: History) -> list[float]:
         """What is monitored; nothing as long as nothing was evaluated."""
+        if history.is_evaluated and not history.evaluations:
+            return []  # what evaluate gives is not known yet
         for columns in (history.evaluations, history):
             if self.monitor in columns:
                 return columns[self.monitor]

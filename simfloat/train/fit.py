@@ -16,7 +16,7 @@ from simfloat.train.feed import Feed
 from simfloat.train.history import History
 from simfloat.train.progress_bar import ProgressBar
 from simfloat.train.resuming import resume as resume_from
-from simfloat.train.training import Training, TrainingPlan
+from simfloat.train.training import Callback, Training, TrainingPlan
 from simfloat.train.training_step import Metric, TrainingStep
 
 Folder = str | os.PathLike[str]
@@ -43,6 +43,7 @@ def fit(
     evaluate: Callable[[Any], Mapping[str, Any]] | None = None,
     evaluate_every: int = 100,
     stop: Callable[[History], bool] | None = None,
+    callbacks: Iterable[Callback] = (),
     progress: bool | None = None,
     device: str | None = None,
 ) -> History:
@@ -90,6 +91,8 @@ def fit(
     * evaluate: a function of the model that gives numbers by name, called after every `evaluate_every` steps with the
       model in evaluation. It draws from copies of the random streams: how often it is called changes no bit.
     * stop: a function of the history, such as EarlyStop; training ends once it gives True.
+    * callbacks: functions that are called after each step, as ``f(step, record)``, for loggers: `step` is the number of
+      steps made, 1 after the first, and `record` a dictionary of that step's columns of the history.
     * device: "cuda" or "cpu", to which model, optimizer and each batch are moved; None leaves them where they are. The
       bits are the same on both.
     * progress: whether a bar is shown, by default on terminals; it needs rich.
@@ -97,8 +100,8 @@ def fit(
     The observer of the simulation, such as a Recorder, receives each step's row of the history by its `step`. It is
     part of checkpoints if it has `state_dict` and `load_state_dict`, or `state` and `load_state`.
 
-    An error in `batches`, `evaluate` or `stop`, and Ctrl-C, which waits for the step to end, lose no step: a checkpoint
-    is written first. An error within a step loses those since the last checkpoint.
+    An error in `batches`, `evaluate`, `stop` or a callback, and Ctrl-C, which waits for the step to end, lose no step:
+    a checkpoint is written first. An error within a step loses those since the last checkpoint.
 
     Raises ValueError outside of `simulate`, for an override of the policy that matches no part of the model, for parts
     that do not belong together, for a parameter on which the loss depends and that is not the model's, for a batch that
@@ -130,6 +133,7 @@ def fit(
         evaluate=evaluate,
         evaluate_every=evaluate_every,
         stop=stop,
+        callbacks=_listed(callbacks),
     )
     machine = None if device is None else machine_named(device)
     step = kind(
@@ -149,6 +153,14 @@ def fit(
         resume_from(training, source, allowed)
         training.go(bar)
     return training.history
+
+
+def _listed(callbacks: Any) -> tuple[Callback, ...]:
+    """The callbacks as a tuple; ValueError for what is no list of them."""
+    if callable(callbacks) or not isinstance(callbacks, Iterable):
+        name = getattr(callbacks, "__name__", repr(callbacks))
+        raise ValueError(f"callbacks is a list of functions; give callbacks=[{name}].")
+    return tuple(callbacks)
 
 
 def _kind_of_step(model: Any) -> type[TrainingStep]:

@@ -29,9 +29,11 @@ class History(Mapping[str, list[Any]]):
     * one more for every metric.
 
     `evaluations` holds, in the same way, what `evaluate` gave, and under ``step`` after how many steps it did so.
+    `is_evaluated` says whether the training that goes on evaluates.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_evaluated: bool = False) -> None:
+        self.is_evaluated = is_evaluated
         self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         self.evaluations: dict[str, list[Any]] = {}
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from simfloat.checks import warn
-from simfloat.train.checkpoints import MANIFEST, TAKEN, Checkpoints
+from simfloat.train.checkpoints import CONCLUDED, MANIFEST, TAKEN, Checkpoints
 from simfloat.train.differences import check_names, differences, is_allowed, listed
 from simfloat.train.history import COLUMNS
 from simfloat.train.manifest import BEGUN, CHANGES
 from simfloat.train.saving import restore
-from simfloat.train.training import CONCLUDED, Training
+from simfloat.train.training import Training
 from simfloat.train.training_step import TrainingStep
 
 #: Parts that go on without the state of one of another kind.
@@ -133,7 +133,8 @@ def _options(part: str, names: list[str]) -> set[str]:
 
 def _with_options(state: States, options: set[str], groups: list[dict[str, Any]]) -> States:
     """The state of an optimizer with these options as its groups have them."""
-    if len(state["param_groups"]) != len(groups):
+    theirs = state.get("param_groups")
+    if not isinstance(theirs, list) or len(theirs) != len(groups) or not all(isinstance(x, Mapping) for x in theirs):
         return state  # which loading it refuses
     own = [{name: value for name, value in group.items() if name in options} for group in groups]
     return {**state, "param_groups": [theirs | ours for theirs, ours in zip(state["param_groups"], own, strict=True)]}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -85,13 +87,13 @@ def restore(source: Path, states: Mapping[str, Any], parts: Mapping[str, Any]) -
         for name, part in parts.items():
             begun.append(name)
             _load(part, states[name])
-    except Exception as error:
+    except Exception as error:  # whatever a state of another kind is refused with, by parts of others too
         for name in begun[:-1]:
             _load(parts[name], before[name])
-        # What another state is refused with, by parts of others too.
-        if isinstance(error, ValueError | TypeError | KeyError | RuntimeError):
-            raise ValueError(f"{begun[-1]} in {source} does not fit: {error}") from error
-        raise
+        with suppress(Exception):  # others than ours may have taken half of it
+            _load(parts[begun[-1]], before[begun[-1]])
+        what = "" if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: "
+        raise ValueError(f"{begun[-1]} in {source} does not fit: {what}{error}") from error
 
 
 def is_part(part: Any) -> bool:
@@ -106,5 +108,9 @@ def _state(part: Any) -> Any:
 
 
 def _load(part: Any, state: Any) -> None:
+    if "torch" in sys.modules and isinstance(part, sys.modules["torch"].optim.Optimizer):
+        from simfloat.train.torch_moments import check_moments
+
+        check_moments(part, state)
     load = part.load_state_dict if hasattr(part, "load_state_dict") else part.load_state
     load(state)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.lib.format import read_array, write_array
 from numpy.typing import NDArray
 
+from simfloat.checks import check_parent
 from simfloat.train.state_trees import decode, encode
 
 MAGIC = b"simfloat states 1\n"
@@ -37,6 +38,7 @@ def write(path: Path, states: Mapping[str, Any]) -> None:
 
     Raises ValueError for what a file cannot hold, and OSError naming the path where it cannot be written.
     """
+    check_parent(path)
     arrays: list[NDArray] = []
     header = {name: encode(state, arrays, name) for name, state in states.items()}
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{UNFINISHED}")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from simfloat.torch.simulated_model import Run
+from simfloat.train.torch_moments import check_moments
 
 
 class TorchPart:
@@ -24,6 +25,8 @@ class TorchPart:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Bring it into a state."""
+        if isinstance(self._part, torch.optim.Optimizer):
+            check_moments(self._part, state)
         with self._run.paused():
             self._part.load_state_dict(state)
 

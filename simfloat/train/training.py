@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from simfloat.checks import check_count, warn
 from simfloat.optim.optimizer_options import flag
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
-from simfloat.train.checkpoints import MANIFEST, TAKEN, Checkpoints
+from simfloat.train.checkpoints import CONCLUDED, MANIFEST, TAKEN, Checkpoints
 from simfloat.train.early_stop import EarlyStop
 from simfloat.train.evaluation import evaluated
 from simfloat.train.feed import Batch, Feed
@@ -24,8 +24,8 @@ from simfloat.train.saving import is_part, states_of
 from simfloat.train.state_trees import encode
 from simfloat.train.training_step import TrainingStep
 
-#: Under this name a checkpoint tells whether all was done that follows its latest step.
-CONCLUDED = "concluded"
+#: What is called after each step: with the number of steps made, and that step's columns of the history.
+Callback = Callable[[int, Mapping[str, Any]], Any]
 
 #: After so many steps of which each was skipped a warning says so.
 WINDOW = 20
@@ -44,6 +44,7 @@ class TrainingPlan:
     evaluate: Callable[[Any], Any] | None
     evaluate_every: int
     stop: Callable[[History], bool] | None
+    callbacks: tuple[Callback, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("every", "evaluate_every"):
@@ -55,6 +56,9 @@ class TrainingPlan:
             function = getattr(self, name)
             if function is not None and not callable(function):
                 raise ValueError(f"{name} must be a function, got a {type(function).__name__}.")
+        for function in self.callbacks:
+            if not callable(function):
+                raise ValueError(f"callbacks are functions of a step and its record, got a {type(function).__name__}.")
 
     def check_for(self, step: TrainingStep) -> None:
         """Raise ValueError for a schedule or a stop that would do nothing in a training of such steps."""
@@ -74,7 +78,7 @@ class Training:
 
     def __init__(self, step: TrainingStep, simulation: Simulation, plan: TrainingPlan, feed: Feed) -> None:
         self.step, self.simulation, self.plan, self.feed = step, simulation, plan, feed
-        self.history, self.taken = History(), 0
+        self.history, self.taken = History(is_evaluated=plan.evaluate is not None), 0
         self.kept = 0  # steps that the latest checkpoint holds
         self.is_concluded = True  # whether all was done that follows the latest step
         self._has_short_step = False  # whether the latest step had fewer batches than there are now for one
@@ -100,6 +104,8 @@ class Training:
         if self.plan.checkpoints:
             for name, state in states_of(self.parts).items():
                 encode(state, [], name)  # what a checkpoint cannot hold is refused before any step
+        if self.plan.switching is not None:
+            self.simulation.begin_following(self.plan.switching)
         with self.interrupts, bar:
             if not self.is_concluded:
                 self._conclude()
@@ -142,6 +148,10 @@ class Training:
             self.simulation.observer.step(**row)
         if self.plan.schedule is not None:
             self.plan.schedule.step()
+        if self.plan.callbacks:
+            with self._losing_nothing():
+                for callback in self.plan.callbacks:
+                    callback(self.history.steps, dict(row))
         self._conclude()
         bar.advance(self.history.steps, row)
 

@@ -267,6 +267,50 @@ def test_a_state_in_which_steps_are_no_count_is_refused(count):
         optimizer.load_state_dict({**optimizer.state_dict(), "state": {0: {"step": np.array(count)}}})
 
 
+KINDS = [(sf.optim.Adadelta, {}), (sf.optim.Adafactor, {}), (sf.optim.Adagrad, {}), (sf.optim.Adam, {"amsgrad": True}),
+         (sf.optim.AdamW, {}), (sf.optim.Adamax, {}), (sf.optim.Lion, {}), (sf.optim.Muon, {}), (sf.optim.NAdam, {}),
+         (sf.optim.RAdam, {}), (sf.optim.RMSprop, {"centered": True, "momentum": 0.5}),
+         (sf.optim.SGD, {"momentum": 0.5})]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind, options", KINDS, ids=lambda each: getattr(each, "__name__", ""))
+def test_a_state_without_a_moment_is_refused_and_nothing_is_taken(kind, options):
+    made, other = (kind([parameter(np.ones((3, 2)))], **options) for _ in range(2))
+    made.params[0].grad = np.ones((3, 2))
+    with sf.simulate("bf16-kahan"):
+        made.step()
+    state = made.state_dict()
+    for name in set(state["state"][0]) - {"compensation"}:
+        lacking = {key: value for key, value in state["state"][0].items() if key != name}
+        for entry in (lacking, {**lacking, name: None}):
+            with pytest.raises(
+                ValueError, match=f"The state of parameter 0 has no {name}; {kind.__name__} goes on from"
+            ):
+                other.load_state_dict({**state, "state": {0: entry}})
+        for wrong in (np.ones((3, 2)) * 1j, "a", ["a"], {}, np.array(["a"]), np.array([None]), np.ones((3, 2, 1))):
+            with pytest.raises(ValueError, match=f"{name} of parameter 0 must"):
+                other.load_state_dict({**state, "state": {0: {**lacking, name: wrong}}})
+    with pytest.raises(ValueError, match="must hold arrays under .*, got some under .*exp_average"):
+        other.load_state_dict({**state, "state": {0: {**state["state"][0], "exp_average": np.ones((3, 2))}}})
+    assert other.state == [{}]
+    other.load_state_dict({**state, "state": {}})
+    other.load_state_dict(state)
+    assert set(other.state[0]) == set(state["state"][0])
+
+
+def test_a_kind_of_ones_own_may_keep_what_it_likes():
+    class Own(sf.optim.Optimizer):
+        kept = ("first", "second")
+
+        def update(self, step, gradient, options):
+            return step.moment("second", gradient)
+
+    made = Own([parameter()], lr=0.1)
+    step(made)
+    made.load_state_dict(made.state_dict())
+    assert list(made.state[0]) == ["second"]
+
+
 def test_gradients_are_forgotten_or_set_to_zero_as_in_torch():
     given, without = parameter([1.0, 2.0]), parameter()
     optimizer = sf.optim.SGD([given, without], lr=1.0, weight_decay=0.5)

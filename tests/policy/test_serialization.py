@@ -196,3 +196,13 @@ def test_a_text_is_a_call_or_a_name_and_nothing_else():
         parse("sequential(1 +")
     with pytest.raises(ValueError, match="unexpected keyword"):
         parse("sequential(FP16, product=BF16)")
+
+
+def test_an_override_that_goes_back_to_a_default_is_read_back():
+    for role in ("written", "fused", "update", "accumulate"):
+        try:
+            policy = sf.policies["as-written"].override("head", **{role: None})
+        except ValueError:  # a role that has no default to go back to
+            continue
+        assert sf.Policy.from_toml(policy.to_toml()) == policy
+    assert 'written = "default"' in sf.policies["as-written"].override("head", written=None).to_toml()

@@ -1,5 +1,7 @@
 """What a policy costs, beside counts that are made by hand of layers' sizes."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -158,12 +160,36 @@ def test_a_pytorch_model_costs_what_ours_does():
     model = torch.nn.Sequential(linear(3, 8), torch.nn.ReLU(), linear(8, 5), torch.nn.ReLU(), linear(5, 2))
     batch = torch.tensor(X).float(), torch.tensor(LABELS)
     before = {name: x.clone() for name, x in model.state_dict().items()}
-    for policy in ("fp8-hybrid", "mxfp8"):
-        ours = mlp_cost(policy)
+    widest = sf.Policy(compute=sf.BF16, weights=sf.FP32, activations="widest")
+    for policy in ("fp8-hybrid", "mxfp8", "bf16-standard", "amp-bf16", "amp-fp16", "apex-o1", "fp64", widest):
+        ours = sf.cost(sf.nn.MLP([3, 8, 5, 2], rng=0), sf.nn.cross_entropy, (X.astype("f4"), LABELS), policy)
         theirs = sf.cost(model, torch.nn.functional.cross_entropy, batch, policy)
-        assert ours.by_role() == theirs.by_role() and ours.by_formats() == theirs.by_formats()
+        assert ours.by_role() == theirs.by_role(), policy
+        assert ours.by_formats() == theirs.by_formats()
         assert ours.bits_moved == theirs.bits_moved and ours.state_bytes == theirs.state_bytes
     assert all(torch.equal(before[name], x) for name, x in model.state_dict().items())
+
+
+def test_where_results_take_the_widest_format_a_pytorch_models_types_count():
+    torch = pytest.importorskip("torch")
+    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, activations="widest")
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
+    batch = torch.tensor(X).float(), torch.zeros(4, 2)
+    formats = []
+    for each in (model, copy.deepcopy(model).bfloat16(), copy.deepcopy(model).double()):
+        like = [x.to(next(each.parameters()).dtype) for x in batch]
+        found = sf.cost(each, torch.nn.functional.mse_loss, tuple(like), policy)
+        formats.append({str(entry.value) for entry in found.numbers if entry.role == "activations"})
+    assert formats == [{"FP32"}, {"FP32"}, {"FP64"}]
+
+
+def test_an_addition_that_hands_its_gradient_on_is_no_work_under_any_policy():
+    model = sf.nn.Linear(3, 2, rng=0)
+    found = set()
+    for policy in ("fp32", "amp-bf16", sf.Policy(compute=sf.BF16, weights=sf.FP32, activations="widest")):
+        numbers = sf.cost(model, lambda y, _: y.sum(), (X, X), policy).numbers
+        found.add(sum(entry.amount for entry in numbers if entry.role == "activation_gradients"))
+    assert found == {1}, "the gradient of the sum"
 
 
 def test_a_cost_prints_as_tables():

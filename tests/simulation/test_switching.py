@@ -242,6 +242,28 @@ def test_rates_are_those_of_a_window_and_the_wide_policy_stays_for_a_while():
     assert decisions(rule, [0.5, 0, 0, 0, 0, 0, 0.5, 0]) == "wwwwnnww"
 
 
+def test_the_first_window_counts_nothing_of_what_was_before_the_rule():
+    observer = Counted()
+    observer.of, observer.met = 100, 100
+    rule = sf.Switching("fp16-master", "fp32", above=0.1, window=2)
+    rule.begin(observer)
+    assert decisions(rule, [0, 0, 0, 0], observer) == "nnnn"
+    rule.begin(observer)
+    observer.met += 50
+    rule.begin(observer)
+    assert decisions(rule, [0, 0, 0.3, 0.3], observer) == "nnnw", "nor of what was between two trainings"
+
+
+def test_fit_leaves_out_what_a_recorder_counted_before_its_first_step():
+    recorder = sf.Recorder()
+    sf.round(np.full(10_000, 1e9), sf.FP16, observer=recorder)
+    model, optimizer, sim = start("fp16-master", recorder)
+    rule = sf.Switching("fp16-master", "fp32", "overflow", above=1e-3)
+    with sim:
+        sf.train.fit(model, sf.nn.mse_loss, [(X, Y)] * 2, optimizer, switching=rule)
+    assert not sim.switches
+
+
 def test_a_function_can_be_the_measure_and_nan_is_too_high():
     values = iter([0.5, 2.0, 0.5, float("nan"), float("inf"), 1.0])
     rule = sf.Switching("fp16-master", "fp32", lambda: next(values), above=1.0)

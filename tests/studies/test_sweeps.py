@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import json
 import math
 import subprocess
 import sys
@@ -257,3 +258,91 @@ def test_a_column_of_numbers_and_texts_is_written_too(tmp_path):
     assert table["loss"] == [1.5, "diverged"] and table["block"] == [32, "none"]
     stored = sf.studies.read_stored(tmp_path / "sweep.parquet")
     assert stored == [{"block": "32", "loss": "1.5"}, {"block": "none", "loss": "diverged"}]
+
+
+def test_a_table_in_a_file_has_the_axes_of_its_sweep(tmp_path):
+    def loss(policy, lr, seed):
+        return (1 + lr) * (1 + seed / 10) * (1.2 if policy == "fp8" else 1.0)
+
+    axes = {"policy": ["fp32", "fp8"], "lr": [0.1, 0.2], "seed": range(4)}
+    table = sf.studies.sweep(loss, axes, folder=tmp_path)
+    table.to_parquet(tmp_path / "own.parquet")
+    wanted = sf.studies.compare(table, "value").rows
+    for name in ("sweep.parquet", "own.parquet"):
+        assert sf.studies.compare(tmp_path / name, "value").rows == wanted and len(wanted) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"policy,loss\nfp32,1\n", b"PAR1", b"\x80\x04K\x01."])
+def test_what_is_no_table_is_refused_by_name(tmp_path, content):
+    path = tmp_path / "table.parquet"
+    with pytest.raises(FileNotFoundError, match="There is no such file: .*table.parquet"):
+        sf.studies.compare(path)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"table\.parquet is no Parquet file of a table: "):
+        sf.studies.compare(path)
+    with pytest.raises(ValueError, match=r"is a folder; give the Parquet file of a table, such as .*sweep\.parquet"):
+        sf.studies.compare(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["to_csv", "to_parquet"])
+def test_a_missing_folder_of_a_table_is_named(tmp_path, name):
+    table = sf.studies.StudyTable([{"seed": 0}])
+    with pytest.raises(FileNotFoundError, match=r"There is no folder .*/missing, make it first: '.*/missing/"):
+        getattr(table, name)(tmp_path / "missing" / "table")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match=r"/file is a file, and no folder: '.*/file/table'"):
+        getattr(table, name)(tmp_path / "file" / "table")
+
+
+@pytest.mark.parametrize("summary, message", [
+    ('{"experiment": "g"}', r"sweep\.json is of 'g', another function than 'f'\. Choose another folder, or remove it"),
+    ("[1]", r"sweep\.json is of another kind, and would be written over"),
+    ("a text", r"sweep\.json is of another kind"), ("", r"sweep\.json is of another kind"),
+    (None, r"sweep\.csv is there already, and no study of simfloat has made it"),
+])  # fmt: skip
+def test_nothing_that_the_function_has_not_made_is_written_over(tmp_path, summary, message):
+    def f(seed):
+        return seed
+
+    (tmp_path / "sweep.csv").write_text("mine")
+    if summary is not None:
+        (tmp_path / "sweep.json").write_text(summary)
+    with pytest.raises(ValueError, match=message):
+        sf.studies.sweep(f, {"seed": [1]}, folder=tmp_path)
+    assert (tmp_path / "sweep.csv").read_text() == "mine"
+    (tmp_path / "sweep.json").write_text('{"experiment": "f"}')
+    assert sf.studies.sweep(f, {"seed": [1]}, folder=tmp_path)["value"] == [1]
+    (tmp_path / "sweep.json").unlink()
+    assert sf.studies.sweep(f, {"seed": [1]}, folder=tmp_path)["value"] == [1], "as after kill -9"
+
+
+def test_a_search_takes_no_kept_result_of_another_kind_and_writes_over_no_policy(tmp_path):
+    def train(policy, seed):
+        return 1.0 + 0.001 * (policy.recipe().activations.precision < 8)
+
+    options = {"parts": ["activations"], "formats": (sf.E4M3,), "seeds": range(3)}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "policy.toml").write_text("mine")
+    with pytest.raises(ValueError, match=r"policy\.toml is there already, and no study of simfloat has made it"):
+        sf.search(train, **options, folder=tmp_path / "mine")
+    assert (tmp_path / "mine" / "policy.toml").read_text() == "mine"
+    want = sf.search(train, **options, folder=tmp_path / "out").label
+    for path in (tmp_path / "out" / ".simfloat-search").glob("*.json"):
+        kept = json.loads(path.read_text())
+        path.write_text(json.dumps({**kept, "result": {"losses": [1]}}))
+    assert sf.search(train, **options, folder=tmp_path / "out").label == want
+
+
+@pytest.mark.parametrize("other", [[], [1], "a", 3, None, {"a": [{}]}, {"a": {"b": None}}], ids=str)
+def test_a_page_names_what_is_of_another_kind_and_shows_the_rest(tmp_path, other):
+    sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, folder=tmp_path / "good")
+    good = json.loads((tmp_path / "good" / "sweep.json").read_text())
+    for name in good:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "sweep.json").write_text(json.dumps({**good, name: other}))
+        (tmp_path / name / "sweep.csv").write_text("seed,value\n1,2\n")
+    for number, content in enumerate((b"", b"\x00", b'"', b"\xff\xfe")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "sweep.json").write_text(json.dumps(good))
+        (tmp_path / str(number) / "sweep.csv").write_bytes(content)
+    assert "How far does rounding reach?" in sf.studies.report(tmp_path).read_text()

@@ -247,3 +247,42 @@ def test_an_observer_that_begins_later_is_told_so(observer, tmp_path):
     with pytest.warns(UserWarning, match=message):
         toy.fit("fp32", 5, observer=observer(), resume=tmp_path)
     toy.fit("fp32", 5, observer=observer(), resume=tmp_path, allow="observer")
+
+
+@pytest.mark.parametrize("other", [None, 3, "a", [1], (1,), {}, {0: 1}, True, np.ones((2, 2))], ids=str)
+def test_a_checkpoint_of_another_kind_is_refused_by_name_and_stays(tmp_path, other):
+    def train(**folders):
+        model, optimizer, _ = toy.parts()
+        options = {"scaler": sf.optim.DynamicLossScale(8.0), "schedule": sf.optim.StepLR(optimizer, 2)}
+        with sf.simulate("fp32", observer=sf.Recorder()):
+            sf.train.fit(model, sf.nn.cross_entropy, toy.batches(4), optimizer, **options, **folders)
+
+    train(checkpoint=tmp_path / "whole")
+    (path,) = (tmp_path / "whole").glob("*.states")
+    names = [(name,) for name in state_file.read(path)]
+    inside = [("history", "steps"), ("history", "evaluations"), ("history", "steps", "loss"), ("manifest", "data"),
+              ("manifest", "changes"), ("optimizer", "state"), ("optimizer", "param_groups")]  # fmt: skip
+    is_nothing = isinstance(other, dict) and not other
+    for keys in [*names, *inside]:
+        if (keys in (("concluded",), ("batches",)) and isinstance(other, int)) or (is_nothing and keys in NONE):
+            continue  # of the same kind
+        if keys == ("manifest",) and not isinstance(other, dict):
+            continue  # as none, see test_manifest
+        states = state_file.read(path)
+        part = states
+        for key in keys[:-1]:
+            part = part[key]
+        part[keys[-1]] = other
+        folder = tmp_path / "-".join(keys)
+        folder.mkdir()
+        state_file.write(folder / path.name, states)
+        content = (folder / path.name).read_bytes()
+        with pytest.raises(
+            ValueError, match=rf"{path.name} (is no checkpoint of|is of another|has the col|does not fit)"
+        ):
+            train(checkpoint=folder, resume=folder)
+        assert (folder / path.name).read_bytes() == content
+
+
+#: Where a checkpoint may hold nothing.
+NONE = [("manifest",), ("history", "evaluations"), ("optimizer", "state")]

@@ -287,3 +287,31 @@ def test_an_observer_without_steps_is_left_alone():
             pass
 
     toy.fit("fp16-master", 2, observer=Deaf())
+
+
+def test_callbacks_are_called_after_each_step_with_its_columns_of_the_history():
+    told = []
+    _, history = fitted(metrics={"one": lambda out, y: 1.0}, callbacks=[lambda *given: told.append(given)])
+    assert [step for step, _ in told] == list(range(1, history.steps + 1))
+    assert all(record == {name: history[name][step - 1] for name in history} for step, record in told)
+    _, plain = fitted(metrics={"one": lambda out, y: 1.0}, callbacks=iter([lambda step, record: record.clear()]))
+    assert dict(plain) == dict(history), "what a callback does with its record changes nothing"
+
+
+def test_an_error_in_a_callback_loses_no_step(tmp_path):
+    def fails(step, record):
+        if step == 3:
+            raise RuntimeError("the logger is gone")
+
+    with pytest.raises(RuntimeError, match="the logger is gone"):
+        fitted(callbacks=[fails], checkpoint=tmp_path)
+    assert sf.train.manifest(tmp_path)["steps"] == 3
+
+
+@pytest.mark.parametrize("given, message", [
+    (print, r"callbacks is a list of functions; give callbacks=\[print\]"), (3, r"give callbacks=\[3\]"),
+    ([3], "callbacks are functions of a step and its record, got a int"),
+])  # fmt: skip
+def test_what_is_no_callback_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        fitted(callbacks=given)

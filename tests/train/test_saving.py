@@ -204,3 +204,72 @@ def test_a_full_disk_leaves_the_older_file_and_no_other(call, tmp_path, monkeypa
         sf.save(path, value=2)
     monkeypatch.undo()
     assert sf.load(path) == {"value": 1} and [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("other", [None, 3, "a", [], [1], {}, {"a": 1}, (1,), True, np.ones(3)], ids=str)
+def test_a_state_of_another_kind_is_refused_by_name_and_nothing_is_restored(tmp_path, other):
+    def parts():
+        model = sf.nn.MLP([3, 4, 2], rng=0)
+        optimizer = sf.optim.Adam(model.parameters())
+        return {
+            "model": model, "optimizer": optimizer, "schedule": sf.optim.StepLR(optimizer, 2),
+            "scaler": sf.optim.DynamicLossScale(8.0), "sim": sf.simulate("fp8-delayed"), "recorder": sf.Recorder(),
+        }  # fmt: skip
+
+    path, made = tmp_path / "run.states", parts()
+    sf.save(path, **made)
+    states = sf.load(path)
+    for name in made:
+        state_file.write(path, {**states, name: other})
+        given = parts()
+        given["model"].head.weight.data[:] = 5.0
+        with pytest.raises(ValueError, match=f"{name} in .*run.states does not fit"):
+            sf.load(path, **given)
+        assert (given["model"].head.weight.data == 5.0).all()
+
+
+def test_a_part_of_pytorchs_that_takes_half_of_a_state_is_as_it_was(tmp_path):
+    torch = pytest.importorskip("torch")
+    model, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    sf.save(tmp_path / "run.states", model={**other.state_dict(), "bias": torch.ones(3)})
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    with pytest.raises(ValueError, match="model in .*run.states does not fit"):
+        sf.load(tmp_path / "run.states", model=model)
+    assert all(torch.equal(before[name], x) for name, x in model.state_dict().items())
+
+
+def test_a_missing_folder_of_a_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There is no folder .*/missing, make it first: '.*/missing/"):
+        sf.save(tmp_path / "missing" / "run.states", epoch=1)
+    for write in (sf.Recorder().to_csv, sf.Recorder().to_jsonl):
+        with pytest.raises(FileNotFoundError, match=r"There is no folder .*/missing, make it first: '.*/missing/"):
+            write(tmp_path / "missing" / "counts")
+
+
+def test_a_state_of_pytorchs_optimizer_without_a_moment_is_refused_and_nothing_is_taken(tmp_path):
+    torch = pytest.importorskip("torch")
+    kinds = [("Adam", {"amsgrad": True}), ("AdamW", {}), ("SGD", {"momentum": 0.9}), ("RMSprop", {"centered": True}),
+             ("Adagrad", {}), ("Adadelta", {}), ("Adamax", {}), ("NAdam", {}), ("RAdam", {}), ("Adafactor", {}),
+             ("Muon", {})]  # fmt: skip
+    for name, options in kinds:
+        made, other = (
+            getattr(torch.optim, name)([torch.nn.Parameter(torch.ones(3, 2))], lr=0.1, **options) for _ in range(2)
+        )
+        made.param_groups[0]["params"][0].grad = torch.ones(3, 2)
+        made.step()
+        state = made.state_dict()
+        for moment in state["state"][0]:
+            lacking = {key: value for key, value in state["state"][0].items() if key != moment}
+            sf.save(tmp_path / "lacking", optimizer={**state, "state": {0: lacking}})
+            wrong = {**state, "state": {0: {**lacking, moment: torch.ones(5)}}}
+            sf.save(tmp_path / "wrong", optimizer=wrong)
+            before = repr(other.state_dict())
+            if lacking:
+                with pytest.raises(ValueError, match=f"parameter 0 has no {moment}; {name} goes on from"):
+                    sf.load(tmp_path / "lacking", optimizer=other)
+            with pytest.raises(ValueError, match=f"{moment} of parameter 0 must have the shape"):
+                sf.load(tmp_path / "wrong", optimizer=other)
+            assert repr(other.state_dict()) == before
+        sf.save(tmp_path / "whole", optimizer=made)
+        sf.load(tmp_path / "whole", optimizer=other)
+        assert set(other.state_dict()["state"][0]) == set(state["state"][0])

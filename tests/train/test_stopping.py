@@ -122,3 +122,18 @@ def test_a_step_of_the_history_is_monitored_too_and_an_unknown_name_is_refused()
 def test_an_unknown_name_is_refused_at_once_where_nothing_will_be_evaluated():
     with pytest.raises(ValueError, match="EarlyStop monitors 'value'; there is loss, lr, .* norm, and no evaluate"):
         fitted(stop=sf.train.EarlyStop("value"))
+
+
+def test_a_loss_that_is_evaluated_is_watched_and_not_that_of_the_training_before():
+    losses = iter([5.0, 4.0, 3.0, 2.0, 1.0])
+    stop = sf.train.EarlyStop("loss", patience=1)
+    options = dict(evaluate=lambda model: {"loss": next(losses)}, evaluate_every=2)
+    _, history = fitted(given=toy.batches(9), stop=stop, **options)
+    assert history.steps == 9 and history.evaluations["loss"] == [5.0, 4.0, 3.0, 2.0]
+
+
+def test_a_column_that_is_not_evaluated_is_watched_from_the_first_evaluation_on():
+    stop = sf.train.EarlyStop("one", patience=2)
+    options = dict(evaluate=lambda model: {"value": 1.0}, evaluate_every=4, metrics={"one": lambda out, y: 1.0})
+    _, history = fitted(given=toy.batches(9), stop=stop, **options)
+    assert history.steps == 4

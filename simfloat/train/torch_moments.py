@@ -1,0 +1,40 @@
+"""Whether a state of an optimizer of PyTorch is complete, which PyTorch itself does not ask when it loads one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from torch.optim import Optimizer
+
+from simfloat import optim
+
+
+def check_moments(optimizer: Optimizer, state: Any) -> None:
+    """Raise ValueError for a state that lacks moments which the optimizer's kind goes on from, or has others' shapes.
+
+    A parameter of which the state holds nothing begins anew. Kinds that `simfloat.optim` lacks are not looked at.
+    """
+    name = type(optimizer).__name__
+    kind = getattr(optim, name, None)
+    if kind is None or not type(optimizer).__module__.startswith("torch."):
+        return
+    if not isinstance(state, Mapping) or not isinstance(state.get("state"), Mapping):
+        raise ValueError("load_state_dict takes what state_dict gives: a dictionary of 'state' and 'param_groups'.")
+    ours = kind.__new__(kind)  # of which only the names and shapes of moments are asked
+    for group, own in zip(state.get("param_groups", ()), optimizer.param_groups, strict=False):
+        options = SimpleNamespace(**{**own, **group})
+        for number, parameter in zip(group.get("params", ()), own["params"], strict=False):
+            entry = state["state"].get(number) or {}
+            kept = {key: value for key, value in entry.items() if value is not None}
+            shapes = ours.shapes(tuple(parameter.shape))
+            needed = ours.needed(tuple(parameter.shape), options)
+            if missing := [key for key in needed if kept and key not in kept]:
+                raise ValueError(
+                    f"The state of parameter {number} has no {' and no '.join(missing)}; {name} goes on from "
+                    f"{', '.join(needed)}. Load a complete state, or leave out this parameter's to begin anew."
+                )
+            for key in needed:
+                if kept and tuple(getattr(kept[key], "shape", ())) != shapes[key]:
+                    raise ValueError(f"{key} of parameter {number} must have the shape {shapes[key]}.")
