@@ -52,8 +52,8 @@ class Recorder(Observer):
     Of an update w + u only a lost u counts as unchanged. What that means depends on the policy's `update`: under
     ``nearest`` the update is gone; under ``stochastic`` it was left out this time, as it must be with a probability
     that makes the mean right; under ``kahan`` the compensation keeps it for the next step. A moment of an optimizer has
-    its name below the parameter's path (``hidden.0.weight.exp_avg_sq``, operation ``moment``); it counts as unchanged
-    where it stays as it was though the exact step would have changed it.
+    its name below the parameter's path (``hidden.0.weight.exp_avg_sq``, operation ``moment``). Each of its elements
+    counts once a step; it counts as unchanged if it stays as it was under a gradient other than zero.
 
     Where a training calls `step` at the end of each of its steps, as `simfloat.train.fit` does, `series` tells the
     counts of every step, and `scalars` what else is known of it. Checkpoints of `fit` hold all that was counted, and
@@ -123,6 +123,34 @@ class Recorder(Observer):
         events = self._sum(Query(path, phase, operation))
         return counted(events) | (counted_more(events) if more else {})
 
+    def lost_updates(self, path: str | None = None) -> float:
+        """Return the share of the final additions to parameters that left a weight as it was.
+
+        Of each update only the addition to the parameter counts, whatever else the optimizer computes: the share is
+        ``unchanged / total`` of ``counts(path, operation="update")``. Under the policy's update ``"nearest"`` such an
+        update is lost. Under ``"stochastic"`` and ``"kahan"`` it is not, and the share is as large.
+
+        Parameters:
+            path: a shell pattern that selects parameters, such as ``"head.*"``; None for all.
+
+        Returns:
+            A share from 0 to 1; 0 if nothing was counted.
+
+        Raises:
+            ValueError: if the path matches nothing that was counted, or no update was counted.
+
+        Examples:
+            >>> model, recorder = sf.nn.Linear(2, 1, rng=0), sf.Recorder()
+            >>> optimizer = sf.optim.SGD(model.parameters(), lr=1e-6)
+            >>> with sf.simulate("bf16-standard", observer=recorder):
+            ...     model(np.ones((1, 2))).sum().backward()
+            ...     optimizer.step()
+            >>> recorder.lost_updates("weight")
+            1.0
+        """
+        counts = self.counts(path, operation="update")
+        return counts["unchanged"] / max(counts["total"], 1)
+
     def histogram(
         self, path: str | None = None, phase: str | None = None, *, operation: str | None = None
     ) -> dict[int | str, int]:
@@ -157,7 +185,7 @@ class Recorder(Observer):
 
         What matches, and what is refused, is as in `counts`. The share of lost updates, step by step::
 
-            lost = recorder.series("*.weight", "update")
+            lost = recorder.series("*.weight", operation="update")
             lost["unchanged"] / lost["total"]
         """
         query = Query(path, phase, operation)
