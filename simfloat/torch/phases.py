@@ -269,7 +269,10 @@ class Sum(Backward):
 
 
 class Complete(Backward):
-    """An addition of a complete gradient to what earlier backward passes left in a parameter's `.grad`."""
+    """An operation on a complete gradient: mostly the addition to what earlier backward passes left in `.grad`."""
+
+    #: Whether it is that addition, and no operation of a hook.
+    is_addition = False
 
     def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
         """That of what is stored, whose events an observer receives at the parameter's path."""

@@ -226,6 +226,21 @@ def test_tensors_of_our_own_are_fp32():
         assert (sf.Tensor(0.1) * 3.0).format == sf.FP32
 
 
+@pytest.mark.parametrize("dtype, kept", [(torch.bfloat16, 256), (torch.float16, 512)])
+def test_what_the_program_accumulates_in_grad_is_counted_as_lost_where_it_is(dtype, kept):
+    recorder, layer = sf.Recorder(), nn.Linear(1, 1, bias=False).to(dtype)
+    x = torch.full((1, 1), 2.0**-9, dtype=dtype)
+    plain = deepcopy(layer)
+    for _ in range(512):
+        plain(x).sum().backward()
+    with sf.torch.simulate(layer, "as-written", observer=recorder):
+        for _ in range(512):
+            layer(x).sum().backward()
+    assert torch.equal(layer.weight.grad, plain.weight.grad) and layer.weight.grad.item() == kept * 2.0**-9
+    counts = recorder.counts("weight", "backward", operation="add")
+    assert counts["total"] == 511 and counts["unchanged"] == 512 - kept
+
+
 def test_an_observer_receives_each_rounding_to_the_programs_type_once():
     recorder, layer = sf.Recorder(), nn.Linear(4, 4).half()
     nn.init.constant_(layer.weight, 0.5)
