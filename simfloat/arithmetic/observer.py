@@ -32,6 +32,10 @@ class Observer(ABC):
         The array belongs to the observer from then on.
         """
 
+    def follow_policy(self, policy: Any) -> None:
+        """Take the policy under which a simulation makes the results that follow."""
+        return
+
     def step(self, /, **values: float) -> None:
         """Take the end of a step of a training, and numbers of it by name; `simfloat.train.fit` calls it."""
         return

@@ -82,6 +82,8 @@ class Simulation:
         streams = self.streams if draws_bits(policy) else None
         self._in_force = InForce(policy, streams, self.observer, self.histories, takes_formats(policy), self._meter)
         self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
+        if hasattr(self.observer, "follow_policy"):
+            self.observer.follow_policy(policy)
 
     @property
     def meter(self) -> WorkMeter | None:

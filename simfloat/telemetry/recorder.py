@@ -15,6 +15,7 @@ from simfloat.arithmetic import Observer
 from simfloat.checks import check_flags
 from simfloat.formats.format_names import FormatLike, as_format
 from simfloat.kernels.events import MORE, NAN, OVERFLOW, SIZE
+from simfloat.policy import Policy
 from simfloat.table import Table
 from simfloat.telemetry.advice import Advices, Limits, advices
 from simfloat.telemetry.count_difference import count_difference
@@ -86,7 +87,12 @@ class Recorder(Observer):
         self._series, self._scalars = Series(), Scalars()
         self._first_nan: FirstNaN | None = None
         self._goes_on = False
+        self._policy: Policy | None = None
         self._lock = Lock()
+
+    def follow_policy(self, policy: Policy) -> None:
+        """Take the policy under which a simulation makes the results that follow; `advise` names overrides of it."""
+        self._policy = policy
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call; the array itself is neither kept nor changed."""
@@ -313,6 +319,10 @@ class Recorder(Observer):
         * Without `format` a scale helps where only one of the two is above its limit, and, if that is overflow, no more
           than `lost` of the results are subnormal.
 
+        Under a policy that follows a program's own types, such as ``"as-written"``, no role widens a result: then
+        `override` is ``update="kahan"`` for lost updates, an accumulator for sums, and otherwise empty, and `why` says
+        what the program can do instead, such as an upcast.
+
         Overflows in steps that a loss scale skipped, as `step` noted them, do not count; `overflow` is the share of the
         others to put up with.
 
@@ -326,7 +336,7 @@ class Recorder(Observer):
         in_skipped = self._series.total_of("overflow", skipped) if skipped.any() else {}
         for key, events in entries:
             events[OVERFLOW] -= in_skipped.get(key, 0)
-        return advices(entries, chosen, Limits(lost, overflow), self._first_nan)
+        return advices(entries, chosen, Limits(lost, overflow), self._first_nan, self._policy)
 
     def to_jsonl(self, path: str | Path) -> None:
         """Write one JSON object a line for each path, operation and phase: its counts and its histogram.
