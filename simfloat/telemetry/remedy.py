@@ -62,7 +62,9 @@ def remedy(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) 
 
 
 def in_own_types(given: Remedy, *, is_lost: bool) -> Remedy | None:
-    """The remedy, of lost updates or not, under a policy that follows a program's own types; None if no role has an effect there.
+    """The remedy under a policy that follows a program's own types; None if no role has an effect there.
+
+    `is_lost` says whether it is a remedy of lost updates.
 
     The type of a tensor limits its format, whatever a role says. Accumulators and the kind of an update remain.
     """
