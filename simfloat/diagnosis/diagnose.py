@@ -21,7 +21,12 @@ from simfloat.diagnosis.bad_gradients import (
 from simfloat.diagnosis.fault import NAN_IN_DATA, Diagnosis, Fault
 from simfloat.diagnosis.first_faults import mend_first_faults
 from simfloat.diagnosis.harm import Harm
-from simfloat.diagnosis.lost_steps import find_lost_decay, find_lost_updates, find_stalled_moments
+from simfloat.diagnosis.lost_steps import (
+    find_lost_decay,
+    find_lost_updates,
+    find_stalled_moments,
+    find_underflowing_moments,
+)
 from simfloat.diagnosis.mending import Mending
 from simfloat.diagnosis.trial import Batch, TensorTrial, TrainingTrial, TrialMoment
 from simfloat.policy import Policy
@@ -51,7 +56,7 @@ def diagnose(
     * data that are NaN, and the first NaN or overflow to infinity: in which step, phase, layer and operation, of which
       operands, and what overflowed or underflowed before; it is mended, and the next one looked for;
     * lost updates, w + u = w for a quarter of the weights of a parameter; weight decay that changes nothing; moments
-      that never decay;
+      that never decay, and moments that underflow;
     * underflow that takes a tenth of a parameter's gradient, saturation and sums in narrow accumulators that make a
       gradient wrong by a tenth, and gradients that are zero, compared with the reference at the same weights.
 
@@ -110,6 +115,7 @@ def _mended(mending: Mending) -> list[Fault]:
             find_lost_updates(mending, course)
             find_lost_decay(mending)
             find_stalled_moments(mending, course)
+            find_underflowing_moments(mending, course)
             mending.mend_all()
         for _ in range(ROUNDS):
             known = len(mending.faults)

@@ -41,9 +41,11 @@ def mend_first_faults(mending: Mending) -> bool:
     policy. If the reference diverges, that is noted, and the steps until then are compared.
     """
     exact = mending.exact
-    if exact.watch.first is not None and has_diverged(exact):
+    if exact.watch.first is not None and exact.has_diverged:
         fault = _fault(exact.watch.first, exact.watch.entries_then, "")
         mending.faults.append(fault._replace(why=f"{fault.why}; {TOO}"))
+        if not mending.steps:
+            return False
     elif (skipping := beyond_repair(exact)) is not None and exact.watch.skipped:
         fault = _fault(*skipping, _smaller_scale(mending, mending.reference, exact))
         mending.faults.append(fault._replace(why=f"{fault.why}; {_skipped(exact)}; {TOO}"))
@@ -85,11 +87,6 @@ def mend_first_faults(mending: Mending) -> bool:
     return False
 
 
-def has_diverged(course: Course) -> bool:
-    """Whether a training ended with a loss that is not finite."""
-    return bool(course.losses) and not np.isfinite(course.losses[-1])
-
-
 def beyond_repair(course: Course) -> tuple[FirstNaN, Entries] | None:
     """The first NaN or infinity of a training, with what was counted by then; of steps that a loss scale skipped only
     if these are more than half of all."""
@@ -116,7 +113,7 @@ def _harm_of_overflow(mending: Mending, course: Course, first: FirstNaN) -> Harm
     """
     if course.watch.first is None or first.phase == "update" or first.operands not in INFINITE:
         return None
-    if has_diverged(course) or kind_of(first.operation) in (CONTRACTION, REDUCTION):
+    if course.has_diverged or kind_of(first.operation) in (CONTRACTION, REDUCTION):
         return None
     trial, state = mending.trial, None
     parts = trial.parts
@@ -184,6 +181,8 @@ def _candidates(first: FirstNaN, entries: Entries, mending: Mending) -> list[Rem
     at_source = None if before is None else before.remedy
     here = remedy(first.key, keys, is_fp32=are_wide(events), sums=overflowed_sums(events) > 0)
     found = [each for each in (at_source, here) if each is not None]
+    if not found and first.operation in CASTS:  # of a product outside of all layers
+        found = [Remedy("*", "", CASTS[first.operation], FP32)]
     if first.operation in CASTS:  # eight bits are scaled by those who use them
         other = scaled_instead(found[-1], mending.policy)
         found = [other, *found] if other.value.format.bits <= 8 else [*found, other]

@@ -30,8 +30,9 @@ class Mending:
         self._taken: dict[Remedy, None] = {}
         self.excused: set[Key] = set()  # where infinities do no harm
         self.exact = trial.train(reference, steps)
-        self.steps = len(self.exact.losses)  # the reference diverges behind these, if it does
-        self.given = trial.train(policy, self.steps, watch=Watch(self.exact.watch))
+        # In the step in which the reference diverges, nothing is compared.
+        self.steps = len(self.exact.losses) - int(self.exact.has_diverged)
+        self.given = trial.train(policy, max(self.steps, 1), watch=Watch(self.exact.watch))
 
     def attempt(self, fault: Fault, choices: Sequence[Sequence[Remedy]], is_mended: IsMended) -> None:
         """Note the fault with the first of these remedies that mends it, verified by training again.

@@ -37,6 +37,11 @@ class Course:
     parts: Any = None  # model, optimizer, loss scale
     state: Any = None  # of the simulation: its random streams, and what delayed scalings met
 
+    @property
+    def has_diverged(self) -> bool:
+        """Whether it ended with a loss that is not finite."""
+        return bool(self.losses) and not np.isfinite(self.losses[-1])
+
 
 class TrialMoment(NamedTuple):
     """Where a training is: model, optimizer and loss scale, the next batch, the simulation's state if any."""
