@@ -53,9 +53,12 @@ def find_underflow(mending: Mending, course: Course, harm: Harm) -> None:
         ("underflow", UNDERFLOWED, harm.gone, "underflow ({}): up to {} of a gradient is gone"),
         ("underflow", 0.0, harm.gone, "underflow ({}): up to {} of a gradient is gone"),  # one that all depends on
         ("subnormal", SUBNORMAL, harm.wrong, "have fewer digits, near underflow ({}): a gradient is {}"),
+        ("subnormal", 0.0, harm.wrong, "have fewer digits, near underflow ({}): a gradient is {}"),
     ):
+        if not limit and kind == "subnormal" and harm.agrees(mending.policy):
+            continue
         keys = [key for key in _often(mending, course, kind, limit) if not are_wide(entries[key])]
-        keys = [key for key in keys if kind == "underflow" or key.operation not in CASTS]
+        keys = [key for key in keys if kind == "underflow" or not limit or key.operation not in CASTS]
         groups = _by_role(keys, list(entries))
         before = measure(mending.policy) if groups else 0.0
         if before <= GONE:

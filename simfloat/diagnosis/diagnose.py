@@ -104,9 +104,11 @@ def diagnose(
 
 def _mended(mending: Mending) -> list[Fault]:
     """The faults of the policy, which is then mended."""
+    policy = mending.policy
     if mend_first_faults(mending):
         trial = mending.trial
-        course = mending.tried(mending.policy) or mending.given
+        is_changed = mending.policy != policy or mending.excused
+        course = mending.tried(mending.policy) or mending.given if is_changed else mending.given
         last = trial.batches[(mending.steps - 1) % len(trial.batches)]
         # With what delayed scalings know in the end: the scales that they begin with are no fault.
         moments = [TrialMoment(*at, course.state) for at in ((trial.parts, trial.batches[0]), (course.parts, last))]
@@ -125,10 +127,9 @@ def _mended(mending: Mending) -> list[Fault]:
             if len(mending.faults) == known:
                 find_zero_gradients(mending, harm)
             mending.mend_all()
-            again = mending.tried(mending.policy)
-            if len(mending.faults) == known or again is None or harm.agrees(mending.policy):
+            if len(mending.faults) == known or harm.agrees(mending.policy):
                 break
-            course = again
+            course = mending.tried(mending.policy) or course
         if not harm.agrees(mending.policy):
             mending.doubt(OF_GRADIENTS)
     return mending.faults

@@ -31,17 +31,18 @@ class Harm:
 
     def __init__(self, trial: TrainingTrial, reference: Policy, moments: Sequence[TrialMoment]) -> None:
         self._trial = trial
+        self._found: dict[tuple[Policy, float], tuple[float, float]] = {}
         exact = [self._gradients(reference, moment._replace(state=None), 1.0) for moment in moments]
         # Beside a gradient that is not finite itself nothing is judged.
         self._known = [(moment, g) for moment, g in zip(moments, exact, strict=True) if _are_finite(g)]
 
     def gone(self, policy: Policy, scale: float = 1.0) -> float:
         """The largest share of a parameter's gradient that is zero, in the 2-norm; `scale` is one of the loss."""
-        return self._worst(policy, _gone, scale)
+        return self._measured(policy, scale)[0]
 
     def wrong(self, policy: Policy, scale: float = 1.0) -> float:
         """The largest relative error of a parameter's gradient, in the 2-norm; infinite if it is not finite."""
-        return self._worst(policy, _wrong, scale)
+        return self._measured(policy, scale)[1]
 
     def agrees(self, policy: Policy) -> bool:
         """Whether gradients are those of the reference, as far as the digits of the policy's operands allow it."""
@@ -58,13 +59,17 @@ class Harm:
             shares |= {path: max(shares.get(path, 0.0), _gone(given[path], g, total)) for path, g in exact.items()}
         return max(shares, key=lambda path: shares[path])
 
-    def _worst(self, policy: Policy, measure: Any, scale: float) -> float:
-        found = 0.0
-        for moment, exact in self._known:
-            given = self._gradients(policy, moment, scale)
-            total = _norm(np.array([_norm(g) for g in exact.values()]))
-            found = max([found, *(measure(given[path], exact[path], total) for path in exact)])
-        return found
+    def _measured(self, policy: Policy, scale: float) -> tuple[float, float]:
+        """The largest share of a gradient that is zero, and its largest error, measured once for a policy."""
+        if (policy, scale) not in self._found:
+            gone = wrong = 0.0
+            for moment, exact in self._known:
+                given = self._gradients(policy, moment, scale)
+                total = _norm(np.array([_norm(g) for g in exact.values()]))
+                gone = max([gone, *(_gone(given[path], exact[path], total) for path in exact)])
+                wrong = max([wrong, *(_wrong(given[path], exact[path], total) for path in exact)])
+            self._found[policy, scale] = gone, wrong
+        return self._found[policy, scale]
 
     def _gradients(self, policy: Policy, moment: TrialMoment, scale: float) -> Arrays:
         """Gradients at a moment. A loss scale that would skip the step is halved until it would not."""
