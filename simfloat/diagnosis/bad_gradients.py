@@ -45,20 +45,20 @@ GOING_FORWARD = ("activations", "compute", "compute_weights")
 SUMS = {"accumulate": CONTRACTION, "accumulate_gradients": CONTRACTION, "reduce": REDUCTION}
 
 
-def find_underflow(mending: Mending, course: Course, harm: Harm) -> None:
-    """Note results that underflow, where gradients are gone and wider formats bring them back; of results also those
-    that are subnormal, where gradients are wrong."""
+def find_underflow(mending: Mending, course: Course, harm: Harm, *, is_rare: bool = False) -> None:
+    """Note results that underflow, if gradients are gone and wider formats bring them back, and subnormal results, if
+    gradients are wrong; `is_rare`: a single one of many at its place, on which all may depend."""
     entries = dict(course.watch.entries())
     for kind, limit, measure, words in (
         ("underflow", UNDERFLOWED, harm.gone, "underflow ({}): up to {} of a gradient is gone"),
-        ("underflow", 0.0, harm.gone, "underflow ({}): up to {} of a gradient is gone"),  # one that all depends on
         ("subnormal", SUBNORMAL, harm.wrong, "have fewer digits, near underflow ({}): a gradient is {}"),
-        ("subnormal", 0.0, harm.wrong, "have fewer digits, near underflow ({}): a gradient is {}"),
     ):
-        if not limit and kind == "subnormal" and harm.agrees(mending.policy):
-            continue
+        if is_rare:
+            limit = 0.0
+            if harm.agrees(mending.policy):
+                continue
         keys = [key for key in _often(mending, course, kind, limit) if not are_wide(entries[key])]
-        keys = [key for key in keys if kind == "underflow" or not limit or key.operation not in CASTS]
+        keys = [key for key in keys if kind == "underflow" or is_rare or key.operation not in CASTS]
         groups = _by_role(keys, list(entries))
         before = measure(mending.policy) if groups else 0.0
         if before <= GONE:

@@ -125,6 +125,8 @@ def _mended(mending: Mending) -> list[Fault]:
             find_saturation(mending, course, harm)
             find_swamped_sums(mending, course, harm)
             if len(mending.faults) == known:
+                find_underflow(mending, course, harm, is_rare=True)
+            if len(mending.faults) == known:
                 find_zero_gradients(mending, harm)
             mending.mend_all()
             if len(mending.faults) == known or harm.agrees(mending.policy):
