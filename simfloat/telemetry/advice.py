@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,9 @@ from simfloat.telemetry.remedy import Remedy, in_own_types, in_program, remedy
 
 #: Exponents between which a scale is a normal number of float64.
 LEAST_SCALE, GREATEST_SCALE = -1022, 1023
+
+#: So many binades lie between the results of a mask and all others at least.
+MASK_GAP = 8
 
 WIDER, SCALE, PRECISION = "a wider format", "a scale", "more precision"
 
@@ -131,10 +135,23 @@ def _of_sums(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | No
 
 def _of_lost_addends(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:
     counts = counted(events)
-    share = counts["unchanged"] / max(counts["total"], 1)
+    lost = counts["unchanged"] - (_masked(exponents(events)) if key.phase == "forward" else 0)
+    share = lost / max(counts["total"], 1)
     if share <= limits.lost:
         return None
     return Advice(*key, PRECISION, share, None, f"{_percent(share)} of the sums lose their addend")
+
+
+def _masked(histogram: Histogram) -> int:
+    """How many results are a mask's, such as -1e9 or the smallest number, which is to replace what it is added to.
+
+    They lie in neighbouring binades, above all others by so many that no addend of those would show.
+    """
+    places = sorted((place for place in histogram if isinstance(place, int)), reverse=True)
+    for number, (place, lower) in enumerate(pairwise(places), 1):
+        if place - lower >= MASK_GAP:
+            return sum(histogram[each] for each in places[:number]) if number <= 2 else 0
+    return 0
 
 
 def _of_range(key: Key, events: NDArray[np.int64], binades: Binades | None, limits: Limits) -> Advice | None:

@@ -307,6 +307,7 @@ class Recorder(Observer):
         itself, by these rules:
 
         * **more precision**: of more than `lost` of the results it is true that the sum lost its addend (unchanged).
+          Where a mask, such as -1e9 or the smallest number, was added, the sum is to lose it.
           For an update that is a master copy of the weights in FP32, or, in the same format, ``update="kahan"`` or
           ``"stochastic"``: under those nothing is lost for good, though it counts here too. So does an eps that is
           lost beside a root or a variance, where it does no harm.

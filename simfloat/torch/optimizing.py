@@ -176,8 +176,9 @@ class Optimizing:
         """Give the observer the events of the moment at a path."""
         events = self._moments.get(path)
         if events is not None:
-            is_dense = gradient is not None and gradient.layout is torch.strided
-            events.pass_on(numbers_of(kept), numbers_of(gradient) if is_dense else None)
+            if gradient is not None and gradient.layout is not torch.strided:
+                gradient = None
+            events.pass_on(numbers_of(kept), None if gradient is None else numbers_of(gradient))
 
     def to_moment(self, place: Place, name: str, size: int) -> Arithmetic:
         """The arithmetic that makes a moment, whose observer receives each element of it once a step."""
