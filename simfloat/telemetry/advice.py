@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.nan_causes import is_precise, is_wide
-from simfloat.formats import Format
+from simfloat.formats import FP32, Format
 from simfloat.policy import Policy
 from simfloat.policy.own_types import is_written
 from simfloat.table import Table, table
@@ -142,6 +142,13 @@ def _of_lost_addends(key: Key, events: NDArray[np.int64], limits: Limits) -> Adv
     return Advice(*key, PRECISION, share, None, f"{_percent(share)} of the sums lose their addend")
 
 
+def _is_smallest(key: Key, events: NDArray[np.int64], histogram: Histogram) -> bool:
+    """Whether the overflow of a sum is that of float32's smallest number, a mask: all else is far below the largest."""
+    if key.phase != "forward" or key.operation not in ("add", "subtract") or not are_wide(events):
+        return False
+    return all(place <= span(FP32).highest - MASK_GAP for place in histogram if isinstance(place, int))
+
+
 def _masked(histogram: Histogram) -> int:
     """How many results are a mask's, such as -1e9 or the smallest number, which is to replace what it is added to.
 
@@ -159,12 +166,13 @@ def _of_range(key: Key, events: NDArray[np.int64], binades: Binades | None, limi
     nonzero = max(counts["total"] - counts["nan"] - zeros(events) + counts["underflow"], 1)
     outside = kept(histogram, binades) if binades else None
     below = (counts["underflow"] + (outside.below if outside else 0)) / nonzero
-    beyond = (counts["overflow"] + (outside.beyond if outside else 0)) / nonzero
+    overflow = 0 if _is_smallest(key, events, histogram) else counts["overflow"]
+    beyond = (overflow + (outside.beyond if outside else 0)) / nonzero
     if below <= limits.lost and beyond <= limits.overflow:
         return None
     words = [f"{_percent(share)} {verb}" for share, verb in ((below, "underflow"), (beyond, "overflow")) if share]
     if binades:
-        k = _exponent_of_scale(histogram, binades, smaller=counts["overflow"] / nonzero > limits.overflow)
+        k = _exponent_of_scale(histogram, binades, smaller=overflow / nonzero > limits.overflow)
         left = kept(histogram, binades.shifted(k)).below + (counts["underflow"] if k <= 0 else 0)
         helps = left / nonzero <= limits.lost
     else:
