@@ -350,13 +350,43 @@ HEALTHY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize("policy", ["fp32", "bf16-fp32-weights", "amp-bf16", "amp-fp16", "fp16-master"])
+#: A mask of -1e9 or finfo.min overflows to -inf where activations are in FP16.
+POLICIES = ["fp32", "bf16-fp32-weights", "amp-bf16", "amp-fp16"]
+RUNS = [(front, policy) for front in FRONTS for policy in POLICIES] + [("simfloat", "fp16-master")]
+
+
+@pytest.mark.parametrize("front, policy", RUNS)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_model_raises_no_alarm(name, policy, front):
     f, (model, loss, batch, optimizer) = FRONTS[front], HEALTHY[name]
     scaler = f.scaler(2.0**14) if "fp16" in policy else None
     if policy == "bf16-fp32-weights":  # whose second moments are in BF16, where they never decay
         optimizer = partial(sgd, lr=0.02, momentum=0.9)
-    found = diagnosed(f, model, loss, batch, policy, optimizer, steps=3, scaler=scaler)
+    found = diagnosed(f, model, loss, batch, policy, optimizer, steps=2, scaler=scaler)
     assert [fault.kind for fault in found] == [], f"{found!r}"
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_steps_that_a_loss_scale_skips_are_told_as_skipped_and_never_as_underflow(front):
+    f = FRONTS[front]
+    found = diagnosed(f, mlp, squared, (X, Y), "amp-fp16", sgd, steps=8, scaler=f.scaler(2.0**18))
+    assert 0 < found.skipped < 8 and list(found) == [] and "inf%" not in repr(found)
+    assert f"The loss scale skipped {found.skipped} of 8 steps." in repr(found)
+
+
+def test_a_diagnosis_is_iterable_and_each_fault_tells_its_cause():
+    *given, _ = FAULTS["eps of Adam underflows"]
+    found = diagnosed(FRONTS["simfloat"], *given)
+    (first, *_) = found
+    assert first == found.first and tuple(found) == found.faults
+    assert (first.phase, first.operation, first.step, first.operands) == ("update", "divide", 0, "a division by 0")
+    assert "underflowed" in first.cause and first.override == "policy.override('*', weights=sf.FP32)"
+    assert set(found.losses) == {"policy", "mended", "reference"}
+
+
+def test_remedies_are_called_verified_only_if_the_gradient_then_agrees(monkeypatch):
+    *given, _ = FAULTS["an overflow behind an infinity that the reference has too"]
+    monkeypatch.setattr("simfloat.diagnosis.harm.Harm.agrees", lambda *_: False)
+    found = diagnosed(FRONTS["simfloat"], *given)
+    assert found.faults and not any(fault.verified for fault in found)
+    assert found.policy == sf.policies["fp16-master"]
