@@ -37,6 +37,10 @@ class Observer(ABC):
         The array belongs to the observer from then on.
         """
 
+    def follow_policy(self, policy: Any) -> None:
+        """Take the policy under which a simulation makes the results that follow."""
+        return
+
     def step(self, /, **values: float) -> None:
         """Take the end of a step of a training, and numbers of it by name; `simfloat.train.fit` calls it."""
         return
@@ -91,7 +95,7 @@ class Several(Observer):
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Give each observer events of its own, as many as it counts."""
         for observer in self.observers:
-            observer.observe(events.copy() if wants_more(observer) else events[:SIZE].copy(), operation, path, phase)
+            tell(observer, events.copy() if wants_more(observer) else events[:SIZE].copy(), operation, path, phase)
 
 
 #: Finds the observer of the simulation in force. Simulations add it, since they are built on this package.

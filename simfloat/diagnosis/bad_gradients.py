@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from simfloat.arithmetic.catalog import kind_of
-from simfloat.diagnosis.fault import Fault
-from simfloat.diagnosis.harm import Harm
+from simfloat.diagnosis.fault import INFINITY, NAN, Fault
+from simfloat.diagnosis.harm import WRONG, Harm
 from simfloat.diagnosis.mending import Mending, named, percent, scaled_instead, together
 from simfloat.diagnosis.trial import Course
 from simfloat.formats import FP32
@@ -29,7 +29,10 @@ UNDERFLOWED, SUBNORMAL, SATURATED = 0.05, 0.25, 0.01
 OBVIOUS = 0.25
 
 #: The shares of a gradient above which it is gone, or wrong; a remedy takes at least half of that away.
-GONE, WRONG = 0.1, 0.1
+GONE = 0.1
+
+#: The kinds of faults that make a gradient wrong.
+OF_GRADIENTS = (NAN, INFINITY, "underflow", "saturation", "swamped sums", "zero gradients")
 
 #: Scales of the loss that are tried beside overrides.
 SCALES = (2.0**8, 2.0**12, 2.0**16, 2.0**20)
@@ -42,16 +45,20 @@ GOING_FORWARD = ("activations", "compute", "compute_weights")
 SUMS = {"accumulate": CONTRACTION, "accumulate_gradients": CONTRACTION, "reduce": REDUCTION}
 
 
-def find_underflow(mending: Mending, course: Course, harm: Harm) -> None:
-    """Note results that underflow, where gradients are gone and wider formats bring them back; of results also those
-    that are subnormal, where gradients are wrong."""
+def find_underflow(mending: Mending, course: Course, harm: Harm, *, is_rare: bool = False) -> None:
+    """Note results that underflow, if gradients are gone and wider formats bring them back, and subnormal results, if
+    gradients are wrong; `is_rare`: a single one of many at its place, on which all may depend."""
     entries = dict(course.watch.entries())
     for kind, limit, measure, words in (
-        ("underflow", UNDERFLOWED, harm.gone, "underflow ({}): up to {:.0%} of a gradient is gone"),
-        ("subnormal", SUBNORMAL, harm.wrong, "have less digits, near underflow ({}): a gradient is wrong by {:.0%}"),
+        ("underflow", UNDERFLOWED, harm.gone, "underflow ({}): up to {} of a gradient is gone"),
+        ("subnormal", SUBNORMAL, harm.wrong, "have fewer digits, near underflow ({}): a gradient is {}"),
     ):
+        if is_rare:
+            limit = 0.0
+            if harm.agrees(mending.policy):
+                continue
         keys = [key for key in _often(mending, course, kind, limit) if not are_wide(entries[key])]
-        keys = [key for key in keys if kind == "underflow" or key.operation not in CASTS]
+        keys = [key for key in keys if kind == "underflow" or is_rare or key.operation not in CASTS]
         groups = _by_role(keys, list(entries))
         before = measure(mending.policy) if groups else 0.0
         if before <= GONE:
@@ -66,7 +73,8 @@ def find_underflow(mending: Mending, course: Course, harm: Harm) -> None:
         if needed:
             found = _keys_of(needed, groups)
             share = max(course.watch.share(kind, key) for key in found)
-            why, also = f"{percent(share)} {words.format(named(found), before)}", _scale(mending, measure, before)
+            much = f"{before:.0%}" if kind == "underflow" else _in_words(before)
+            why, also = f"{percent(share)} {words.format(named(found), much)}", _scale(mending, measure, before)
             step = min(course.watch.first_step(kind, key) for key in found)
             fault = Fault("underflow", step, found[0].phase, found[0].path, found[0].operation, why, also=also)
             _attempt_all(mending, fault, [each for role in needed for each in remedies[role]], measure, before)
@@ -92,7 +100,7 @@ def find_saturation(mending: Mending, course: Course, harm: Harm) -> None:
     if needed:
         found = _keys_of(needed, groups)
         share = max(course.watch.share("overflow", key) for key in found)
-        why = f"{percent(share)} stop at the largest number ({named(found)}): a gradient is wrong by {before:.0%}"
+        why = f"{percent(share)} stop at the largest number ({named(found)}): a gradient is {_in_words(before)}"
         step = min(course.watch.first_step("overflow", key) for key in found)
         fault = Fault("saturation", step, found[0].phase, found[0].path, found[0].operation, why)
         _attempt_all(mending, fault, [each for role in needed for each in remedies[role]], harm.wrong, before)
@@ -115,10 +123,30 @@ def find_swamped_sums(mending: Mending, course: Course, harm: Harm) -> None:
     alone = _alone(mending, [key for key in keys if key.path], role, harm, before) if len(needed) == 1 else None
     chosen = [each for role in needed for each in groups[role]]
     where = alone or (keys[0] if keys else Key("", "sum", "forward"))
-    why = f"sums in few digits lose what they are to add: a gradient is wrong by {before:.0%}"
+    why = f"sums in few digits lose what they are to add: a gradient is {_in_words(before)}"
     fault = Fault("swamped sums", 0, where.phase, where.path, where.operation, why)
     remedies = chosen if alone is None else [Remedy(alone.path, "", role, FP32)]
     _attempt_all(mending, fault, remedies, harm.wrong, before)
+
+
+def find_zero_gradients(mending: Mending, harm: Harm) -> None:
+    """Note gradients that are zero where those of the reference are not, though nothing that underflows explains it."""
+    before = harm.gone(mending.policy)
+    if before <= GONE:
+        return
+    roles = (*GOING_BACK, *GOING_FORWARD)
+    remedies = {role: (Remedy("*", "", role, FP32),) for role in roles} | _narrow_sums(mending.policy)
+    needed = _needed(mending, remedies, harm.gone, before)
+    if needed:
+        path = harm.worst_path(mending.policy)
+        why = f"{before:.0%} of a gradient is exactly 0, and not under the reference"
+        fault = Fault("zero gradients", 0, "backward", path, "", why)
+        _attempt_all(mending, fault, [each for role in needed for each in remedies[role]], harm.gone, before)
+
+
+def _in_words(wrong: float) -> str:
+    """How wrong a gradient is."""
+    return f"wrong by {wrong:.0%}" if wrong < float("inf") else "not finite"
 
 
 def _often(mending: Mending, course: Course, kind: str, limit: float) -> list[Key]:

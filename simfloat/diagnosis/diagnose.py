@@ -11,15 +11,29 @@ import numpy as np
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.attribution.model_arguments import is_of_torch
 from simfloat.checks import check_count, check_loss_function
-from simfloat.diagnosis.bad_gradients import find_saturation, find_swamped_sums, find_underflow
-from simfloat.diagnosis.fault import Diagnosis, Fault
+from simfloat.diagnosis.bad_gradients import (
+    OF_GRADIENTS,
+    find_saturation,
+    find_swamped_sums,
+    find_underflow,
+    find_zero_gradients,
+)
+from simfloat.diagnosis.fault import NAN_IN_DATA, Diagnosis, Fault
 from simfloat.diagnosis.first_faults import mend_first_faults
 from simfloat.diagnosis.harm import Harm
-from simfloat.diagnosis.lost_steps import find_lost_decay, find_lost_updates, find_stalled_moments
+from simfloat.diagnosis.lost_steps import (
+    find_lost_decay,
+    find_lost_updates,
+    find_stalled_moments,
+    find_underflowing_moments,
+)
 from simfloat.diagnosis.mending import Mending
 from simfloat.diagnosis.trial import Batch, TensorTrial, TrainingTrial, TrialMoment
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
+
+#: So many times what others hid is looked for.
+ROUNDS = 3
 
 
 def diagnose(
@@ -42,13 +56,16 @@ def diagnose(
     * data that are NaN, and the first NaN or overflow to infinity: in which step, phase, layer and operation, of which
       operands, and what overflowed or underflowed before; it is mended, and the next one looked for;
     * lost updates, w + u = w for a quarter of the weights of a parameter; weight decay that changes nothing; moments
-      that never decay;
+      that never decay, and moments that underflow;
     * underflow that takes a tenth of a parameter's gradient, saturation and sums in narrow accumulators that make a
-      gradient wrong by a tenth, beside the reference's at the same weights.
+      gradient wrong by a tenth, and gradients that are zero, compared with the reference at the same weights.
 
     Each has the overrides that mend it, and whether that was verified by running again; `policy` of the result is the
     policy with all that were. Where another scale of the loss helps, larger or smaller, it is named beside them.
-    Events that do no harm are none of these, nor is what the reference does too. Draw the losses by
+    An event that the reference has as well, in the same step, at the same place and of as many elements, is not a fault
+    of the policy. Neither is an event that does no harm, such as the overflow of a mask. The result's text says how
+    many steps a loss scale skipped. The diagnosis is iterable; each fault has `path`, `operation`, `phase`, `step`,
+    `cause`, `operands` and `override`. Draw the losses by
     `simfloat.plots.draw_diagnosis`.
 
     model is a simfloat.nn.Module or a torch.nn.Module; `optimizer`, of its parameters, and `scaler` belong to the same
@@ -81,14 +98,17 @@ def diagnose(
     mended = mending.tried(mending.policy)
     losses = {"policy": mending.given, "mended": mended or mending.given, "reference": mending.exact}
     ordered = sorted(faults, key=lambda fault: fault.step)
-    return Diagnosis(tuple(ordered), mending.policy, {name: course.losses for name, course in losses.items()})
+    of_each = {name: course.losses for name, course in losses.items()}
+    return Diagnosis(tuple(ordered), mending.policy, of_each, len(mending.given.watch.skipped))
 
 
 def _mended(mending: Mending) -> list[Fault]:
     """The faults of the policy, which is then mended."""
+    policy = mending.policy
     if mend_first_faults(mending):
         trial = mending.trial
-        course = trial.train(mending.policy, mending.steps) if mending.faults else mending.given
+        is_changed = mending.policy != policy or mending.excused
+        course = mending.tried(mending.policy) or mending.given if is_changed else mending.given
         last = trial.batches[(mending.steps - 1) % len(trial.batches)]
         # With what delayed scalings know in the end: the scales that they begin with are no fault.
         moments = [TrialMoment(*at, course.state) for at in ((trial.parts, trial.batches[0]), (course.parts, last))]
@@ -97,10 +117,23 @@ def _mended(mending: Mending) -> list[Fault]:
             find_lost_updates(mending, course)
             find_lost_decay(mending)
             find_stalled_moments(mending, course)
-        find_underflow(mending, course, harm)
-        find_saturation(mending, course, harm)
-        find_swamped_sums(mending, course, harm)
-        mending.mend_all()
+            find_underflowing_moments(mending, course)
+            mending.mend_all()
+        for _ in range(ROUNDS):
+            known = len(mending.faults)
+            find_underflow(mending, course, harm)
+            find_saturation(mending, course, harm)
+            find_swamped_sums(mending, course, harm)
+            if len(mending.faults) == known:
+                find_underflow(mending, course, harm, is_rare=True)
+            if len(mending.faults) == known:
+                find_zero_gradients(mending, harm)
+            mending.mend_all()
+            if len(mending.faults) == known or harm.agrees(mending.policy):
+                break
+            course = mending.tried(mending.policy) or course
+        if not harm.agrees(mending.policy):
+            mending.doubt(OF_GRADIENTS)
     return mending.faults
 
 
@@ -135,7 +168,7 @@ def _nan_in(step: int, batch: Batch) -> list[Fault]:
             if numbers.dtype.kind == "f" and np.isnan(numbers).any():
                 place = tuple(int(i) for i in np.argwhere(np.isnan(numbers))[0])
                 why = f"{np.count_nonzero(np.isnan(numbers))} of {name} are NaN, the first at {place}; left out below"
-                found.append(Fault("NaN in data", step, "", "", "", why))
+                found.append(Fault(NAN_IN_DATA, step, "", "", "", why))
                 break
     return found
 

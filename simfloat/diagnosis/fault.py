@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
@@ -10,6 +10,10 @@ from typing import NamedTuple
 from simfloat.policy import Policy
 from simfloat.table import Table, table
 from simfloat.telemetry.remedy import Remedy
+
+#: The kinds of faults that are single results, and of data.
+NAN, INFINITY, NAN_IN_DATA = "NaN", "infinity", "NaN in data"
+FIRST = (NAN, INFINITY)
 
 
 class Fault(NamedTuple):
@@ -37,6 +41,13 @@ class Fault(NamedTuple):
         return self.remedies[0].role if self.remedies else ""
 
     @property
+    def cause(self) -> str:
+        """The origin in words: an overflow, 0 / 0 with the results that underflowed, data, or the kind of the fault."""
+        if self.kind in FIRST:
+            return self.why
+        return "data" if self.kind == NAN_IN_DATA else self.kind
+
+    @property
     def override(self) -> str:
         """The calls that mend it, as text."""
         return "".join(
@@ -49,12 +60,18 @@ class Diagnosis:
     """What `diagnose` found. `faults` stand in the order in which they occur, the first one first.
 
     `policy` is the policy with all verified remedies. `losses` has the loss of each step of three trainings of the same
-    steps: ``"policy"``, as it was given, ``"mended"``, and ``"reference"``.
+    steps: ``"policy"``, as it was given, ``"mended"``, and ``"reference"``. `skipped` counts the steps under the policy
+    that a loss scale skipped. Iterating yields the faults.
     """
 
     faults: tuple[Fault, ...]
     policy: Policy
     losses: Mapping[str, Sequence[float]]
+    skipped: int = 0
+
+    def __iter__(self) -> Iterator[Fault]:
+        """The faults in their order."""
+        return iter(self.faults)
 
     @property
     def first(self) -> Fault | None:
@@ -88,4 +105,5 @@ class Diagnosis:
         if not ends:
             return "No batch is left to train with."
         begin = "Nothing goes wrong" if not self.faults else "With all verified remedies"
-        return f"{begin} in {steps} step{'' if steps == 1 else 's'}. Losses of the last step: {ends}."
+        told = f" The loss scale skipped {self.skipped} of {len(self.losses['policy'])} steps." if self.skipped else ""
+        return f"{begin} in {steps} step{'' if steps == 1 else 's'}.{told} Losses of the last step: {ends}."

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.diagnosis.trial import TrainingTrial, TrialMoment
+from simfloat.arithmetic._cast import as_cast
+from simfloat.diagnosis.trial import Arrays, TrainingTrial, TrialMoment
 from simfloat.policy import Policy
 
 #: Gradients of parameters below this share of the whole gradient's norm are not judged by what is gone of them, nor
@@ -15,29 +16,78 @@ from simfloat.policy import Policy
 #: normalization, is rounding errors alone.
 LEAST_GONE, LEAST_WRONG = 1e-4, 0.1
 
+#: The share of a gradient from which it is wrong.
+WRONG = 0.1
+
+#: The roles of operands, and how many of their roundings a gradient may be wrong by.
+OPERANDS, ROUNDOFFS = ("compute", "compute_weights", "compute_gradients"), 4
+
+#: So many times a loss scale is halved at most.
+HALVINGS = 40
+
 
 class Harm:
     """Gradients under policies beside those of the reference, at the weights of some moments of a training."""
 
     def __init__(self, trial: TrainingTrial, reference: Policy, moments: Sequence[TrialMoment]) -> None:
-        self._trial, self._moments = trial, moments
-        self._exact = [trial.gradients(reference, moment._replace(state=None)) for moment in moments]
+        self._trial = trial
+        self._found: dict[tuple[Policy, float], tuple[float, float]] = {}
+        exact = [self._gradients(reference, moment._replace(state=None), 1.0) for moment in moments]
+        # Beside a gradient that is not finite itself nothing is judged.
+        self._known = [(moment, g) for moment, g in zip(moments, exact, strict=True) if _are_finite(g)]
 
     def gone(self, policy: Policy, scale: float = 1.0) -> float:
         """The largest share of a parameter's gradient that is zero, in the 2-norm; `scale` is one of the loss."""
-        return self._worst(policy, _gone, scale)
+        return self._measured(policy, scale)[0]
 
     def wrong(self, policy: Policy, scale: float = 1.0) -> float:
         """The largest relative error of a parameter's gradient, in the 2-norm; infinite if it is not finite."""
-        return self._worst(policy, _wrong, scale)
+        return self._measured(policy, scale)[1]
 
-    def _worst(self, policy: Policy, measure: Any, scale: float) -> float:
-        found = 0.0
-        for moment, exact in zip(self._moments, self._exact, strict=True):
-            given = self._trial.gradients(policy, moment, scale)
+    def agrees(self, policy: Policy) -> bool:
+        """Whether gradients are those of the reference, as far as the digits of the policy's operands allow it."""
+        recipe = policy.recipe()
+        unit = max(as_cast(getattr(recipe, role)).format.unit_roundoff for role in OPERANDS)
+        return self.wrong(policy) <= max(WRONG, ROUNDOFFS * unit)
+
+    def worst_path(self, policy: Policy) -> str:
+        """The path of the parameter of whose gradient the largest share is zero."""
+        shares: dict[str, float] = {}
+        for moment, exact in self._known:
+            given = self._gradients(policy, moment, 1.0)
             total = _norm(np.array([_norm(g) for g in exact.values()]))
-            found = max([found, *(measure(given[path], exact[path], total) for path in exact)])
+            shares |= {path: max(shares.get(path, 0.0), _gone(given[path], g, total)) for path, g in exact.items()}
+        return max(shares, key=lambda path: shares[path])
+
+    def _measured(self, policy: Policy, scale: float) -> tuple[float, float]:
+        """The largest share of a gradient that is zero, and its largest error, measured once for a policy."""
+        if (policy, scale) not in self._found:
+            gone = wrong = 0.0
+            for moment, exact in self._known:
+                given = self._gradients(policy, moment, scale)
+                total = _norm(np.array([_norm(g) for g in exact.values()]))
+                gone = max([gone, *(_gone(given[path], exact[path], total) for path in exact)])
+                wrong = max([wrong, *(_wrong(given[path], exact[path], total) for path in exact)])
+            self._found[policy, scale] = gone, wrong
+        return self._found[policy, scale]
+
+    def _gradients(self, policy: Policy, moment: TrialMoment, scale: float) -> Arrays:
+        """Gradients at a moment. A loss scale that would skip the step is halved until it would not."""
+        found = self._trial.gradients(policy, moment, scale)
+        scaler = moment.parts[2]
+        if scaler is None or scale != 1.0 or _are_finite(found):
+            return found
+        smaller = scaler.get_scale() / 2
+        for _ in range(HALVINGS):
+            again = self._trial.gradients(policy, moment, smaller)
+            if _are_finite(again):
+                return again
+            smaller /= 2
         return found
+
+
+def _are_finite(gradients: Arrays) -> bool:
+    return all(bool(np.isfinite(g).all()) for g in gradients.values())
 
 
 def _gone(given: Any, exact: Any, total: float) -> float:

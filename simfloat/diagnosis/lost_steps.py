@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from simfloat.arithmetic import round as rounded
@@ -10,8 +13,10 @@ from simfloat.diagnosis.mending import Mending, named, percent, together
 from simfloat.diagnosis.trial import Course
 from simfloat.formats import FP32
 from simfloat.policy import Policy
+from simfloat.policy.overrides import Override
 from simfloat.telemetry.entries import Key
 from simfloat.telemetry.remedy import Remedy
+from simfloat.updates.update_arithmetic import COMPENSATION
 
 #: Shares of a parameter's elements above which an update, a decay or a moment is said to be lost.
 LOST, STALLED = 0.25, 0.5
@@ -77,16 +82,56 @@ def find_stalled_moments(mending: Mending, course: Course) -> None:
         mending.attempt(fault, choices, lambda again, policy: not stalled_in(again, policy))
 
 
+def find_underflowing_moments(mending: Mending, course: Course) -> None:
+    """Note moments that underflow, and more of them than under the reference: an update divides by what is left."""
+    exact = mending.exact.watch
+
+    def lost_in(of: Course) -> list[Key]:
+        keys = [key for key, _ in of.watch.entries() if key.phase == UPDATE and key.operation == "moment"]
+        shares = {key: of.watch.share("underflow", key) for key in keys}
+        return [key for key, share in shares.items() if share > LOST and share > 2 * exact.share("underflow", key)]
+
+    lost = lost_in(course)
+    if lost:
+        share = max(course.watch.share("underflow", key) for key in lost)
+        why = f"{percent(share)} of the numbers underflow ({named(lost)})"
+        step = min(course.watch.first_step("underflow", key) for key in lost)
+        fault = Fault("underflow", step, UPDATE, lost[0].path, "moment", why)
+        parameters = [key.path.rpartition(".")[0] for key in lost]
+        choices = [
+            together([Remedy(path, "", role, FP32) for path in parameters]) for role in ("optimizer_state", "weights")
+        ]
+        mending.attempt(fault, choices, lambda again, _: not lost_in(again))
+
+
 def _decay_lost(mending: Mending, policy: Policy) -> dict[str, float]:
-    """By parameter, the share of those weights that decay alone changes under the reference, and not under a policy."""
+    """By parameter, the share of those weights that decay alone changes under the reference, and not under a policy.
+
+    A stochastic addition keeps in the mean what a Kahan addition keeps in its compensation, so the decay is lost under
+    either if it does not reach the last addition, as in PyTorch's AdamW, which multiplies the weights beforehand.
+    """
     trial, found = mending.trial, {}
-    before, after = trial.step_of_zeros(policy, trial.parts, fresh=True)
+    before, after = trial.step_of_zeros(_compensated(policy), trial.parts, fresh=True)
     exact_before, exact_after = trial.step_of_zeros(mending.reference, trial.parts, fresh=True)
     for path, w in exact_before.items():
-        if path in after and _is_nearest(policy, path):
-            format = policy.recipe(path, UPDATE).weights
-            found[path] = _share(after[path] == rounded(before[path], format), exact_after[path] != w)
+        recipe = policy.recipe(path, UPDATE)
+        if path in after and not recipe.rounding.is_stochastic:
+            kept = after[path] - after.get(f"{path}.{COMPENSATION}", 0.0)
+            found[path] = _share(kept == rounded(before[path], recipe.weights), exact_after[path] != w)
     return found
+
+
+def _compensated(policy: Policy) -> Policy:
+    """The policy with Kahan's additions in place of stochastic ones."""
+    overrides = tuple(
+        Override(each.path, each.operation, tuple((name, _kahan(value)) for name, value in each.roles))
+        for each in policy.overrides
+    )
+    return replace(policy, update=_kahan(policy.update), overrides=overrides)
+
+
+def _kahan(value: Any) -> Any:
+    return "kahan" if isinstance(value, str) and value == "stochastic" else value
 
 
 def _moments_stalled(mending: Mending, course: Course, policy: Policy) -> dict[str, float]:

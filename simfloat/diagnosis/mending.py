@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from simfloat.arithmetic import per_tensor
 from simfloat.arithmetic._cast import as_cast, scaled
 from simfloat.diagnosis.fault import Fault
 from simfloat.diagnosis.trial import Course, TrainingTrial
+from simfloat.diagnosis.watch import Watch
 from simfloat.policy import Policy
 from simfloat.telemetry.entries import Key
 from simfloat.telemetry.remedy import CASTS, Remedy
@@ -23,11 +24,15 @@ class Mending:
     """Trainings of so many steps beside the reference's; `policy` has the remedies so far, `faults` what was found."""
 
     def __init__(self, trial: TrainingTrial, policy: Policy, reference: Policy, steps: int) -> None:
-        self.trial, self.policy, self.reference, self.steps = trial, policy, reference, steps
+        self.trial, self.policy, self.reference = trial, policy, reference
+        self._first = policy
         self.faults: list[Fault] = []
         self._taken: dict[Remedy, None] = {}
-        self.given = trial.train(policy, steps)
+        self.excused: set[Key] = set()  # where infinities do no harm
         self.exact = trial.train(reference, steps)
+        # In the step in which the reference diverges, nothing is compared.
+        self.steps = len(self.exact.losses) - int(self.exact.has_diverged)
+        self.given = trial.train(policy, max(self.steps, 1), watch=Watch(self.exact.watch))
 
     def attempt(self, fault: Fault, choices: Sequence[Sequence[Remedy]], is_mended: IsMended) -> None:
         """Note the fault with the first of these remedies that mends it, verified by training again.
@@ -45,7 +50,7 @@ class Mending:
     def tried(self, policy: Policy) -> Course | None:
         """A training under a policy; None where it is refused, as a format that a matrix unit does not take."""
         try:
-            return self.trial.train(policy, self.steps)
+            return self.trial.train(policy, self.steps, watch=Watch(self.exact.watch, frozenset(self.excused)))
         except ValueError:
             return None
 
@@ -69,6 +74,13 @@ class Mending:
         """Whether so many places have the same remedy already that it is to be that of all."""
         alike = [each for each in self._taken if (each.role, each.value) == (remedy.role, remedy.value)]
         return len(alike) >= PLACES
+
+    def doubt(self, kinds: Collection[str]) -> None:
+        """Take back that faults of these kinds, outside of updates, were mended: the gradient is wrong still."""
+        doubted = [fault for fault in self.faults if fault.kind in kinds and fault.phase != "update"]
+        self.faults = [fault._replace(verified=False) if fault in doubted else fault for fault in self.faults]
+        self.policy, self._taken = self._first, {}
+        self.mend_all()
 
     def mend_all(self) -> None:
         """Take all verified remedies into the policy."""

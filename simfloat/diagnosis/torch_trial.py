@@ -67,6 +67,10 @@ class TorchTrial(TrainingTrial):
             for path, p in model.named_parameters()
         }
 
+    def parameters(self, parts: Any) -> Arrays:
+        """The parameters of a model by their paths."""
+        return {path: p.detach().double().numpy() for path, p in parts[0].named_parameters()}
+
     def step_of_zeros(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
         """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
         model, optimizer, _ = self._copies(parts)

@@ -37,6 +37,11 @@ class Course:
     parts: Any = None  # model, optimizer, loss scale
     state: Any = None  # of the simulation: its random streams, and what delayed scalings met
 
+    @property
+    def has_diverged(self) -> bool:
+        """Whether it ended with a loss that is not finite."""
+        return bool(self.losses) and not np.isfinite(self.losses[-1])
+
 
 class TrialMoment(NamedTuple):
     """Where a training is: model, optimizer and loss scale, the next batch, the simulation's state if any."""
@@ -55,12 +60,13 @@ class TrainingTrial:
         self.parts: Any = (model, optimizer, scaler)  # as they were given
         self.loss_fn, self.batches, self.seed = loss_fn, batches, seed
 
-    def train(self, policy: Policy, steps: int, scale: float | None = None) -> Course:
-        """So many steps, but none behind the one with the first NaN or overflow to infinity.
+    def train(self, policy: Policy, steps: int, scale: float | None = None, watch: Watch | None = None) -> Course:
+        """Train for so many steps, but for none behind a loss that is not finite, or an event that ends a watch.
 
-        `scale` is one of the loss, in the place of the loss scale that was given.
+        `scale` is a loss scale in place of the given one. A `watch` beside the reference ends at its first event.
         """
-        course = Course(Watch())
+        is_alone = watch is None
+        course = Course(Watch() if watch is None else watch)
         model, optimizer, scaler = parts = self._copies(self.parts)
         scaler = scaler if scale is None else self._scaler_of(scale)
         with self._simulated(model, policy, course.watch) as simulation:
@@ -69,7 +75,8 @@ class TrainingTrial:
                 skipped = self._updated(optimizer, scaler)
                 course.losses.append(float(loss.item()))
                 course.watch.step(skipped=float(skipped))
-                if course.watch.first is not None:
+                is_over = not skipped and not np.isfinite(course.losses[-1])
+                if is_over or not is_alone and course.watch.first is not None:
                     break
         course.parts, course.state = parts, simulation.state
         return course
@@ -80,6 +87,10 @@ class TrainingTrial:
 
     def step_of_zeros(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
         """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
+        raise NotImplementedError
+
+    def parameters(self, parts: Any) -> Arrays:
+        """The parameters of a model by their paths."""
         raise NotImplementedError
 
     def weight_decay(self) -> bool:
@@ -169,6 +180,10 @@ class TensorTrial(TrainingTrial):
             path: np.zeros(p.shape) if p.grad is None else np.asarray(on_cpu(p.grad), np.float64) / factors[path]
             for path, p in model.named_parameters()
         }
+
+    def parameters(self, parts: Any) -> Arrays:
+        """The parameters of a model by their paths."""
+        return {path: np.asarray(on_cpu(p.data), np.float64) for path, p in parts[0].named_parameters()}
 
     def step_of_zeros(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
         """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""

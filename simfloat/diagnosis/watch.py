@@ -1,32 +1,42 @@
-"""A recorder that keeps where the first result was made that is NaN, or infinite though its operands were not."""
+"""A recorder that keeps the first result that is NaN or infinite, and that another training has not made as well."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.kernels.events import INFINITE, OVERFLOW
+from simfloat.kernels.events import INFINITE, NAN, OVERFLOW
 from simfloat.telemetry import Recorder
-from simfloat.telemetry.entries import Key, counted, overflowed_sums, sums_beyond, zeros
-from simfloat.telemetry.first_nan import Entries, FirstNaN
+from simfloat.telemetry.entries import Key, cause_of_nan, counted, overflowed_sums, sums_beyond, zeros
+from simfloat.telemetry.first_nan import POLES, Entries, FirstNaN
 
 #: What made an infinite result, in words as those of the causes of NaN.
 OVERFLOWED, OVERFLOWED_SUM, DIVIDED = "an overflow", "an overflow inside a sum", "a division by 0"
+LOGARITHM = "log(0)"
 INHERITED = "an infinite operand, in data, masks or parameters"
 
-#: Operations that divide; a logarithm of zero may be meant, as of a probability.
+#: Operations that divide.
 DIVISIONS = ("divide", "reciprocal", "rsqrt")
+
+#: What is counted of an operation at a place in a step: infinite results, and NaN.
+Made = tuple[int, int]
 
 
 class Watch(Recorder):
-    """Counts as a Recorder, and keeps the first NaN or overflow to infinity.
+    """Counts as a Recorder, and keeps the first NaN or infinity.
 
     `first` tells of it, and `entries_then` has what was counted by then. A step that a loss scale skipped takes both
-    with it, to `skipped`.
+    with it, to `skipped`. Beside the watch of another training, `exact`, an event is one only if the operation makes
+    more infinite results, or more NaN, at its place in the step than it made there. Infinities that were `excused` by
+    their keys are none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, exact: Watch | None = None, excused: Collection[Key] = ()) -> None:
         super().__init__()
+        self._exact, self._excused = exact, excused
+        self._made: dict[tuple[int, Key], Made] = {}
         self.first: FirstNaN | None = None
         self.entries_then: Entries = []
         self.skipped: list[tuple[FirstNaN, Entries]] = []
@@ -34,16 +44,35 @@ class Watch(Recorder):
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call."""
+        nan, infinite, step, key = (
+            int(events[NAN]),
+            int(events[INFINITE]),
+            self._series.steps,
+            Key(path, operation, phase),
+        )
+        cause = cause_of_nan(events) if nan else ""
         super().observe(events, operation, path, phase)
+        if not nan and not infinite:
+            return
+        before = self._made.get((step, key), (0, 0))
+        infinite, nan = made = before[0] + infinite, before[1] + nan
+        self._made[step, key] = made
         if self.first is not None:
             return
-        if self.first_nan is not None:
-            self.first = self.first_nan
-        elif cause := _cause_of_infinity(events, operation, self._was_infinite):
-            self.first = FirstNaN(self._series.steps, path, operation, phase, cause)
-        self._was_infinite |= bool(events[INFINITE])
-        if self.first is not None:
+        known = (0, 0) if self._exact is None else self._exact.made(step, key)
+        if nan <= known[1] and (infinite <= known[0] or key in self._excused):
+            self._was_infinite |= key in self._excused or self._exact is None and infinite > 0
+            return
+        if nan <= known[1]:
+            cause = _cause_of_infinity(events, operation, self._was_infinite)
+        self._was_infinite |= infinite > known[0]
+        if cause:
+            self.first = FirstNaN(step, path, operation, phase, cause)
             self.entries_then = self.entries()
+
+    def made(self, step: int, key: Key) -> Made:
+        """Count the infinite results and the NaN that an operation made at a place in a step."""
+        return self._made.get((step, key), (0, 0))
 
     def step(self, /, **values: float) -> None:
         """End a step."""
@@ -75,10 +104,10 @@ class Watch(Recorder):
 
 
 def _cause_of_infinity(events: NDArray[np.int64], operation: str, was_infinite: bool) -> str:
-    """Why a result is infinite of operands that are not; empty where none is.
+    """Why a result is infinite of operands that are not; empty if none is.
 
-    Nothing was infinite before the first one, but for numbers that no rounding made, such as masks. Where results of
-    these were, a quotient may be of one of them.
+    Nothing was infinite before the first one, except for values that no rounding made, such as masks. If results of
+    these were infinite before, a quotient may be a quotient of such a value.
     """
     if events[INFINITE] <= 0:
         return ""
@@ -86,4 +115,6 @@ def _cause_of_infinity(events: NDArray[np.int64], operation: str, was_infinite: 
         return OVERFLOWED
     if overflowed_sums(events) or sums_beyond(events):
         return OVERFLOWED_SUM
-    return "" if operation not in DIVISIONS else INHERITED if was_infinite else DIVIDED
+    if operation not in POLES:
+        return ""
+    return INHERITED if was_infinite else DIVIDED if operation in DIVISIONS else LOGARITHM

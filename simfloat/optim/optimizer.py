@@ -201,6 +201,7 @@ class Optimizer:
         return SimpleNamespace(**vars(chosen))  # of this step alone
 
     def _update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> None:
+        step.gradient = gradient
         if self.is_elementwise and run_as_program(type(self), self._addend, step, gradient, options):
             return
         u = self._addend(step, gradient, options)

@@ -84,6 +84,9 @@ class Simulation:
         streams = self.streams if draws_bits(policy) else None
         self._in_force = InForce(policy, streams, self.observer, self.histories, takes_formats(policy), self._meter)
         self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
+        follow = getattr(self.observer, "follow_policy", None)  # an observer need not be an Observer
+        if follow is not None:
+            follow(policy)
 
     @property
     def meter(self) -> WorkMeter | None:

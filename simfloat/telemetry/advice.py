@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.nan_causes import is_precise, is_wide
-from simfloat.formats import Format
+from simfloat.formats import FP32, Format
+from simfloat.policy import Policy
+from simfloat.policy.own_types import is_written
 from simfloat.table import Table, table
 from simfloat.telemetry.entries import Key, are_precise, are_wide, counted, exponents, overflowed_sums, zeros
 from simfloat.telemetry.first_nan import Entries, FirstNaN, finding
 from simfloat.telemetry.range_fit import Binades, Histogram, kept, span
-from simfloat.telemetry.remedy import override
+from simfloat.telemetry.remedy import Remedy, in_own_types, in_program, remedy
 
 #: Exponents between which a scale is a normal number of float64.
 LEAST_SCALE, GREATEST_SCALE = -1022, 1023
+
+#: So many binades lie between the results of a mask and all others at least.
+MASK_GAP = 8
 
 WIDER, SCALE, PRECISION = "a wider format", "a scale", "more precision"
 
@@ -66,12 +72,19 @@ class Limits(NamedTuple):
     overflow: float
 
 
-def advices(entries: Entries, format: Format | None, limits: Limits, first: FirstNaN | None = None) -> Advices:
+def advices(
+    entries: Entries,
+    format: Format | None,
+    limits: Limits,
+    first: FirstNaN | None = None,
+    policy: Policy | None = None,
+) -> Advices:
     """The advice for each entry, the largest share first, after that for the first NaN.
 
-    `format` is what results are or shall be rounded to, where that is known.
+    `format` is what results are or shall be rounded to, where that is known, and `policy` what they were made under.
     """
-    binades, keys, found = None if format is None else span(format), [key for key, _ in entries], []
+    binades, keys, found = None if format is None else span(format), [key for key, _ in entries], list[Advice]()
+    own_types = policy is not None and is_written(policy)
     for key, events in entries:
         wide = are_wide(events) if format is None else is_wide(format)
         precise = are_precise(events) if format is None else is_precise(format)
@@ -80,15 +93,37 @@ def advices(entries: Entries, format: Format | None, limits: Limits, first: Firs
             (_of_lost_addends(key, events, limits), precise, False),
             (_of_sums(key, events, limits), False, True),
         ):
-            if advice is not None:
-                found.append(advice._replace(override=override(key, keys, is_fp32=is_fp32, sums=sums)))
-    at_first = [] if first is None else [_of_nan(first, entries)]
+            if advice is None or own_types and _is_kept(policy, key, advice):
+                continue
+            found.append(_with(advice, remedy(key, keys, is_fp32=is_fp32, sums=sums), key, own_types))
+    at_first = [] if first is None else [_of_nan(first, entries, own_types)]
     return Advices([*at_first, *sorted(found, key=lambda advice: -advice.share)])
 
 
-def _of_nan(first: FirstNaN, entries: Entries) -> Advice:
+def _with(advice: Advice, mended: Remedy | None, key: Key, own_types: bool) -> Advice:
+    """The advice with an override that has an effect; under a program's own types with what the program can do."""
+    if not own_types:
+        return advice._replace(override=str(mended or ""))
+    chosen = None if mended is None else in_own_types(mended, is_lost=_is_lost(key, advice))
+    why = advice.why if chosen is not None else f"{advice.why}; in the program: {in_program(key)}"
+    return advice._replace(why=why, override=str(chosen or ""))
+
+
+def _is_kept(policy: Policy | None, key: Key, advice: Advice) -> bool:
+    """Whether what an addition to a parameter loses is kept, or made up for, by the policy's update."""
+    update = "nearest" if policy is None else policy.recipe(key.path, "update").update
+    return _is_lost(key, advice) and update != "nearest"
+
+
+def _is_lost(key: Key, advice: Advice) -> bool:
+    """Whether additions to a parameter leave it as it was."""
+    return key.phase == key.operation == "update" and advice.need == PRECISION
+
+
+def _of_nan(first: FirstNaN, entries: Entries, own_types: bool) -> Advice:
     counts, (need, why, mended) = counted(dict(entries)[first.key]), finding(first, entries)
-    return Advice(*first.key, need, counts["nan"] / counts["total"], None, why, str(mended or ""))
+    advice = Advice(*first.key, need, counts["nan"] / counts["total"], None, why)
+    return advice if mended is None else _with(advice, mended, first.key, own_types)
 
 
 def _of_sums(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:
@@ -100,10 +135,30 @@ def _of_sums(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | No
 
 def _of_lost_addends(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:
     counts = counted(events)
-    share = counts["unchanged"] / max(counts["total"], 1)
+    lost = counts["unchanged"] - (_masked(exponents(events)) if key.phase == "forward" else 0)
+    share = lost / max(counts["total"], 1)
     if share <= limits.lost:
         return None
     return Advice(*key, PRECISION, share, None, f"{_percent(share)} of the sums lose their addend")
+
+
+def _is_smallest(key: Key, events: NDArray[np.int64], histogram: Histogram) -> bool:
+    """Whether the overflow of a sum is that of float32's smallest number, a mask: all else is far below the largest."""
+    if key.phase != "forward" or key.operation not in ("add", "subtract") or not are_wide(events):
+        return False
+    return all(place <= span(FP32).highest - MASK_GAP for place in histogram if isinstance(place, int))
+
+
+def _masked(histogram: Histogram) -> int:
+    """How many results are a mask's, such as -1e9 or the smallest number, which is to replace what it is added to.
+
+    They lie in neighbouring binades, above all others by so many that no addend of those would show.
+    """
+    places = sorted((place for place in histogram if isinstance(place, int)), reverse=True)
+    for number, (place, lower) in enumerate(pairwise(places), 1):
+        if place - lower >= MASK_GAP:
+            return sum(histogram[each] for each in places[:number]) if number <= 2 else 0
+    return 0
 
 
 def _of_range(key: Key, events: NDArray[np.int64], binades: Binades | None, limits: Limits) -> Advice | None:
@@ -111,12 +166,13 @@ def _of_range(key: Key, events: NDArray[np.int64], binades: Binades | None, limi
     nonzero = max(counts["total"] - counts["nan"] - zeros(events) + counts["underflow"], 1)
     outside = kept(histogram, binades) if binades else None
     below = (counts["underflow"] + (outside.below if outside else 0)) / nonzero
-    beyond = (counts["overflow"] + (outside.beyond if outside else 0)) / nonzero
+    overflow = 0 if _is_smallest(key, events, histogram) else counts["overflow"]
+    beyond = (overflow + (outside.beyond if outside else 0)) / nonzero
     if below <= limits.lost and beyond <= limits.overflow:
         return None
     words = [f"{_percent(share)} {verb}" for share, verb in ((below, "underflow"), (beyond, "overflow")) if share]
     if binades:
-        k = _exponent_of_scale(histogram, binades, smaller=counts["overflow"] / nonzero > limits.overflow)
+        k = _exponent_of_scale(histogram, binades, smaller=overflow / nonzero > limits.overflow)
         left = kept(histogram, binades.shifted(k)).below + (counts["underflow"] if k <= 0 else 0)
         helps = left / nonzero <= limits.lost
     else:

@@ -50,14 +50,17 @@ def finding(first: FirstNaN, entries: Entries) -> NaNFinding:
     """What the counts say of the first NaN.
 
     An infinite operand is traced back to the first results that overflowed, at its path if any did there, or else to a
-    quotient by zero; a zero divisor to the results at its path that underflowed.
+    quotient by zero; a zero divisor to the results at its path that underflowed. A NaN operand is in data or parameters
+    only if nothing overflowed before: an operation that is rounded once has steps that are not counted.
     """
     cause, where = CAUSES.index(first.operands), f"in step {first.step}: {first.operands}"
-    if cause in MEANT:
+    divided = first.key if cause == ZERO_BY_ZERO else _divided(entries)
+    if cause == GIVEN and first.phase == first.operation == "update":
+        divided = first.key._replace(path=f"{first.path}.update")  # its steps may be parts of the last addition
+    if cause in MEANT and not (cause == GIVEN and (_overflowed(first, entries) or _underflowed(divided, entries))):
         return NaNFinding(MEANT[cause], f"{where}, in data or parameters" if cause == GIVEN else where, None)
     if cause in (BEYOND, SUM_OVERFLOW):
         return NaNFinding("a wider format", where, _remedy(first.key, entries))
-    divided = first.key if cause == ZERO_BY_ZERO else _divided(entries)
     sources, verb = ([], "") if cause == ZERO_BY_ZERO else (_overflowed(first, entries), "overflowed")
     if not sources and divided is not None:
         sources, verb = _underflowed(divided, entries), "underflowed"
@@ -83,8 +86,10 @@ def _divided(entries: Entries) -> Key | None:
     return next(poles, None)
 
 
-def _underflowed(divided: Key, entries: Entries) -> list[Key]:
+def _underflowed(divided: Key | None, entries: Entries) -> list[Key]:
     """Where, at the path and in the phase of a quotient, results underflowed."""
+    if divided is None:
+        return []
     place = divided.path, divided.phase
     return [key for key, events in entries if (key.path, key.phase) == place and counted(events)["underflow"]]
 

@@ -16,6 +16,7 @@ from simfloat.checks import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike, as_format
 from simfloat.kernels.events import MORE, NAN, OVERFLOW, SIZE
+from simfloat.policy import Policy
 from simfloat.table import Table
 from simfloat.telemetry.advice import Advices, Limits, advices
 from simfloat.telemetry.count_difference import count_difference
@@ -54,8 +55,8 @@ class Recorder(Observer):
     Of an update w + u only a lost u counts as unchanged. What that means depends on the policy's `update`: under
     ``nearest`` the update is gone; under ``stochastic`` it was left out this time, as it must be with a probability
     that makes the mean right; under ``kahan`` the compensation keeps it for the next step. A moment of an optimizer has
-    its name below the parameter's path (``hidden.0.weight.exp_avg_sq``, operation ``moment``); it counts as unchanged
-    where it stays as it was though the exact step would have changed it.
+    its name below the parameter's path (``hidden.0.weight.exp_avg_sq``, operation ``moment``). Each of its elements
+    counts once a step; it counts as unchanged if it stays as it was under a gradient other than zero.
 
     Where a training calls `step` at the end of each of its steps, as `simfloat.train.fit` does, `series` tells the
     counts of every step, and `scalars` what else is known of it. Checkpoints of `fit` hold all that was counted, and
@@ -88,7 +89,12 @@ class Recorder(Observer):
         self._series, self._scalars = Series(), Scalars()
         self._first_nan: FirstNaN | None = None
         self._goes_on = False
+        self._policy: Policy | None = None
         self._lock = Lock()
+
+    def follow_policy(self, policy: Policy) -> None:
+        """Take the policy under which a simulation makes the results that follow; `advise` names overrides of it."""
+        self._policy = policy
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call; the array itself is neither kept nor changed."""
@@ -125,6 +131,34 @@ class Recorder(Observer):
         events = self._sum(Query(path, phase, operation))
         return counted(events) | (counted_more(events) if more else {})
 
+    def lost_updates(self, path: str | None = None) -> float:
+        """Return the share of the final additions to parameters that left a weight as it was.
+
+        Of each update only the addition to the parameter counts, whatever else the optimizer computes: the share is
+        ``unchanged / total`` of ``counts(path, operation="update")``. Under the policy's update ``"nearest"`` such an
+        update is lost. Under ``"stochastic"`` and ``"kahan"`` it is not, and the share is as large.
+
+        Parameters:
+            path: a shell pattern that selects parameters, such as ``"head.*"``; None for all.
+
+        Returns:
+            A share from 0 to 1; 0 if nothing was counted.
+
+        Raises:
+            ValueError: if the path matches nothing that was counted, or no update was counted.
+
+        Examples:
+            >>> model, recorder = sf.nn.Linear(2, 1, rng=0), sf.Recorder()
+            >>> optimizer = sf.optim.SGD(model.parameters(), lr=1e-6)
+            >>> with sf.simulate("bf16-standard", observer=recorder):
+            ...     model(np.ones((1, 2))).sum().backward()
+            ...     optimizer.step()
+            >>> recorder.lost_updates("weight")
+            1.0
+        """
+        counts = self.counts(path, operation="update")
+        return counts["unchanged"] / max(counts["total"], 1)
+
     def histogram(
         self, path: str | None = None, phase: str | None = None, *, operation: str | None = None
     ) -> dict[int | str, int]:
@@ -159,7 +193,7 @@ class Recorder(Observer):
 
         What matches, and what is refused, is as in `counts`. The share of lost updates, step by step::
 
-            lost = recorder.series("*.weight", "update")
+            lost = recorder.series("*.weight", operation="update")
             lost["unchanged"] / lost["total"]
         """
         query = Query(path, phase, operation)
@@ -275,6 +309,7 @@ class Recorder(Observer):
         itself, by these rules:
 
         * **more precision**: of more than `lost` of the results it is true that the sum lost its addend (unchanged).
+          Where a mask, such as -1e9 or the smallest number, was added, the sum is to lose it.
           For an update that is a master copy of the weights in FP32, or, in the same format, ``update="kahan"`` or
           ``"stochastic"``: under those nothing is lost for good, though it counts here too. So does an eps that is
           lost beside a root or a variance, where it does no harm.
@@ -286,6 +321,10 @@ class Recorder(Observer):
           known: a scale above 1 is taken to save them, and one of 2^-1 or less to save those that overflowed.
         * Without `format` a scale helps where only one of the two is above its limit, and, if that is overflow, no more
           than `lost` of the results are subnormal.
+
+        Under a policy that follows a program's own types, such as ``"as-written"``, no role widens a result: then
+        `override` is ``update="kahan"`` for lost updates, an accumulator for sums, and otherwise empty, and `why` says
+        what the program can do instead, such as an upcast.
 
         Overflows in steps that a loss scale skipped, as `step` noted them, do not count; `overflow` is the share of the
         others to put up with.
@@ -300,7 +339,7 @@ class Recorder(Observer):
         in_skipped = self._series.total_of("overflow", skipped) if skipped.any() else {}
         for key, events in entries:
             events[OVERFLOW] -= in_skipped.get(key, 0)
-        return advices(entries, chosen, Limits(lost, overflow), self._first_nan)
+        return advices(entries, chosen, Limits(lost, overflow), self._first_nan, self._policy)
 
     def to_jsonl(self, path: str | Path) -> None:
         """Write one JSON object a line for each path, operation and phase: its counts and its histogram.

@@ -16,6 +16,9 @@ from simfloat.telemetry.entries import Key
 #: The roles of operands that are rounded before a product.
 CASTS = {"cast_input": "compute", "cast_weight": "compute_weights", "cast_gradient": "compute_gradients"}
 
+#: The roles of accumulators.
+SUMS = ("accumulate", "accumulate_gradients", "reduce")
+
 #: The paths below a parameter's at which an optimizer computes, and where loss scaling, clipping and replicas work on
 #: its gradient.
 BELOW_PARAMETERS = ("update", "unscale", "clip", "all_reduce")
@@ -58,9 +61,29 @@ def remedy(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) 
     return None if role is None else Remedy(path, "" if path else key.operation, role, value)
 
 
-def override(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) -> str:
-    """The remedy as the text of a call; empty where there is none."""
-    return str(remedy(key, keys, is_fp32=is_fp32, sums=sums) or "")
+def in_own_types(given: Remedy, *, is_lost: bool) -> Remedy | None:
+    """The remedy under a policy that follows a program's own types; None if no role has an effect there.
+
+    `is_lost` says whether it is a remedy of lost updates.
+
+    The type of a tensor limits its format, whatever a role says. Accumulators and the kind of an update remain.
+    """
+    if given.role in SUMS:
+        return given
+    return given._replace(role="update", value="kahan") if is_lost else None
+
+
+def in_program(key: Key) -> str:
+    """What a program with types of its own can do about results that were counted by `key`, in words."""
+    if key.operation == "moment":
+        return "keep the moment in float32, with a master copy of the weights"
+    if key.phase == "update":
+        return "a larger eps, or a master copy of the weights in float32"
+    if key.phase == "backward" and key.operation == "add":
+        return "accumulate gradients in float32"
+    return (
+        "compute it in float32, by .float()" if key.phase == "forward" else "scale the loss, or compute it in float32"
+    )
 
 
 def _path_and_role(key: Key, keys: frozenset[Key], sums: bool) -> tuple[str, str | None]:

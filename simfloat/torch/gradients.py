@@ -48,7 +48,10 @@ class Gradients:
             return Backward(note, self._simulation, note.operands[0])
         leaf = node.variable
         way = self._way(leaf, weight_path(leaf), stored_format(leaf), tag_of(operands[-1]))
-        return Complete(way.way_back, self._simulation, way.operand)
+        complete = Complete(way.way_back, self._simulation, way.operand)
+        stored = None if leaf.grad is None else leaf.grad.data_ptr()
+        complete.is_addition = operation == "add" and any(x.data_ptr() == stored for x in operands)
+        return complete
 
     def note(self, leaf: torch.Tensor) -> LoggedOperation:
         """The leaf as something that an operation of the backward pass reaches: by an addition."""

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from simfloat.arithmetic import Observer
-from simfloat.arithmetic.observer import tell, wants
+from simfloat.arithmetic.observer import wants
 from simfloat.kernels.events import wants_more
 from simfloat.simulation.arithmetic import Arithmetic, HeldEvents, Located
 from simfloat.simulation.place import Place
-
-
-class Renamed(Observer):
-    """Passes events on, those of all operations under one name."""
-
-    def __init__(self, observer: Observer, name: str) -> None:
-        self._observer, self._name = observer, name
-        self.more = wants_more(observer)
-
-    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Pass the events on."""
-        tell(self._observer, events, self._name, path, phase)
 
 
 def held_events(place: Place, path: str) -> HeldEvents | None:

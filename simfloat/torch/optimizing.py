@@ -15,14 +15,18 @@ from numpy.typing import NDArray
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
+from simfloat.arithmetic import Observer
+from simfloat.arithmetic.observer import tell, wants
+from simfloat.kernels.events import TOTAL, UNCHANGED, wants_more
 from simfloat.simulation import Simulation
+from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
 from simfloat.simulation.streams import Streams
 from simfloat.torch.calls import is_going_on
 from simfloat.torch.open_run import running
 from simfloat.torch.tags import FORMAT_OF, Tag, put_own_tag, put_tag, tag_of, weight_path
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
-from simfloat.updates.update_arithmetic import COMPENSATION
+from simfloat.updates.update_arithmetic import COMPENSATION, count_stalled
 
 #: What optimizers count in tensors: numbers of their own, which belong to no parameter and are exact.
 COUNTERS = ("step", "mu_product", "mu", "eta")
@@ -30,6 +34,9 @@ COUNTERS = ("step", "mu_product", "mu", "eta")
 
 #: The moment that an optimizer begins as a copy of a gradient, where others begin as zeros.
 BEGUN: dict[type[torch.optim.Optimizer], str] = {torch.optim.SGD: "momentum_buffer"}
+
+#: A running maximum, which is no rounding's result: its elements stay as they were in most steps, and lose nothing.
+LARGEST = "max_exp_avg_sq"
 
 #: The random streams with which a parameter was last updated, and which state of its memory that left.
 _MADE: MutableMapping[torch.Tensor, tuple[Streams, tuple[int, int]]] = WeakIdKeyDictionary()
@@ -48,6 +55,28 @@ def _state_of(parameter: torch.Tensor) -> tuple[int, int]:
     return parameter._version, parameter.data_ptr()
 
 
+class MomentEvents(Observer):
+    """The events of a moment in one step, of the last rounding of each element, until the step ends."""
+
+    def __init__(self, observer: Observer, before: NDArray | None, size: int) -> None:
+        self._observer, self._before, self._size = observer, before, size
+        self._events: NDArray[np.int64] | None = None
+        self.more = wants_more(observer)
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Keep the events of one rounding in the place of those before, or add them where it is of further elements."""
+        if self._events is None or self._events[TOTAL] >= self._size:
+            self._events = events
+        else:
+            self._events += events
+
+    def pass_on(self, after: NDArray, gradient: NDArray | None) -> None:
+        """Give the observer the events, with how many elements the step left as they were."""
+        if self._events is not None:
+            self._events[UNCHANGED] = count_stalled(self._before, after, gradient)
+            tell(self._observer, self._events, "moment")
+
+
 class Optimizing:
     """What a run knows of the optimizer that steps."""
 
@@ -58,6 +87,8 @@ class Optimizing:
         self._fused: list[dict[str, Any]] = []  # groups that ask for one operation, and take a step by their formula
         self._step: tuple[FrameType, torch.optim.Optimizer] | None = None  # the call of the step, and what steps
         self._parameters: Mapping[str, torch.nn.Parameter] = {}
+        self._before: dict[str, NDArray] = {}  # what moments were before the step, by their paths
+        self._moments: dict[str, MomentEvents] = {}  # what happened to them in it
 
     def begin(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
         """Listen to the optimizers of this thread; parameters are those of the model, by path."""
@@ -87,6 +118,7 @@ class Optimizing:
 
     def _end_step(self) -> None:
         self._step = None
+        self._before, self._moments = {}, {}
         while self._fused:
             self._fused.pop()["fused"] = True
 
@@ -124,11 +156,12 @@ class Optimizing:
         for name, kept in optimizer.state.get(parameter, {}).items():
             if isinstance(kept, torch.Tensor) and name not in COUNTERS:
                 put_tag(kept, tag_of(kept)._replace(is_gradient=False, owner=path, moment=name))
+                if wants(self._simulation.observer, f"{path}.{name}", "update"):
+                    self._before[f"{path}.{name}"] = numbers_of(kept).copy()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if get_ident() != self._thread or running() is None:
             return
-        self._end_step()
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if self._simulation.place("update", str(weight_path(parameter))).draws:
@@ -136,10 +169,34 @@ class Optimizing:
                 for name, kept in optimizer.state.get(parameter, {}).items():
                     if isinstance(kept, torch.Tensor) and name not in (*COUNTERS, COMPENSATION):
                         self._store(str(weight_path(parameter)), name, kept)
+                        self._tell(f"{weight_path(parameter)}.{name}", kept, parameter.grad)
+        self._end_step()
+
+    def _tell(self, path: str, kept: torch.Tensor, gradient: torch.Tensor | None) -> None:
+        """Give the observer the events of the moment at a path."""
+        events = self._moments.get(path)
+        if events is not None:
+            if gradient is not None and gradient.layout is not torch.strided:
+                gradient = None
+            events.pass_on(numbers_of(kept), None if gradient is None else numbers_of(gradient))
+
+    def to_moment(self, place: Place, name: str, size: int) -> Arithmetic:
+        """The arithmetic that makes a moment, whose observer receives each element of it once a step."""
+        arithmetic, path = place.to_moment(name), f"{place.path}.{name}"
+        observer = arithmetic.target.observer
+        if observer is None:
+            return arithmetic
+        if name == LARGEST:
+            return arithmetic.observed_by(None)
+        if path not in self._moments:
+            before = self._before.get(path)
+            self._moments[path] = MomentEvents(observer, before, size if before is None else before.size)
+        return arithmetic.observed_by(self._moments[path])
 
     def _store(self, path: str, name: str, kept: torch.Tensor, *, is_first: bool = False) -> None:
         """Round a moment to `optimizer_state`, unless its last rounding was to it; its first value in any case."""
-        arithmetic = self._simulation.place("update", path).in_type(FORMAT_OF[kept.dtype]).to_moment(name)
+        place = self._simulation.place("update", path).in_type(FORMAT_OF[kept.dtype])
+        arithmetic = self.to_moment(place, name, kept.numel())
         if is_first or tag_of(kept).format != arithmetic.format:
             kept.copy_(tensor_of(arithmetic.round(numbers_of(kept)), kept.dtype))
         put_tag(kept, Tag(arithmetic.format, owner=path, moment=name))

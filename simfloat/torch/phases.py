@@ -15,7 +15,7 @@ from simfloat.simulation.arithmetic import Arithmetic, HeldEvents, Input
 from simfloat.simulation.place import Place
 from simfloat.simulation.widest import widest
 from simfloat.torch.forward_log import LoggedOperation, Operand
-from simfloat.torch.observing import Renamed, held_events, observed_at
+from simfloat.torch.observing import held_events, observed_at
 from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.tags import FORMAT_OF, Tag, put_tag, stored_format, tag_of, weight_path
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
@@ -269,7 +269,10 @@ class Sum(Backward):
 
 
 class Complete(Backward):
-    """An addition of a complete gradient to what earlier backward passes left in a parameter's `.grad`."""
+    """An operation on a complete gradient: mostly the addition to what earlier backward passes left in `.grad`."""
+
+    #: Whether it is that addition, and no operation of a hook.
+    is_addition = False
 
     def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
         """That of what is stored, whose events an observer receives at the parameter's path."""
@@ -332,19 +335,17 @@ class Update(OfParameter):
 
     def chosen(self, arithmetic: Arithmetic, x: NDArray) -> tuple[Format, NDArray]:
         """Numbers that were found among operands, in the moment's format where they become one."""
-        return super().chosen(self.place.to_moment(self.into.moment) if self.into.moment else arithmetic, x)
+        if self.into.moment:
+            arithmetic = self.optimizing.to_moment(self.place, self.into.moment, x.size)
+        return super().chosen(arithmetic, x)
 
     def total(self, arithmetic: Arithmetic, a: NDArray, b: NDArray) -> tuple[Format, NDArray]:
         """a + b: the policy's last addition if it goes to a parameter, a moment's if it goes there."""
         if self.into.is_weight:
             return self.place.recipe.weights, self.optimizing.last_addition(self.place, a, b)
         if self.into.moment:
-            arithmetic = self.place.to_moment(self.into.moment)
-            observer = arithmetic.target.observer
-            if observer is not None:
-                arithmetic = arithmetic.observed_by(Renamed(observer, "moment"))
-            # As of a parameter: unchanged is where an addend was lost, not where it took the place of what there was.
-            return arithmetic.format, arithmetic.apply("update", a, b)
+            arithmetic = self.optimizing.to_moment(self.place, self.into.moment, max(a.size, b.size))
+            return arithmetic.format, arithmetic.add(a, b)
         return arithmetic.format, arithmetic.add(a, b)
 
     def tag(self, format: Format, operands: Tensors) -> Tag:

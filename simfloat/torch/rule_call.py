@@ -16,7 +16,7 @@ from simfloat.simulation.inside import Inside
 from simfloat.simulation.place import Place
 from simfloat.simulation.rows import added_rows
 from simfloat.simulation.windows import Side, spread
-from simfloat.torch.phases import Backward, Forward, OfParameter
+from simfloat.torch.phases import Backward, Complete, Forward, OfParameter
 from simfloat.torch.run_context import Shown
 from simfloat.torch.tags import FORMAT_OF, Tag, in_type, put_tag, tag_of
 from simfloat.torch.tensor_arrays import NARROW, Numbers, laid_out_as, numbers_of, result_type, tensor_of
@@ -37,7 +37,9 @@ class RuleCall(Elementwise):
         self.arithmetic: Arithmetic
         phase.in_type(dtype)
         # In a narrow type of the program's own, an operation of several steps computes in FP32 and rounds its result.
-        self._has_steps = not is_primitive and dtype.itemsize < 4 and phase.place.is_written
+        # The addition to `.grad` is a single step, so that an observer receives how many of its sums lose an addend.
+        is_step = is_primitive or isinstance(phase, Complete) and phase.is_addition
+        self._has_steps = not is_step and dtype.itemsize < 4 and phase.place.is_written
         self._last: Arithmetic | None = None  # which rounds that result
 
     def begin(self) -> Arithmetic:

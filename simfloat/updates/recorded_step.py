@@ -13,7 +13,6 @@ from simfloat.arithmetic.program_writer import (
     NoProgram,
     ProgramGrid,
     ProgramWriter,
-    Register,
     are_usable,
     program_grid,
 )
@@ -21,35 +20,28 @@ from simfloat.arithmetic.traced_numbers import NumberTrace
 from simfloat.formats import Format
 from simfloat.kernels import program_table
 from simfloat.simulation.update_rules import UpdateRules
-from simfloat.updates.update_arithmetic import COUNTERS, STEP, UpdateArithmetic, WeightedSum
+from simfloat.updates.update_arithmetic import COUNTERS, STEP, UpdateArithmetic, count_stalled
 
 #: Among the outputs, what the parameter becomes.
 WEIGHT = ""
 
-
-#: Stands for zeros among the vectors that a program reads and writes.
-NOTHING = -1
+#: The place of the gradient among the vectors that a program reads; behind it stand those that are kept.
+GRADIENT = 1
 
 
 class ObservedMoment(NamedTuple):
-    """A moment whose observer is told how many of its elements stall: a `WeightedSum` of vectors, by their places among
-    those that are read and written, with the places of its factors in the trace.
+    """A moment whose observer receives how many of its elements stall, by the places of its vectors among those that
+    the program reads, None if it is new, and writes.
     """
 
     stream: str
-    before: int
-    x: int
+    before: int | None
     after: int
-    keep: int
-    take: int
-    is_squared: bool
 
-    def stalled(self, vectors: Sequence[NDArray], numbers: Sequence[float]) -> int:
-        """How many elements stay as they were, though the exact sum is something else."""
-        after = vectors[self.after]
-        before = np.zeros_like(after) if self.before == NOTHING else vectors[self.before]
-        exact = WeightedSum(before, numbers[self.keep], vectors[self.x], numbers[self.take], self.is_squared)
-        return exact.stalled(after)
+    def stalled(self, read: Sequence[NDArray], written: Sequence[NDArray]) -> int:
+        """Count the elements that stay as they were under a gradient other than zero."""
+        before = None if self.before is None else read[self.before]
+        return count_stalled(before, written[self.after], read[GRADIENT])
 
 
 class UpdateNumbers(NamedTuple):
@@ -57,7 +49,6 @@ class UpdateNumbers(NamedTuple):
 
     scalars: NDArray[np.float64]
     counters: dict[str, NDArray]  # after the step
-    traced: list[float]  # all, by their places
 
 
 class UpdateProgram(NamedTuple):
@@ -80,7 +71,7 @@ class UpdateProgram(NamedTuple):
         if not are_usable(scalars):
             raise NoProgram
         counters = {name: np.array(numbers[place], COUNTERS[name]) for name, place in self.counters.items()}
-        return UpdateNumbers(np.array(scalars or [0.0]), counters, numbers)
+        return UpdateNumbers(np.array(scalars or [0.0]), counters)
 
 
 class RecordedStep(UpdateArithmetic):
@@ -90,7 +81,7 @@ class RecordedStep(UpdateArithmetic):
     format or a mode needs more than programs have.
     """
 
-    __slots__ = ("_before", "_grid", "_inputs", "_moments", "_rules", "_trace", "_writer", "_zeros", "gradient")
+    __slots__ = ("_before", "_grid", "_moments", "_names", "_rules", "_trace", "_writer")
 
     state: dict[str, Any]
     _weight: Any
@@ -104,8 +95,8 @@ class RecordedStep(UpdateArithmetic):
         self.gradient: Any = self._writer.input()
         self._before: dict[str, Any] = {name: self._writer.input() for name in names} | counters
         self.state = dict(self._before)
-        self._inputs, self._zeros = 2 + len(names), set[int]()
-        self._moments: list[tuple[str, Register, WeightedSum]] = []
+        self._names = names
+        self._moments: list[str] = []
 
     def program(self, u: Any) -> UpdateProgram:
         """The program that ends with the addition of u."""
@@ -113,26 +104,12 @@ class RecordedStep(UpdateArithmetic):
         kept = {name: x for name, x in self.state.items() if x is not self._before.get(name)}
         outputs = {WEIGHT: after, **{name: x for name, x in kept.items() if name not in COUNTERS}}
         counters = {name: self._trace.place_of(x) for name, x in kept.items() if name in COUNTERS}
-        moments = tuple([self._observed(outputs, *moment) for moment in self._moments])
+        places = {name: GRADIENT + 1 + number for number, name in enumerate(self._names)}
+        written = [*outputs]
+        moments = tuple([ObservedMoment(f".{x}", places.get(x), written.index(x)) for x in self._moments])
         instructions = self._writer.program([*outputs.values()])
         scalars = tuple(map(self._trace.place_of, self._writer.scalars))
         return UpdateProgram(instructions, tuple(outputs), tuple(kept), self._trace, scalars, counters, moments)
-
-    def _observed(self, outputs: dict[str, Register], stream: str, after: Register, exact: Any) -> ObservedMoment:
-        """A moment, of registers that become outputs if they are not read."""
-
-        def place(x: Register) -> int:
-            if x.number in self._zeros:
-                return NOTHING
-            if x.number < self._inputs:
-                return x.number
-            if x not in outputs.values():
-                outputs[f"of {stream}"] = x
-            return self._inputs + [*outputs.values()].index(x)
-
-        keep, take = map(self._trace.place_of, (exact.keep, exact.take))
-        before, x, sum_of_both = place(exact.before), place(exact.x), place(after)
-        return ObservedMoment(stream, before, x, sum_of_both, keep, take, exact.is_squared)
 
     @property
     def format(self) -> Format:
@@ -184,9 +161,7 @@ class RecordedStep(UpdateArithmetic):
         """The moment of this name as the last step left it; zeros at first."""
         if name in self.state:
             return self.state[name]
-        zeros = self._writer.fill(0.0)
-        self._zeros.add(zeros.number)
-        return zeros
+        return self._writer.fill(0.0)
 
     def _apply(self, operation: str, *operands: Any) -> Any:
         return self._writer.apply(operation, operands, self._grid)
@@ -194,12 +169,10 @@ class RecordedStep(UpdateArithmetic):
     def _begun(self, name: str, value: Any) -> Any:
         return self._writer.rounded(value, self._grid_of_moment(name))
 
-    def _add_to_moment(self, name: str, a: Any, b: Any, exact: Any) -> Any:
-        grid = self._grid_of_moment(name)
-        after = self._writer.apply("add", (a, b), grid, "moment")
+    def _add_to_moment(self, name: str, a: Any, b: Any) -> Any:
         if self._rules.is_observed:
-            self._moments.append((grid.stream, after, exact))
-        return after
+            self._moments.append(name)
+        return self._writer.apply("add", (a, b), self._grid_of_moment(name), "moment")
 
     def _add_to_parameter(self, w: Any, u: Any) -> Any:
         grid = program_grid(self._rules.weights, self._rules.last, "parameter")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,13 +35,15 @@ class UpdateArithmetic:
 
     Results are rounded to `weights`, moments to `optimizer_state`; numbers are exact operands. An observer receives the
     events of the last addition at the parameter's own path, those of a moment at its name below, as operation
-    ``moment``, and those of everything else at ``update`` below.
+    ``moment``, and those of everything else at ``update`` below. `gradient` is the gradient of this step, if it is
+    known: elements of a moment whose gradient is zero do not count as unchanged.
     """
 
-    __slots__ = ("_place", "_weight", "state")
+    __slots__ = ("_place", "_weight", "gradient", "state")
 
     def __init__(self, place: Place, weight: NDArray, state: dict[str, NDArray]) -> None:
         self._place, self._weight, self.state = place, weight, state
+        self.gradient: NDArray | None = None
 
     @property
     def weight(self) -> NDArray:
@@ -154,7 +154,10 @@ class UpdateArithmetic:
         return self.state[name] if name in self.state else np.zeros(shape, np.float32, like=self.weight)
 
     def begin(self, name: str, value: Operand) -> NDArray:
-        """The moment of this name: what was kept, at first `value`, rounded to `optimizer_state`."""
+        """The moment of this name: what was kept, at first `value`, rounded to `optimizer_state`.
+
+        An observer receives the events of an array. A number only fills the moment, which the step then updates.
+        """
         if name not in self.state:
             self.state[name] = self._begun(name, value)
         return self.state[name]
@@ -163,13 +166,12 @@ class UpdateArithmetic:
         """m = keep * m + take * x, kept under `name`; m starts as zeros.
 
         Products are rounded to `weights`, and a factor that is left out makes none; the sum is rounded to
-        `optimizer_state`. An element that stays as it was, though the exact sum is another, is counted as unchanged.
+        `optimizer_state`. An element that stays as it was under a gradient other than zero is counted as unchanged.
         """
         before = self.kept(name, x.shape)
         a = before if keep is None else self.multiply(keep, before)
         b = x if take is None else self.multiply(take, x)
-        average = WeightedSum(before, 1.0 if keep is None else keep, x, 1.0 if take is None else take)
-        self.state[name] = self._add_to_moment(name, a, b, average)
+        self.state[name] = self._add_to_moment(name, a, b)
         return self.state[name]
 
     def approach(self, name: str, x: NDArray, share: float) -> NDArray:
@@ -185,7 +187,7 @@ class UpdateArithmetic:
             b = self.multiply(share, difference)
         else:
             a, b = x, self.negated(self.multiply(1.0 - share, difference))
-        self.state[name] = self._add_to_moment(name, a, b, WeightedSum(before, 1.0 - share, x, share))
+        self.state[name] = self._add_to_moment(name, a, b)
         return self.state[name]
 
     def mean_square(self, name: str, x: NDArray, keep: float) -> NDArray:
@@ -193,10 +195,9 @@ class UpdateArithmetic:
 
         Products are rounded to `weights`, that by a factor of 1 excepted; the sum is rounded to `optimizer_state`.
         """
-        before, take = self.kept(name, x.shape), 1 - keep
-        a = self.multiply(keep, before)
-        b = self.multiply(self.times(take, x), x)
-        self.state[name] = self._add_to_moment(name, a, b, WeightedSum(before, keep, x, take, is_squared=True))
+        a = self.multiply(keep, self.kept(name, x.shape))
+        b = self.multiply(self.times(1 - keep, x), x)
+        self.state[name] = self._add_to_moment(name, a, b)
         return self.state[name]
 
     def keep(self, name: str, x: NDArray) -> NDArray:
@@ -269,15 +270,28 @@ class UpdateArithmetic:
         return self._place.to_update.apply(operation, *arrays)
 
     def _begun(self, name: str, value: Operand) -> NDArray:
-        """What a moment starts as, rounded."""
-        if isinstance(value, int | float):
-            value = np.full_like(self.weight, value, np.float64, order="C")
-        return self._place.to_moment(name).round(value)
-
-    def _add_to_moment(self, name: str, a: NDArray, b: NDArray, exact: WeightedSum) -> NDArray:
-        """a + b, rounded as the moment of this name."""
+        """Round numbers as the moment of this name."""
         arithmetic = self._place.to_moment(name)
-        return arithmetic.add(a, b) if arithmetic.target.observer is None else _add_observed(arithmetic, a, b, exact)
+        if isinstance(value, int | float):
+            filled = np.full_like(self.weight, value, np.float64, order="C")
+            return arithmetic.observed_by(None).round(filled)
+        return self._observed(name, arithmetic, "round", value)
+
+    def _add_to_moment(self, name: str, a: NDArray, b: NDArray) -> NDArray:
+        """a + b, rounded as the moment of this name."""
+        return self._observed(name, self._place.to_moment(name), "add", a, b)
+
+    def _observed(self, name: str, arithmetic: Arithmetic, operation: str, *operands: NDArray) -> NDArray:
+        """An operation that makes a moment, of which an observer also receives how many elements stalled."""
+        observer = arithmetic.target.observer
+        if observer is None:
+            made: NDArray = getattr(arithmetic, operation)(*operands)
+            return made
+        events = _Events(observer)
+        after: NDArray = getattr(arithmetic.observed_by(events), operation)(*operands)
+        events.counts[UNCHANGED] = count_stalled(self.state.get(name), after, self.gradient)
+        tell(observer, events.counts, arithmetic.target.operation)
+        return after
 
     def _add_to_parameter(self, w: NDArray, u: NDArray) -> NDArray:
         """w + u, rounded as the policy's `update` says."""
@@ -288,36 +302,24 @@ class UpdateArithmetic:
         return as_array(np.maximum(a, b))
 
 
-class WeightedSum(NamedTuple):
-    """The exact sum that a moment stands for: keep * before + take * x, or take * x^2."""
+def count_stalled(before: NDArray | None, after: NDArray, gradient: NDArray | None) -> int:
+    """Count the elements of a moment that a step left as they were, though their gradient is not zero.
 
-    before: NDArray
-    keep: float
-    x: NDArray
-    take: float
-    is_squared: bool = False
-
-    def stalled(self, after: NDArray) -> int:
-        """How many elements stay as they were, though the exact sum is something else."""
-        same = after == self.before
-        before, x = self.before[same].astype(np.float64), self.x[same].astype(np.float64)
-        with np.errstate(all="ignore"):
-            x = x * x if self.is_squared else x
-            changes = self.take * x != (1.0 - self.keep) * before
-        return int(np.count_nonzero(changes & np.isfinite(before)))
-
-
-def _add_observed(arithmetic: Arithmetic, a: NDArray, b: NDArray, exact: WeightedSum) -> NDArray:
-    """a + b, as the operation ``moment`` of an observer, which receives as `unchanged` how many elements stalled.
-
-    An element stalls where the decay was rounded away, the new addend, or where one made up for the other.
+    A moment that was not kept before was zero. An element of a moment that is smaller than the gradient, such as a mean
+    over rows, has a gradient other than zero if any element that it summarizes has one.
     """
-    events = _Events(arithmetic.target.observer)
-    after = arithmetic.observed_by(events).add(a, b)
-    events.counts[UNCHANGED] = exact.stalled(after)
-    if arithmetic.target.observer is not None:
-        tell(arithmetic.target.observer, events.counts, arithmetic.target.operation)
-    return after
+    same = (after == (0.0 if before is None else before)) & np.isfinite(after)
+    return int(np.count_nonzero(same if gradient is None else same & _has_gradient(gradient, after.shape)))
+
+
+def _has_gradient(gradient: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Where a moment of this shape has a gradient other than zero."""
+    has = gradient != 0
+    if shape == gradient.shape:
+        return has
+    if len(shape) == gradient.ndim and all(n in (1, m) for n, m in zip(shape, gradient.shape, strict=True)):
+        return has.any(axis=tuple(axis for axis, n in enumerate(shape) if n == 1), keepdims=True)
+    return has.any()
 
 
 class _Events(Observer):

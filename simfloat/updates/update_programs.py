@@ -46,7 +46,7 @@ def run_as_program(
             return False
     counters = {name: float(state[name]) for name in COUNTERS if name in state}
     try:
-        program, (scalars, counted, traced) = _program(kind, addend, rules, names, counters, options)
+        program, (scalars, counted) = _program(kind, addend, rules, names, counters, options)
     except NoProgram:
         return False
     shape = gradient.shape
@@ -55,8 +55,7 @@ def run_as_program(
     events = program_runs.run(program.instructions, scalars, *vectors, step.take_draw)
     if events is None:
         return False
-    all_vectors = [*vectors[0], *vectors[1]]
-    stalled = {moment.stream: moment.stalled(all_vectors, traced) for moment in program.moments}
+    stalled = {moment.stream: moment.stalled(*vectors) for moment in program.moments}
     for row, (names_of_row, format) in zip(events, program.instructions.counted, strict=True):
         row[WIDE], row[PRECISE] = row[TOTAL] * is_wide(format), row[TOTAL] * is_precise(format)
         if names_of_row.operation == "moment":

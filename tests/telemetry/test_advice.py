@@ -136,3 +136,18 @@ def test_updates_known_to_be_lost_are_named_first():
 def test_limits_that_are_no_shares_are_refused(ask, message):
     with pytest.raises(ValueError, match=message):
         ask(sf.Recorder())
+
+
+@pytest.mark.parametrize("mask", [-1e4, -1e9, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize("policy", ["fp32", "bf16-fp32-weights"])
+def test_a_mask_that_is_added_loses_nothing(policy, mask):
+    scores, recorder = np.random.default_rng(0).standard_normal((8, 8)), sf.Recorder()
+    with sf.simulate(policy, observer=recorder):
+        sf.Tensor(scores) + sf.Tensor(np.triu(np.full((8, 8), mask, np.float32), 1))
+    assert recorder.counts()["total"] == 64 and recorder.advise() == ()
+
+
+def test_an_addend_that_is_lost_beside_numbers_of_all_sizes_needs_more_precision():
+    recorder = sf.Recorder()
+    sf.add(2.0 ** np.arange(20), 2.0**-4, sf.BF16, observer=recorder)
+    assert [each.need for each in recorder.advise()] == ["more precision"]

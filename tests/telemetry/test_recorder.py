@@ -329,3 +329,25 @@ def test_casts_of_operands_are_counted_at_their_layer():
         assert count("total", path, "backward", "cast_gradient") % (5 * outputs) == 0
     assert count("total", "head", "backward", "cast_gradient") == 2 * 5 * 2, "towards the input and towards the weight"
     assert not {key.operation for key, _ in recorder.entries() if key.path.endswith("weight")} & {"cast_weight"}
+
+
+def test_lost_updates_are_the_share_of_final_additions_whatever_else_runs_in_the_phase():
+    model, recorder = sf.nn.MLP([4, 8, 1], rng=0), sf.Recorder()
+    assert recorder.lost_updates() == 0.0, "nothing was counted"
+    optimizer = sf.optim.AdamW(model.parameters(), lr=1e-3)
+    x = np.random.default_rng(0).standard_normal((16, 4))
+    with sf.simulate("bf16-standard", observer=recorder):
+        for _ in range(5):
+            optimizer.zero_grad()
+            sf.nn.mse_loss(model(x), x[:, :1]).backward()
+            optimizer.step()
+    last, phase = sf.Recorder(), recorder.counts(phase="update")
+    assert 0 < recorder.lost_updates() != phase["unchanged"] / phase["total"]
+    counts = recorder.counts("head.weight", operation="update")
+    assert recorder.lost_updates("head.weight") == counts["unchanged"] / counts["total"] and counts["total"] == 5 * 8
+    with pytest.raises(ValueError, match="path 'haed.*' matches nothing"):
+        recorder.lost_updates("haed.*")
+    with sf.simulate("bf16-standard", observer=last):
+        model(x)
+    with pytest.raises(ValueError, match="operation 'update' matches nothing"):
+        last.lost_updates()

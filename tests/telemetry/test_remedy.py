@@ -5,7 +5,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.telemetry.entries import Key
-from simfloat.telemetry.remedy import override
+from simfloat.telemetry.remedy import remedy
 
 RNG = np.random.default_rng(5)
 X, LABELS = RNG.standard_normal((16, 4)), np.arange(16) % 3
@@ -59,8 +59,8 @@ SEEN = [
     ],
 )
 def test_each_place_has_the_role_that_rounds_it(key, call):
-    assert override(Key(*key), SEEN, is_fp32=False) == f"policy.override({call}=sf.FP32)"
-    assert override(Key(*key), SEEN[:3], is_fp32=True) == f"policy.override({call}=sf.FP64)"
+    assert str(remedy(Key(*key), SEEN, is_fp32=False)) == f"policy.override({call}=sf.FP32)"
+    assert str(remedy(Key(*key), SEEN[:3], is_fp32=True)) == f"policy.override({call}=sf.FP64)"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_each_place_has_the_role_that_rounds_it(key, call):
     [("linear", "forward", "accumulate"), ("linear", "backward", "accumulate_gradients"), ("sum", "forward", "reduce")],
 )
 def test_sums_that_overflow_need_an_accumulator(operation, phase, role):
-    assert override(Key("head", operation, phase), SEEN, is_fp32=False, sums=True).endswith(f", {role}=sf.FP32)")
+    assert str(remedy(Key("head", operation, phase), SEEN, is_fp32=False, sums=True)).endswith(f", {role}=sf.FP32)")
 
 
 def test_where_no_policy_has_a_say_there_is_no_override():

@@ -226,6 +226,21 @@ def test_tensors_of_our_own_are_fp32():
         assert (sf.Tensor(0.1) * 3.0).format == sf.FP32
 
 
+@pytest.mark.parametrize("dtype, kept", [(torch.bfloat16, 256), (torch.float16, 512)])
+def test_what_the_program_accumulates_in_grad_is_counted_as_lost_where_it_is(dtype, kept):
+    recorder, layer = sf.Recorder(), nn.Linear(1, 1, bias=False).to(dtype)
+    x = torch.full((1, 1), 2.0**-9, dtype=dtype)
+    plain = deepcopy(layer)
+    for _ in range(512):
+        plain(x).sum().backward()
+    with sf.torch.simulate(layer, "as-written", observer=recorder):
+        for _ in range(512):
+            layer(x).sum().backward()
+    assert torch.equal(layer.weight.grad, plain.weight.grad) and layer.weight.grad.item() == kept * 2.0**-9
+    counts = recorder.counts("weight", "backward", operation="add")
+    assert counts["total"] == 511 and counts["unchanged"] == 512 - kept
+
+
 def test_an_observer_receives_each_rounding_to_the_programs_type_once():
     recorder, layer = sf.Recorder(), nn.Linear(4, 4).half()
     nn.init.constant_(layer.weight, 0.5)
@@ -234,3 +249,47 @@ def test_an_observer_receives_each_rounding_to_the_programs_type_once():
         layer(normal(2, 4, dtype=torch.float16)).sum().backward()
         optimizer.step()
     assert recorder.counts("weight", "update")["unchanged"] == recorder.counts("weight", "backward")["total"] == 16
+
+
+def narrow_mlp(factor=1.0, dtype=torch.bfloat16):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to(dtype)
+    model[2].weight.data *= factor
+    return model, torch.randn(16, 4).to(dtype), torch.randn(16, 1).to(dtype)
+
+
+def advised(policy, optimizer, factor=1.0, dtype=torch.bfloat16, loss_fn=F.mse_loss):
+    (model, x, y), recorder = narrow_mlp(factor, dtype), sf.Recorder()
+    steps = optimizer(model.parameters())
+    with sf.torch.simulate(model, policy, observer=recorder):
+        for _ in range(4):
+            steps.zero_grad()
+            loss_fn(model(x), y).backward()
+            steps.step()
+    return recorder.advise(), [p.detach().double() for p in model.parameters()]
+
+
+def test_advice_on_a_program_with_its_own_types_names_what_has_an_effect():
+    found, stuck = advised(AS_WRITTEN, lambda p: torch.optim.SGD(p, lr=1e-4))
+    overrides = [each.override for each in found if each.operation == "update"]
+    assert set(overrides) == {
+        f"policy.override({p!r}, update='kahan')" for p in ("0.weight", "0.bias", "2.weight", "2.bias")
+    }
+    policy = AS_WRITTEN
+    for override in overrides:
+        policy = eval(override, {"policy": policy, "sf": sf})
+    found, moved = advised(policy, lambda p: torch.optim.SGD(p, lr=1e-4))
+    assert not [each for each in found if each.operation == "update"], "what is lost is kept for the next step"
+    assert not all(map(torch.equal, stuck, moved))
+
+
+def test_advice_on_a_program_with_its_own_types_says_what_the_program_can_do():
+    found, _ = advised(AS_WRITTEN, lambda p: torch.optim.SGD(p, lr=0.0), 1e5, torch.float16)
+    assert found[0].need == "a wider format" and "mse_loss (forward) overflowed" in found[0].why
+    assert "in the program: compute it in float32, by .float()" in found[1].why
+    assert not any("sf.FP32" in each.override for each in found)
+    found, _ = advised(
+        AS_WRITTEN, lambda p: torch.optim.AdamW(p, lr=1e-3), 1.0, torch.float16, lambda x, y: (x * 0).sum()
+    )
+    assert "at 0.weight.update (update) underflowed" in found[0].why
+    assert "a larger eps" in found[0].why and found[0].override == ""

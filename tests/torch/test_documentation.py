@@ -22,6 +22,13 @@ def test_the_first_example_counts_what_is_lost(capsys):
 def test_updates_cancel_but_for_the_two_ways_that_keep_them(capsys):
     lines, _ = printed_by(3, capsys)
     losses = {line.split()[0]: float(re.search(r"loss (\S+),", line)[1]) for line in lines}
+    shares = {line.split()[0]: line.split()[-1].rstrip("%") for line in lines}
+    stated = re.search(r"It prints (\d+) % for `bf16-standard`, and (\d+) % for", PAGE.read_text(encoding="utf-8"))
+    assert [shares["bf16-standard"], shares["bf16-stochastic"], shares["bf16-kahan"]] == [
+        stated[1],
+        stated[2],
+        stated[2],
+    ]
     assert losses["bf16-standard"] > 1.15 * losses["fp32"]
     assert all(losses[policy] < 1.1 * losses["fp32"] for policy in ("bf16-stochastic", "bf16-kahan"))
 

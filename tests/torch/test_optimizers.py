@@ -191,3 +191,30 @@ def test_a_moment_is_unchanged_only_where_an_addend_was_lost():
             optimizer.step()
     assert recorder.counts("weight.momentum_buffer", "update")["unchanged"] == 1
     assert optimizer.state[model.weight]["momentum_buffer"].tolist() == [[1.0, 1.0, 2.0**10, 1.5]]
+
+
+@pytest.mark.parametrize("name, options", [
+    ("SGD", {"momentum": 0.9}), ("SGD", {"momentum": 0.9, "dampening": 0.5}),
+    ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    ("RMSprop", {"centered": True, "momentum": 0.5}), ("NAdam", {}),
+    ("RAdam", {}), ("Adam", {"amsgrad": True}), ("Adamax", {}), ("Adadelta", {}), ("Adagrad", {}),
+])  # fmt: skip
+def test_both_front_ends_count_moments_alike_each_element_once_a_step(name, options):
+    torch.manual_seed(0)
+    x, start = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32), torch.nn.Linear(8, 4)
+    policy, found = sf.Policy(compute=sf.BF16, weights=sf.FP32, optimizer_state=sf.E5M2), []
+    ours = sf.nn.Linear(8, 4, rng=0)
+    ours.load_state_dict({path: p.detach().numpy() for path, p in start.named_parameters()})
+    for model, package in ((start, optim), (ours, sf.optim)):
+        optimizer, recorder = getattr(package, name)(model.parameters(), lr=0.01, **options), sf.Recorder()
+        is_torch = package is optim
+        data = torch.tensor(x) if is_torch else x
+        with sf.torch.simulate(model, policy, 0, recorder) if is_torch else sf.simulate(policy, 0, recorder):
+            for _ in range(8):
+                optimizer.zero_grad()
+                (model(data) * model(data)).mean().backward()
+                optimizer.step()
+        moments = [(key.path, recorder.counts(key.path)) for key, _ in recorder.entries() if key.operation == "moment"]
+        assert all(counts["total"] == 8 * (32 if "weight" in path else 4) for path, counts in moments)
+        found.append({path: (counts["unchanged"], counts["subnormal"]) for path, counts in moments})
+    assert found[0] == found[1] and sum(unchanged for unchanged, _ in found[0].values()) > 0
