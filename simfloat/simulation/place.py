@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from numpy.typing import NDArray
+
 from simfloat.arithmetic import GivenBits, Observer
 from simfloat.arithmetic._cast import as_cast
+from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.scaling import Delayed
 from simfloat.arithmetic.target import Target, carrier_of, check_precision
-from simfloat.formats import FP32, Format, Rounding
+from simfloat.formats import FP32, Format, Rounding, nearest_even
 from simfloat.kernels.events import wants_more
 from simfloat.policy import Policy, Recipe
 from simfloat.policy.own_types import in_type
@@ -292,6 +295,19 @@ class Place:
     def gradient(self) -> Input:
         """How a gradient is rounded as an operand of a contraction."""
         return Input(as_cast(self.recipe.compute_gradients), "cast_gradient")
+
+    def put_in(self, x: NDArray, format: Format) -> NDArray:
+        """Numbers that a movement puts among those of a format, rounded to it; nothing is drawn, and nothing counted.
+
+        A stochastic mode rounds them to nearest even: they are constants, as a program writes them.
+        """
+        rounding = self.recipe.rounding
+        if rounding.is_stochastic:
+            rounding = nearest_even.saturating() if rounding.saturates else nearest_even
+        try:
+            return round_array(x, Target(format, rounding, carrier_of(format)))
+        except ValueError as error:
+            raise ValueError(f"{self.where}: {error}") from None
 
     def roles_used(self) -> Iterator[tuple[str | None, str, Any]]:
         """The roles used so far: the path of the parameter that one concerns, if any, its name, its value."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from simfloat.torch.floating_operands import LISTS, Arguments, Options, floating_in, of_integers, operands_of, refusal
+from simfloat.torch.numbers_put_in import PutIn
 from simfloat.torch.phases import Backward, Forward, OfParameter
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
@@ -38,27 +39,33 @@ class Handler:
 
 
 class Movement(Handler):
-    """Numbers are moved, chosen, made or compared, and none is rounded."""
+    """Numbers are moved, chosen, made or compared, and none is rounded but a number that is put among others."""
 
     how = "movement"
 
-    def __init__(self, *, makes: bool = False, chooses: bool = False) -> None:
+    def __init__(self, *, makes: bool = False, chooses: bool = False, puts_in: bool = False) -> None:
         self.makes = makes  # numbers of its own, of which the operands tell nothing
         self.chooses = chooses  # among numbers: what is chosen from a parameter is no parameter
+        self.puts_in = puts_in  # single numbers, which are rounded to the format of those around them
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it; what is known of the operands holds for the result."""
         if is_view(func) and run.is_unrecorded(func):
             return func(*args, **options)  # of memory of which all is known
         operands = [] if self.makes else operands_of(run, func, args, options)
-        note = run.note(func, operands)
+        note, known = run.note(func, operands), operands
+        if self.puts_in and not (self.makes and run.optimizing.optimizer is not None):
+            put_in = PutIn(func, args, options)
+            known = put_in.into
+            if put_in.numbers and put_in.format is not None:
+                args, options = put_in.rounded(run.place_of_movement(func), put_in.format)
         result = func(*args, **options)
         if note is None and isinstance(result, torch.Tensor) and tag_of(result) is not NOTHING:
             return result  # a view of what is known
         for made in floating_in(result if isinstance(result, LISTS) else (result,)):
             tag = tag_of(made)
             if tag is NOTHING:
-                tag = in_type(run.moved(operands), made.dtype)
+                tag = in_type(run.moved(operands, known), made.dtype)
                 tag = Tag(tag.format) if self.chooses and tag.is_weight else tag
                 put_tag(made, tag)
             if note is not None:
@@ -260,8 +267,10 @@ class Overwritten(Handler):
 
     how = "movement"
 
-    def __init__(self, *, keeps: bool = False) -> None:
+    def __init__(self, *, keeps: bool = False, puts_in: bool = False, fills: bool = False) -> None:
         self.keeps = keeps  # the format, as zeros and ones do
+        self.puts_in = puts_in  # single numbers, which are rounded to the format of the operand
+        self.fills = fills  # all of the operand; others leave some of its numbers
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The first operand, of which then is known what is known of what was written to it."""
@@ -270,10 +279,27 @@ class Overwritten(Handler):
             return func(*args, **options)
         into, (_, *sources) = run.known_of(target), operands_of(run, func, args, {})
         run.note(func, [target, *sources])
+        keeps, is_partial = self.keeps, self.puts_in and not self.fills
+        if self.puts_in and into.format is not None and not into.is_weight:  # a parameter is rounded below
+            put_in = PutIn(func, args, options)
+            if put_in.numbers and not (sources and self.fills and _is_single(target)):
+                args, options = put_in.rounded(run.place_of_movement(func), into.format)
+                keeps = True
         result = func(*args, **options)
         moved = run.moved(sources)
-        run.overwritten(target, into, moved._replace(format=into.format) if self.keeps else moved)
+        if keeps:
+            moved = moved._replace(format=into.format)
+        elif is_partial and sources:
+            moved = moved._replace(format=run.moved([target, *sources]).format)
+        run.overwritten(target, into, moved)
         return result
+
+
+def _is_single(x: torch.Tensor) -> bool:
+    """Whether a tensor is one number by itself, and no element of others."""
+    return (
+        not x.ndim and x.numel() * x.element_size() == x.untyped_storage().nbytes() and not getattr(x._base, "ndim", 0)
+    )
 
 
 class ForEach(Handler):

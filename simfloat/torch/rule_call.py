@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.target import carrier_of
-from simfloat.formats import FP32
+from simfloat.formats import FP32, Format
 from simfloat.formulas.rounded import Rounded
 from simfloat.simulation.arithmetic import Arithmetic, Elementwise, Input
 from simfloat.simulation.inside import Inside
@@ -39,10 +39,21 @@ class RuleCall(Elementwise):
         # In a narrow type of the program's own, an operation of several steps computes in FP32 and rounds its result.
         self._has_steps = not is_primitive and dtype.itemsize < 4 and phase.place.is_written
         self._last: Arithmetic | None = None  # which rounds that result
+        self._own: Format | None = None  # of the result whatever the policy says
+        self._saturates = False
+
+    def keep(self, format: Format, *, saturates: bool) -> None:
+        """Round results to this format under every policy, and steps to FP32."""
+        self._own, self._saturates, self._has_steps = format, saturates, True
 
     def begin(self) -> Arithmetic:
         """The arithmetic for a result."""
-        self.arithmetic = self._fitting(self.phase.place, self.phase.arithmetic(self.operands))
+        found = self.phase.arithmetic(self.operands)
+        if self._own is not None:
+            rounding = found.target.rounding.saturating() if self._saturates else found.target.rounding
+            own = found.target._replace(format=self._own, dtype=carrier_of(self._own), rounding=rounding)
+            found = found.to(own)._replace(refusal="")
+        self.arithmetic = self._fitting(self.phase.place, found)
         if self._has_steps:
             self._last = self.arithmetic
             steps = self._last.target._replace(format=FP32, dtype=carrier_of(FP32), observer=None)
@@ -142,7 +153,7 @@ class RuleCall(Elementwise):
 
     def tensor(self, array: NDArray) -> torch.Tensor:
         """The result as a tensor of the operation's type, of which its format is known."""
-        if self._last is not None and self.format == FP32:
+        if self._last is not None and self.format == FP32 != self._last.format:
             array, self.format = self._last.round(array), self._last.format
         result = tensor_of(array, self.dtype)
         put_tag(result, self.phase.tag(self.format, self.operands))

@@ -50,7 +50,8 @@ def multivariate_lgamma(x: Tensor, p: int) -> Tensor:
 
 def angle(x: Tensor) -> Tensor:
     """pi below zero, else 0."""
-    return torch.where(x.isnan(), x, torch.where(x < 0, torch.full_like(x, math.pi), torch.zeros_like(x)) * 1)
+    half_turn = torch.full(x.shape, math.pi, dtype=x.dtype)  # exactly, not in the format of x
+    return torch.where(x.isnan(), x, torch.where(x < 0, half_turn, torch.zeros_like(x)) * 1)
 
 
 def ldexp(x: Tensor, exponent: Tensor) -> Tensor:

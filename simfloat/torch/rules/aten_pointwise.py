@@ -171,7 +171,7 @@ CHOSEN: dict[str, str] = {
     "abs": "abs", "neg": "negative", "sgn": "abs", "sign": "abs", "floor": "clip", "ceil": "clip", "trunc": "clip",
     "round": "clip", "maximum": "maximum", "minimum": "minimum", "fmax": "maximum", "fmin": "minimum",
     "clamp": "clip", "clamp_min": "maximum", "clamp_max": "minimum", "hardtanh": "clip", "threshold": "maximum",
-    "nan_to_num": "clip", "frac": "clip", "copysign": "abs",
+    "frac": "clip", "copysign": "abs",
     "max.other": "maximum", "min.other": "minimum",
 }  # fmt: skip
 
@@ -205,6 +205,23 @@ class Chosen(Ruled):
 
     def computed(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The result, laid out in memory as the operands are."""
-        found = self.function(*args, **options)
         call.begin()
-        return call.laid_out(call.tensor(call.chosen(found)))
+        return call.laid_out(call.tensor(call.chosen(self.found(call, *args, **options))))
+
+    def found(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
+        """What PyTorch finds."""
+        return self.function(*args, **options)
+
+
+class WithoutInfinities(Chosen):
+    """nan_to_num: infinities become the largest numbers of the result's format unless others are given."""
+
+    def found(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
+        """The numbers with others in the place of NaN and infinities."""
+        x, *given = args
+        named = [options.get(name) for name in ("nan", "posinf", "neginf")[len(given) :]]
+        nan, above, below = [*given, *named]
+        largest, smallest = float(call.format.max), float(call.format.min)
+        return self.function(
+            x, nan=nan, posinf=largest if above is None else above, neginf=smallest if below is None else below
+        )
