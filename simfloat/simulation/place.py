@@ -20,7 +20,7 @@ from simfloat.formats import FP32, Format, Rounding, nearest_even
 from simfloat.kernels.events import wants_more
 from simfloat.policy import Policy, Recipe
 from simfloat.policy.own_types import in_type
-from simfloat.policy.role_types import WIDEST
+from simfloat.policy.role_types import CUDA, WIDEST
 from simfloat.policy.roles import CONTRACTION
 from simfloat.simulation.arithmetic import Arithmetic, Input, Located, Rotation
 from simfloat.simulation.histories import Histories
@@ -86,6 +86,11 @@ class Place:
     def is_written(self) -> bool:
         """Whether the policy is written for a program's own types here."""
         return bool(self.recipe.written)
+
+    @cached_property
+    def is_for_cuda(self) -> bool:
+        """Whether it is so by the rules of PyTorch's CUDA kernels; else by those of its CPU kernels."""
+        return self.recipe.written == CUDA
 
     @cached_property
     def is_widest(self) -> bool:

@@ -7,10 +7,12 @@ from functools import cache
 from itertools import takewhile
 from typing import Any
 
+import numpy as np
 import torch
 
 from simfloat.torch.floating_operands import LISTS, Arguments, Options, floating_in, of_integers, operands_of, refusal
-from simfloat.torch.numbers_put_in import PutIn
+from simfloat.torch.numbers_put_in import PutIn, is_number
+from simfloat.torch.open_run import undispatched
 from simfloat.torch.phases import Backward, Forward, OfParameter
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
@@ -126,6 +128,8 @@ class Ruled(Handler):
         phase.in_type(dtype)
         if phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter):
             args, options = in_single((*args, *numbers_left_out(func, len(args)))), in_single(options)
+            if dtype in NARROW and not phase.place.is_for_cuda:
+                args, options = in_own_type(func, args, options, dtype)
         if self.is_entered and isinstance(phase, Backward) and phase.narrows:
             args = tuple([phase.entered(x) if isinstance(x, torch.Tensor) else x for x in args])
         options.pop("memory_format", None)
@@ -143,6 +147,33 @@ class Ruled(Handler):
     def type_of(self, phase: Forward, operands: list[torch.Tensor], args: Arguments) -> torch.dtype:
         """The result's type."""
         return result_type(operands)
+
+
+#: Operations before which PyTorch's CPU kernels bring a number to the type of the result: which arguments these are.
+#: Others, products and quotients by a number among them, take it as a float32 one.
+BROUGHT = {
+    **dict.fromkeys(("add", "sub", "rsub"), (0, 1, 2)),
+    **dict.fromkeys(("pow", "fmod", "remainder", "atan2", "hypot", "nextafter", "copysign"), (0, 1)),
+    "div": (0,),
+}
+
+
+def in_own_type(func: Any, args: Arguments, options: Options, dtype: torch.dtype) -> tuple[Arguments, Options]:
+    """The arguments with numbers of a 16-bit type where PyTorch's CPU kernels bring them there."""
+    places = BROUGHT.get(func.overloadpacket.__name__)
+    if places is None:
+        return args, options
+    args = tuple(brought(x, dtype) if at in places else x for at, x in enumerate(args))
+    return args, {name: brought(x, dtype) if name == "alpha" else x for name, x in options.items()}
+
+
+def brought(x: Any, dtype: torch.dtype) -> Any:
+    """A number, Python's or a tensor without axes, as one of a type; anything else itself."""
+    if not is_number(x) or (isinstance(x, torch.Tensor) and x.dtype == dtype):
+        return x
+    with undispatched():
+        number = torch.tensor(float(np.float32(float(x)))).to(dtype).item()
+    return torch.tensor(number, dtype=torch.float64) if isinstance(x, torch.Tensor) else number
 
 
 @cache

@@ -38,9 +38,23 @@ class RuleCall(Elementwise):
         phase.in_type(dtype)
         # In a narrow type of the program's own, an operation of several steps computes in FP32 and rounds its result.
         self._has_steps = not is_primitive and dtype.itemsize < 4 and phase.place.is_written
+        # An optimizer's operations are rounded one by one, with exact numbers, under every policy.
+        is_written = phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter)
+        self.is_by_cpu, self.is_by_cuda = (
+            is_written and not phase.place.is_for_cuda,
+            is_written and phase.place.is_for_cuda,
+        )
         self._last: Arithmetic | None = None  # which rounds that result
         self._own: Format | None = None  # of the result whatever the policy says
         self._saturates = False
+
+    def by_single(self) -> None:
+        """Round results to FP32 first, where a 16-bit type of the program's own is followed."""
+        self._has_steps = self.dtype.itemsize < 4 and self.phase.place.is_written
+
+    def by_steps(self) -> None:
+        """Round each step to the program's own type, not its result alone."""
+        self._has_steps = False
 
     def keep(self, format: Format, *, saturates: bool) -> None:
         """Round results to this format under every policy, and steps to FP32."""
@@ -113,6 +127,12 @@ class RuleCall(Elementwise):
             return array
         return -array if factor == -1 else self.multiply(factor, array)
 
+    def fused_total(self, factor: Numbers, b: Numbers, a: Numbers) -> NDArray:
+        """factor * b + a: in one rounding where PyTorch's CPU kernels are followed, which have a fused operation."""
+        if self.is_by_cpu:
+            return self.apply("fma", factor, b, a)
+        return self.total(a, self.multiply(numbers_of(factor), numbers_of(b)))
+
     def total(self, a: Numbers, b: Numbers) -> NDArray:
         """a + b as the result: by the policy's last addition where it goes to a parameter."""
         format, total = self.phase.total(self.arithmetic, numbers_of(a), numbers_of(b))
@@ -136,6 +156,15 @@ class RuleCall(Elementwise):
         """The sums over `axes`, which are dropped, in row-major order, by the policy's `reduce`."""
         self.phase.place.has_summed = True
         return self.arithmetic.sum(numbers_of(x), axes)
+
+    def running_sums(self, rows: NDArray) -> NDArray:
+        """The sums of all rows (n, columns) up to each, by the policy's `reduce`."""
+        self.phase.place.has_summed = True
+        return self.arithmetic.running_sums(rows)
+
+    def running_products(self, rows: NDArray) -> NDArray:
+        """The products of all rows (n, columns) up to each, every one rounded."""
+        return self.arithmetic.running_products(rows)
 
     def added_rows(self, rows: NDArray, places: NDArray[np.integer], shape: tuple[int, int]) -> NDArray:
         """Rows, one for each of places, added into an array of this shape by the policy's `reduce`, in their order."""
