@@ -38,7 +38,7 @@ PRESETS: tuple[tuple[str, Callable[[], Policy], str], ...] = (
     (
         "as-written-cuda",
         lambda: Policy(compute=FP32, written=CUDA),
-        "The same with the rules of PyTorch's CUDA kernels for numbers: aten/src/ATen/native/cuda/BinaryDivTrueKernel.cu",
+        "The same by PyTorch's CUDA kernels, aten/src/ATen/native/cuda/BinaryDivTrueKernel.cu",
     ),
     ("bf16-standard", lambda: Policy(compute=BF16), f"{REVISITING}, section 1: the standard algorithm"),
     (

@@ -226,8 +226,8 @@ class Roles:
     written: OptionalRole[bool | str] = OptionalRole(
         WRITTEN,
         "True: in PyTorch models, roles that are FP32 here take the format of the program's own type, and an operation "
-        'in a 16-bit type rounds its result alone, as PyTorch\'s CPU kernels do, with "cuda" as those for GPUs; without '
-        "it types only carry numbers",
+        'in a 16-bit type rounds its result alone, as CPU kernels of PyTorch do; "cuda": as its CUDA kernels do; '
+        "without it types only carry numbers",
         (*ROUNDED, MOVEMENT, UPDATE, PARAMETER),
     )
 
