@@ -13,6 +13,7 @@ from simfloat.accumulate.engine import Engine, Region, TileScales
 from simfloat.accumulate.given_draws import GivenSteps
 from simfloat.accumulate.one_format import InOneFormat, running_sums
 from simfloat.accumulate.product import Inputs, as_vectors, options_of, refuse_flags
+from simfloat.accumulate.product_plan import Options
 from simfloat.accumulate.scales import Scales
 from simfloat.accumulate.tiles import in_carrier
 from simfloat.arithmetic.arrays import empty
@@ -62,7 +63,12 @@ def partial_sums(
     accumulator = options.accumulator
     if accumulator.chunk is None:
         raise ValueError(f"{accumulator} has no running sum: its terms are not added one after the other.")
-    given = None if initial is None else as_operand(initial, "initial")
+    return partial_sums_of(a, b, options, None if initial is None else as_operand(initial, "initial"))
+
+
+def partial_sums_of(a: NDArray, b: NDArray, options: Options, given: NDArray | None = None) -> NDArray[np.floating]:
+    """The same of two vectors under these options, from the number that is `given`; nothing is checked."""
+    accumulator = options.accumulator
     row, column, work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options, initial=given)
     start = np.zeros((1, 1), like=row) if work.initial is None else work.initial.reshape(1, 1)
     row, column = (in_carrier(x, work.engine.carrier, work.quiet) for x in (row, column))

@@ -167,6 +167,12 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ("hardshrink", "x", "composite", "x, and 0 between -lambd and lambd."),
     ("prelu", "x weight", "composite", "x where it is positive, else weight * x."),
     ("glu", "x", "composite", "a * sigmoid(b), x being a and b side by side."),
+    (
+        "scaled_dot_product_attention",
+        "query key value",
+        "composite",
+        "softmax(query key^T * scale + mask) value.",
+    ),
     ("embedding_bag", "weight", "composite", "The sum, mean or maximum of rows of a table."),
     ("mse_loss", "input target", "composite", "The mean of (input - target)^2."),
     ("smooth_l1_loss", "input target", "composite", "The mean of d * d / 2 beta below beta, else d - beta / 2."),

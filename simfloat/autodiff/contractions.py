@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from simfloat.autodiff.record import Operand, Operations, Result, begin, finish, passed_to, summed_to
 from simfloat.autodiff.variable import as_variable
 from simfloat.environment import in_usual_environment
+from simfloat.formulas.weighted_rows import weighted
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.widest import holds
 
@@ -25,6 +26,16 @@ class Contractions(Operations[Result]):
 
     def matmul(self, other: Operand) -> Result:
         """The matrix product, as ``@``, with NumPy's shapes."""
+        return self._multiplied(other)
+
+    def weighted(self, values: Operand) -> Result:
+        """The product of these weights, from 0 on, with values, whose rows the largest weight scales for the product.
+
+        The order of roundings is that of `formulas.weighted_rows.weighted`. Fused attention multiplies so.
+        """
+        return self._multiplied(values, are_weights=True)
+
+    def _multiplied(self, other: Operand, *, are_weights: bool = False) -> Result:
         right = as_variable(other)
         a_shape, b_shape = self.shape, right.shape
         if not a_shape or not b_shape or a_shape[-1] != b_shape[max(len(b_shape) - 2, 0)]:
@@ -36,7 +47,8 @@ class Contractions(Operations[Result]):
         x = a if a.ndim > 1 else a[np.newaxis]
         y = b if b.ndim > 1 else b[:, np.newaxis]
         arithmetic = started.forward
-        product = arithmetic.matmul(x, y, started.input_now(0), started.input_now(1))
+        inputs = started.input_now(0), started.input_now(1)
+        product = weighted(arithmetic, x, y, inputs) if are_weights else arithmetic.matmul(x, y, *inputs)
         full = product.shape
 
         def by_a(u: Arithmetic, g: NDArray) -> NDArray:

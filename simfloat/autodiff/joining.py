@@ -2,7 +2,8 @@
 
 Numbers are not rounded. The result's format is the one that its parts have in common; of several the narrowest of them
 that holds the numbers of all, or else of the catalog; none if a part is data, of which nothing is known. A constant
-without axes counts only if that format does not have it. Gradients are rounded, to the role of what they reach.
+without axes counts only if that format does not have it; a number that `where` puts among others is rounded to their
+format. Gradients are rounded, to the role of what they reach.
 """
 
 from __future__ import annotations
@@ -98,7 +99,10 @@ def stack(tensors: Sequence[Operand], axis: int = 0) -> Made:
 
 
 def where(condition: ArrayLike, a: Operand, b: Operand) -> Made:
-    """The elements of `a` where the condition holds, else those of `b`; all three broadcast."""
+    """The elements of `a` where the condition holds, else those of `b`; all three broadcast.
+
+    A number, or a tensor without axes, beside a tensor with axes is rounded to that one's format: -1e9 in FP16 is -inf.
+    """
     chosen = as_array(condition)
     if chosen.dtype != bool:
         raise ValueError(f"The condition of where holds truth values, as comparisons do; got dtype {chosen.dtype}.")
@@ -109,9 +113,11 @@ def where(condition: ArrayLike, a: Operand, b: Operand) -> Made:
         raise ValueError(f"Shapes {chosen.shape}, {a.shape} and {b.shape} of where do not broadcast.") from None
     started, zero = begin("where", a, b), np.float32(0)
     a, b = started.operands
-    format = common_format([a, b])
+    counting = [x for x in (a, b) if x.ndim] or [x for x in (a, b) if x.format is not None] or [a, b]
+    format = common_format(counting)
+    x, y = (x if any(x is each for each in counting) else _put_in(started, x, format) for x in (a, b))
     machine = machine_of(a.numbers, b.numbers)
-    chosen, x, y = machine.take(own(started, chosen)), machine.take(_light(a, format)), machine.take(_light(b, format))
+    chosen, x, y = map(machine.take, (own(started, chosen), _light(x, format), _light(y, format)))
     a_shape, b_shape = a.shape, b.shape
     return finish(
         started,
@@ -120,6 +126,11 @@ def where(condition: ArrayLike, a: Operand, b: Operand) -> Made:
         lambda u, g: passed_to(u, np.where(chosen, g, zero), a_shape),
         lambda u, g: passed_to(u, np.where(chosen, zero, g), b_shape),
     )
+
+
+def _put_in(started: Started, x: Variable, format: Format | None) -> Variable:
+    """A number as `where` puts it among those of a format."""
+    return x if format is None else Variable(started.place.put_in(x.numbers, format), format=format)
 
 
 def common_format(parts: Sequence[Variable]) -> Format | None:

@@ -20,7 +20,7 @@ from simfloat.autodiff.record import Operations, Result, begin, finish, passed_t
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import is_integer
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP32, FP64, Format
+from simfloat.formats import FP32, Format
 
 
 @in_usual_environment
@@ -61,10 +61,11 @@ class Reshaping(Operations[Result]):
     def pad(self, pad: Sequence[int], value: float = 0.0) -> Result:
         """The same numbers with a constant around them, as in torch.nn.functional.pad.
 
-        pad is (before, after) of the last axis, then of the one before it, and so on.
+        pad is (before, after) of the last axis, then of the one before it, and so on. `value` is rounded to the
+        tensor's format.
 
         Raises ValueError for widths that are no integers from 0, more of them than there are axes, and for a `value`
-        that is no number of the tensor's format: movement rounds nothing.
+        that is not one number.
         """
         widths = tuple(pad) if isinstance(pad, tuple | list) else (pad,)
         if len(widths) % 2 or len(widths) > 2 * self.ndim or not all(is_integer(width, 0) for width in widths):
@@ -74,14 +75,16 @@ class Reshaping(Operations[Result]):
             )
         started, constant = begin("pad", self), as_operand(value, "value")
         used = started.operands[0]
-        if constant.ndim or not is_number_of(used.format, constant):
-            raise ValueError(f"pad takes one number of the tensor's format, {used.format or FP64}, got {value!r}.")
+        if constant.ndim:
+            raise ValueError(f"pad takes one number as the value around the others, got {value!r}.")
+        if used.format is not None:
+            constant = started.place.put_in(constant, used.format)
         before = [(0, 0)] * (used.ndim - len(widths) // 2)
         around = before + list(zip(widths[-2::-2], widths[:0:-2], strict=True))
         inside = tuple(slice(first, first + size) for (first, _), size in zip(around, used.shape, strict=True))
         dtype = used.numbers.dtype if is_number_of(FP32, constant) else np.float64
         shape = [first + size + last for (first, last), size in zip(around, used.shape, strict=True)]
-        numbers = np.full_like(used.numbers, value, dtype, order="C", shape=shape)
+        numbers = np.full_like(used.numbers, constant[()], dtype, order="C", shape=shape)
         numbers[inside] = used.numbers
         return self.made(finish(started, numbers, used.format, lambda u, g: u.round(g[inside])))
 

@@ -5,6 +5,8 @@ That number is found among the operands, so it needs no rounding.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,6 +50,33 @@ def logsumexp(u: Rounded, x: NDArray, axes: Axes) -> NDArray:
     largest = where(u, np.isinf(largest), ZERO.astype(x.dtype), largest)
     powers = u.sum(u.apply("exp", u.subtract(x, largest)), axes)
     return u.add(u.apply("log", powers), largest.reshape(powers.shape))
+
+
+def logcumsumexp(u: Rounded, x: NDArray, axis: int) -> NDArray:
+    """The logsumexp of all elements up to each along an axis, every one by itself.
+
+    Those of one largest number m share exp(x - m), and their sums go on from each other.
+    """
+    rows = np.moveaxis(x, axis, 0)
+    count, columns = len(rows), rows.reshape(len(rows), -1)
+    if columns.shape[1] > count:
+        found = np.stack([logsumexp(u, columns[: i + 1], (0,)) for i in range(count)])
+    else:
+        found = np.stack([_up_to_each(u, np.ascontiguousarray(column)) for column in columns.T], 1)
+    return u.moved(np.moveaxis(found.reshape(rows.shape), 0, axis), found)
+
+
+def _up_to_each(u: Rounded, x: NDArray) -> NDArray:
+    """The same of a vector."""
+    largest = np.maximum.accumulate(x)
+    bounds = [0, *(np.flatnonzero((largest[1:] != largest[:-1]) & ~np.isnan(largest[:-1])) + 1), len(x)]
+    found = []
+    for start, end in pairwise(bounds):
+        least = u.moved(largest[start : start + 1], x)
+        least = where(u, np.isinf(least), ZERO.astype(x.dtype), least)
+        powers = u.running_sums(u.apply("exp", u.subtract(x[:end], least))[:, np.newaxis])[start:, 0]
+        found.append(u.add(u.apply("log", powers), np.broadcast_to(least, powers.shape)))
+    return u.moved(np.concatenate(found), *found)
 
 
 def logsumexp_slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray) -> NDArray:

@@ -42,6 +42,9 @@ class Rounded(Protocol):
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes`, which are dropped, through the policy's `reduce`."""
 
+    def running_sums(self, rows: NDArray) -> NDArray:
+        """The sums of all rows (n, columns) up to each, through the policy's `reduce`."""
+
     def mean(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes` divided by the number of terms."""
 

@@ -9,12 +9,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import as_array, beside
 from simfloat.autodiff import Tensor, where
+from simfloat.autodiff.composites import composed
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.checks import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.nn.dropout import dropout
 from simfloat.nn.layer_arguments import as_probability
+from simfloat.simulation.simulation import current
+
+#: What policies call attention, whose operations are parts of it.
+ATTENTION = "scaled_dot_product_attention"
 
 
 @in_usual_environment
@@ -34,6 +39,12 @@ def scaled_dot_product_attention(
     rounded as the policy says. A mask of truth values says which keys take part; a query without any gives zeros. With
     `is_causal` the i-th query sees the keys up to the i-th. scale is 1 / sqrt(E) by default. Weights are dropped with
     probability `dropout_p`, as by Dropout.
+
+    Where the policy fuses the composite ``"scaled_dot_product_attention"``, as the presets of automatic mixed precision
+    do, it is one operation: operands of both contractions are rounded to `compute`, the softmax's probabilities among
+    them; scores, their products with the scale, and the softmax have the format of `reduce`; the result is rounded
+    once, and so is each gradient. ``policy.override(operation="scaled_dot_product_attention", fused=False)`` rounds
+    every step instead.
 
     Raises ValueError for shapes that do not fit, and for a mask beside is_causal.
 
@@ -55,8 +66,21 @@ def scaled_dot_product_attention(
         raise ValueError("Attention takes an attn_mask or is_causal=True, got both.")
     masks = [causal_mask(q.shape[-2], k.shape[-2])] if is_causal else []
     masks += [] if attn_mask is None else [as_array(attn_mask)]
-    weights = attention_weights(*rooted(q, k, 1 / math.sqrt(q.shape[-1]) if scale is None else scale), masks)
-    return dropout(weights, as_probability(dropout_p, "dropout_p")) @ v
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    return attended(q, k, v, masks, scale, as_probability(dropout_p, "dropout_p"))
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, masks: list[NDArray], scale: float, dropout_p: float) -> Tensor:
+    """The composite of attention: in one operation where the policy fuses it, else of both operands' scaled numbers."""
+    is_fused = current().place(ATTENTION).recipe.fused
+
+    def steps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if is_fused:
+            weights = weights_of((q @ k.swapaxes(-1, -2)) * scale, masks)
+            return dropout(weights, dropout_p).weighted(v)
+        return dropout(attention_weights(*rooted(q, k, scale), masks), dropout_p) @ v
+
+    return composed(ATTENTION, steps, [q, k, v], q.made)
 
 
 def causal_mask(queries: int, keys: int) -> NDArray[np.bool_]:
@@ -75,7 +99,11 @@ def attention_weights(q: Tensor, k: Tensor, masks: list[NDArray]) -> Tensor:
 
     Masks hold numbers to be added, or True where a key takes part.
     """
-    scores = q @ k.swapaxes(-1, -2)
+    return weights_of(q @ k.swapaxes(-1, -2), masks)
+
+
+def weights_of(scores: Tensor, masks: list[NDArray]) -> Tensor:
+    """The softmax of masked scores, and zeros for a query that sees no key."""
     allowed: NDArray[np.bool_] | None = None
     for mask in masks:
         _check_mask(mask, scores.shape)

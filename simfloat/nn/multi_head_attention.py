@@ -13,7 +13,7 @@ from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.checks import check_flags
-from simfloat.nn.attention import attention_weights, causal_mask, rooted
+from simfloat.nn.attention import attended, attention_weights, causal_mask
 from simfloat.nn.dropout import dropout
 from simfloat.nn.layer_arguments import as_probability, check_sizes
 from simfloat.nn.linear import Linear
@@ -108,12 +108,15 @@ class MultiHeadAttention(Module):
         is_single = projected[0].ndim == 2
         q, k, v = (self._heads(x) for x in projected)
         masks = self._masks((*q.shape[:3], k.shape[2]), is_single, key_padding_mask, attn_mask, is_causal)
-        size = self.embed_dim // self.num_heads
-        scaled = (q * math.sqrt(1 / size), k) if need_weights else rooted(q, k, 1 / math.sqrt(size))
-        weights = attention_weights(*scaled, masks)
-        if self.training:
-            weights = dropout(weights, self.dropout)
-        turned = (weights @ v).transpose((0, 2, 1, 3) if is_single else (2, 0, 1, 3))
+        size, dropped = self.embed_dim // self.num_heads, self.dropout if self.training else 0.0
+        if need_weights:
+            weights = attention_weights(q * math.sqrt(1 / size), k, masks)
+            if self.training:
+                weights = dropout(weights, self.dropout)
+            attention = weights @ v
+        else:
+            attention = attended(q, k, v, masks, 1 / math.sqrt(size), dropped)
+        turned = attention.transpose((0, 2, 1, 3) if is_single else (2, 0, 1, 3))
         output = self.out_proj(turned.reshape(projected[0].shape))
         output = output.swapaxes(0, 1) if turns else output
         if not need_weights:

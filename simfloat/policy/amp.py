@@ -19,6 +19,10 @@ LOSSES = (
 #: prelu, and the cells of recurrent layers, which are linear layers here.
 AUTOCAST_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d", "prelu")
 
+#: Attention, which both libraries bring to 16 bits (aten/src/ATen/autocast_mode.h), and which is one kernel there: of
+#: what it computes in FP32 the probabilities alone are rounded, as operands of their product with the values.
+ATTENTION = "scaled_dot_product_attention"
+
 #: The same page, "CUDA Ops that can autocast to float32": __pow__, acos, asin, cosh, erfinv, exp, expm1, group_norm,
 #: layer_norm, log, log10, log1p, log2, log_softmax, prod, reciprocal, rsqrt, sinh, softmax, softplus, sum, tan and the
 #: losses; and logsumexp, which its source has besides (aten/src/ATen/autocast_mode.h). Batch norm is on no list: cuDNN
@@ -42,4 +46,5 @@ APEX_WIDE = (*AUTOCAST_WIDE, "var")
 def listed(format: Format, narrow: tuple[str, ...], wide: tuple[str, ...]) -> Policy:
     """Parameters in FP32; `narrow` operations in `format`, `wide` ones in FP32, others in their operands'."""
     policy = Policy(compute=format, weights=FP32, activations=WIDEST)
-    return policy.allow(*narrow).deny(*wide).infer(*UNLISTED)
+    policy = policy.allow(*narrow, ATTENTION).deny(*wide).infer(*UNLISTED)
+    return policy.override(operation=(ATTENTION,), fused=True)

@@ -15,6 +15,9 @@ CLASSES = (CONTRACTION, REDUCTION, POINTWISE, MOVEMENT)
 #: What composites are made of, and what concerns them as such.
 INSIDE = (REDUCTION, POINTWISE, MOVEMENT, COMPOSITE)
 
+#: Composites that multiply matrices, too.
+OF_CONTRACTIONS = ("scaled_dot_product_attention",)
+
 
 #: Operations that only PyTorch models have, and that the lists of mixed precision name.
 OF_PYTORCH = {
@@ -42,11 +45,12 @@ def with_classes(operations: Iterable[str]) -> tuple[str, ...]:
 def roles_of(operation: str) -> tuple[str, ...]:
     """The roles that matter to an operation, or to those of a class or inside a composite."""
     kind = UPDATE if operation == UPDATE else kind_of(operation) or OF_PYTORCH.get(operation)
-    return _roles_of_kind(kind or operation)
+    return _roles_of_kind(kind or operation, operation in OF_CONTRACTIONS)
 
 
 @cache
-def _roles_of_kind(kind: str) -> tuple[str, ...]:
+def _roles_of_kind(kind: str, has_contractions: bool = False) -> tuple[str, ...]:
     """The roles that matter to operations of a kind."""
     kinds = INSIDE if kind == COMPOSITE else (kind,)
+    kinds = (*kinds, CONTRACTION) if has_contractions else kinds
     return tuple(name for name, role in ROLES.items() if set(kinds).intersection(role.concerns))

@@ -11,6 +11,7 @@ from simfloat.arithmetic._cast import Cast
 from simfloat.formats import BF16, E2M1, E4M3, E5M2, E8M0, FP16, FP32, FP64, stochastic
 from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed
 from simfloat.policy.policy import Policy, policies
+from simfloat.policy.role_types import CUDA
 
 REVISITING = "Revisiting BFloat16 Training, arXiv 2010.06192"
 MIXED = "Micikevicius et al., Mixed Precision Training, ICLR 2018"
@@ -33,6 +34,11 @@ PRESETS: tuple[tuple[str, Callable[[], Policy], str], ...] = (
         "as-written",
         lambda: Policy(compute=FP32, written=True),
         "PyTorch, torch.dtype: a program's own types, as of model.bfloat16(), autocast, and float8 tensors",
+    ),
+    (
+        "as-written-cuda",
+        lambda: Policy(compute=FP32, written=CUDA),
+        "The same by PyTorch's CUDA kernels, aten/src/ATen/native/cuda/BinaryDivTrueKernel.cu",
     ),
     ("bf16-standard", lambda: Policy(compute=BF16), f"{REVISITING}, section 1: the standard algorithm"),
     (

@@ -18,6 +18,9 @@ from simfloat.formats.rounding import as_rounding
 Widest = Literal["widest"]
 WIDEST: Widest = "widest"
 
+#: The device whose rules for numbers a policy may follow that is written for a program's own types, but for the CPU.
+CUDA = "cuda"
+
 #: What the optimizer's last addition may be.
 UPDATES = ("nearest", "stochastic", "kahan")
 
@@ -57,6 +60,14 @@ def _as_flag(value: Any) -> bool:
     raise ValueError(f"True or False is expected, got {value!r}.")
 
 
+def _as_written(value: Any) -> bool | str:
+    if isinstance(value, str) and value == CUDA:
+        return CUDA
+    if isinstance(value, bool | np.bool):
+        return bool(value)
+    raise ValueError(f"True, False or {CUDA!r} is expected, got {value!r}.")
+
+
 def _as_rotation(value: Any) -> Hadamard:
     if isinstance(value, Hadamard):
         return value
@@ -71,6 +82,7 @@ SUM = RoleType("accumulator", "Accumulator | Format | str", as_accumulator)
 MODE = RoleType("rounding", "Rounding | str", as_rounding)
 ADDITION = RoleType("update", "Rounding | str", _as_update, UPDATES)
 FLAG = RoleType("flag", "bool", _as_flag)
+WRITTEN = RoleType("flag", "bool | str", _as_written, (CUDA,))
 ROTATION = RoleType("rotation", "Hadamard", _as_rotation)
 
 

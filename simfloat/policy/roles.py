@@ -20,6 +20,7 @@ from simfloat.policy.role_types import (
     ROTATION,
     STORAGE,
     SUM,
+    WRITTEN,
     RoleType,
     Widest,
     format_of,
@@ -222,10 +223,11 @@ class Roles:
         FLAG, "whether composites such as softmax compute in the format of `reduce`, and round their result once",
         (COMPOSITE,), False,
     )  # fmt: skip
-    written: OptionalRole[bool] = OptionalRole(
-        FLAG,
+    written: OptionalRole[bool | str] = OptionalRole(
+        WRITTEN,
         "True: in PyTorch models, roles that are FP32 here take the format of the program's own type, and an operation "
-        "in a 16-bit type rounds its result alone; without it types only carry numbers",
+        'in a 16-bit type rounds its result alone, as CPU kernels of PyTorch do; "cuda": as its CUDA kernels do; '
+        "without it types only carry numbers",
         (*ROUNDED, MOVEMENT, UPDATE, PARAMETER),
     )
 

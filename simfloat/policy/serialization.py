@@ -14,7 +14,7 @@ from simfloat.checks import did_you_mean
 from simfloat.formats import CATALOG
 from simfloat.formats.rounding import MODES, rounding_of
 from simfloat.policy.overrides import Override
-from simfloat.policy.role_types import FLAG
+from simfloat.policy.role_types import FLAG, WRITTEN
 from simfloat.policy.roles import ROLES
 
 
@@ -125,7 +125,8 @@ def text_of(role: str, value: Any) -> str:
 
 def value_of(role: str, text: Any) -> Any:
     """The value of a role that a text, or a truth value, stands for; ValueError where there is none."""
-    if ROLES[role].kind is FLAG and not (text == BACK and ROLES[role].may_be_none):
+    is_truth_value = ROLES[role].kind is FLAG or (ROLES[role].kind is WRITTEN and isinstance(text, bool))
+    if is_truth_value and not (text == BACK and ROLES[role].may_be_none):
         return ROLES[role].read(text)
     if not isinstance(text, str):
         raise ValueError(f"{role} must be a text such as 'BF16', got {text!r}.")

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate import Accumulator, exact, matmul
+from simfloat.accumulate import Accumulator, exact, matmul, sequential
+from simfloat.accumulate._partial_sums import partial_sums_of
 from simfloat.accumulate.conv2d_weight_gradient import conv2d_weight_gradient
 from simfloat.accumulate.convolution import convolve
 from simfloat.accumulate.geometry import Geometry
@@ -24,11 +25,12 @@ from simfloat.arithmetic import Observer
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.arrays import FEW
-from simfloat.arithmetic.bit_stream import BitStream
+from simfloat.arithmetic.bit_stream import NO_WORDS, BitStream
 from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.arithmetic.machines import CPU, Machine, beside, machine_of
 from simfloat.arithmetic.observer import tell, wants
 from simfloat.arithmetic.operations import compute
+from simfloat.arithmetic.plan import plan_for
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, Format, Rounding
 from simfloat.kernels.events import TOTAL, wants_more
@@ -143,6 +145,45 @@ class Arithmetic(Elementwise, ArithmeticFields):
         shape, count = tuple([x.shape[axis] for axis in kept]), math.prod([x.shape[axis] for axis in axes])
         rows = x.transpose(*kept, *axes).reshape(math.prod(shape), count)
         return self._multiply(rows, _ones(x, (count, 1)), self.reduce).reshape(shape)
+
+    def running_sums(self, rows: NDArray) -> NDArray:
+        """The sums of all rows (n, columns) up to each, every one as `sum` makes it; linear in n where that can be."""
+        count, columns = rows.shape
+        if self._is_plain(rows) and self.reduce == sequential(FP32):
+            with np.errstate(invalid="ignore", over="ignore"):
+                return self.round(np.add.accumulate(np.concatenate([np.zeros_like(rows[:1]), rows]))[1:])
+        modes = (*self.reduce.roundings, self.target.rounding)
+        is_linear = self.reduce.chunk == 1 and not any(mode.is_stochastic for mode in modes)
+        if not is_linear or self.metering is not None or columns > count or type(rows) is not np.ndarray:
+            return np.stack([self.sum(rows[: i + 1], (0,)) for i in range(count)])
+        options, ones = self._options(self.reduce, None, CPU), _ones(rows, (count,))
+        try:
+            found = [partial_sums_of(np.ascontiguousarray(rows[:, j]), ones, options) for j in range(columns)]
+        except ValueError as error:
+            raise self._located(error) from None
+        return np.stack(found, 1)
+
+    def running_products(self, rows: NDArray) -> NDArray:
+        """The products of all rows (n, columns) up to each, every one rounded."""
+        target, found = self.target, [self.round(rows[0])]
+        plan = plan_for(target.format, target.rounding, np.float64, CPU)
+        # Products of numbers of float32 and of the format are exact in float64.
+        if not (self._is_plain(rows) and target.format.precision <= 29 and target.format.fits_float32 and plan.has_nan):
+            for row in rows[1:]:
+                found.append(self.multiply(found[-1], row))
+            return np.stack(found)
+        results, wide = np.empty(rows.shape, target.dtype), rows.astype(np.float64)
+        results[0], exact_product = found[0], np.empty(rows.shape[1:])
+        with np.errstate(invalid="ignore"):
+            for i in range(1, len(rows)):
+                np.multiply(results[i - 1], wide[i], out=exact_product)
+                plan.loop(exact_product, NO_WORDS, results[i], plan.numbers)
+        return results
+
+    def _is_plain(self, x: NDArray) -> bool:
+        """Whether float32 numbers on the CPU are computed with that nobody counts, and for which nothing is drawn."""
+        is_seen = self.target.observer is not None or self.metering is not None
+        return type(x) is np.ndarray and x.dtype == np.float32 and not (is_seen or self.target.rounding.is_stochastic)
 
     def mean(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes` divided by the number of terms: two roundings."""

@@ -127,6 +127,11 @@ class Inside(Elementwise):
         arithmetic = self._sums("sum", x)
         return self._made(arithmetic.sum(x, axes), arithmetic)
 
+    def running_sums(self, rows: NDArray) -> NDArray:
+        """The sums of all rows up to each."""
+        arithmetic = self._sums("sum", rows)
+        return self._made(arithmetic.running_sums(rows), arithmetic)
+
     def mean(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes` divided by the number of terms: two roundings of one step."""
         arithmetic = self._sums("mean", x)

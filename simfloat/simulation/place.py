@@ -6,18 +6,21 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from numpy.typing import NDArray
+
 from simfloat.arithmetic import GivenBits, Observer
 from simfloat.arithmetic._cast import as_cast
+from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.scaling import Delayed
 from simfloat.arithmetic.target import Target, carrier_of, check_precision
-from simfloat.formats import FP32, Format, Rounding
+from simfloat.formats import FP32, Format, Rounding, nearest_even
 from simfloat.kernels.events import wants_more
 from simfloat.policy import Policy, Recipe
 from simfloat.policy.own_types import in_type
-from simfloat.policy.role_types import WIDEST
+from simfloat.policy.role_types import CUDA, WIDEST
 from simfloat.policy.roles import CONTRACTION
 from simfloat.simulation.arithmetic import Arithmetic, Input, Located, Rotation
 from simfloat.simulation.histories import Histories
@@ -83,6 +86,11 @@ class Place:
     def is_written(self) -> bool:
         """Whether the policy is written for a program's own types here."""
         return bool(self.recipe.written)
+
+    @cached_property
+    def is_for_cuda(self) -> bool:
+        """Whether it is so by the rules of PyTorch's CUDA kernels; else by those of its CPU kernels."""
+        return self.recipe.written == CUDA
 
     @cached_property
     def is_widest(self) -> bool:
@@ -292,6 +300,19 @@ class Place:
     def gradient(self) -> Input:
         """How a gradient is rounded as an operand of a contraction."""
         return Input(as_cast(self.recipe.compute_gradients), "cast_gradient")
+
+    def put_in(self, x: NDArray, format: Format) -> NDArray:
+        """Numbers that a movement puts among those of a format, rounded to it; nothing is drawn, and nothing counted.
+
+        A stochastic mode rounds them to nearest even: they are constants, as a program writes them.
+        """
+        rounding = self.recipe.rounding
+        if rounding.is_stochastic:
+            rounding = nearest_even.saturating() if rounding.saturates else nearest_even
+        try:
+            return round_array(x, Target(format, rounding, carrier_of(format)))
+        except ValueError as error:
+            raise ValueError(f"{self.where}: {error}") from None
 
     def roles_used(self) -> Iterator[tuple[str | None, str, Any]]:
         """The roles used so far: the path of the parameter that one concerns, if any, its name, its value."""

@@ -135,7 +135,7 @@ class BackwardNodes:
         nodes, before, were_recorded = _nodes_behind(roots), self._gradients.under, self.are_recorded
         outer = self._nodes, self._completed
         notes = {node: note for node in nodes if (note := self._note_of(node)) is not None}
-        check_unwrapped([node.variable for node in nodes if node._sequence_nr() == ACCUMULATING])
+        check_unwrapped([node.variable for node in nodes if is_leaf(node)])
         try:
             with uninterrupted():
                 self._nodes, self._completed = nodes, {}
@@ -155,7 +155,7 @@ class BackwardNodes:
 
     def _listen(self, node: Any, notes: Notes, accumulates: bool, is_whole: bool) -> list[Any]:
         number = node._sequence_nr()
-        if number == ACCUMULATING:
+        if is_leaf(node):
             leaf = node.variable
             path = weight_path(leaf)
             if path is None or path in self._completed:
@@ -184,7 +184,7 @@ class BackwardNodes:
         for target, _ in node.next_functions[1:]:
             if self._nodes.get(target) == 1 and target.name() == "TBackward0":
                 ((target, _),) = target.next_functions
-            if self._nodes.get(target) != 1 or target._sequence_nr() != ACCUMULATING:
+            if self._nodes.get(target) != 1 or not is_leaf(target):
                 continue
             leaf = target.variable
             path = weight_path(leaf)
@@ -194,6 +194,11 @@ class BackwardNodes:
                 and not (leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
             ):
                 yield path, leaf
+
+
+def is_leaf(node: Any) -> bool:
+    """Whether a node is that of a leaf; one of an operation without a derivative has the same number."""
+    return node._sequence_nr() == ACCUMULATING and hasattr(node, "variable")
 
 
 def _operands(note: LoggedOperation, node: Any, notes: Notes) -> list[Operand | None]:
@@ -216,7 +221,7 @@ def _operands(note: LoggedOperation, node: Any, notes: Notes) -> list[Operand | 
 def _reached(target: Any, result: int, notes: Notes) -> tuple[str | None, Format, Origin]:
     """What an edge leads to: the parameter whose numbers they are, also where they were moved, the format; the edge."""
     number = target._sequence_nr()
-    if number == ACCUMULATING:
+    if is_leaf(target):
         leaf = target.variable
         return weight_path(leaf), stored_format(leaf), Origin(ACCUMULATING, id(leaf))
     note, origin = notes.get(target), Origin(number, result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
@@ -17,6 +18,9 @@ from simfloat.torch.module_paths import tensors_in
 from simfloat.torch.simulated_model import Run
 from simfloat.torch.tensor_arguments import called
 
+#: What PyTorch says of an operation that it has no derivative of, or of one of its operands.
+WITHOUT_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(\w+)[^']*'? is not implemented")
+
 #: The layer of what runs in none.
 OUTSIDE = "(outside)"
 
@@ -30,20 +34,27 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
     sample is what the model takes, or a tuple or dictionary of several arguments. The backward pass starts from the
     sum of the results. The last column is what a policy calls an operation, behind the composites around it: a product
     with a parameter is `linear`, and the addition of its bias `add`. An operation that would be refused is listed as
-    such, and then computed by PyTorch itself. It is a copy of the model that runs, so that the model stays as it is.
+    such, and then computed by PyTorch itself; one of which PyTorch has no derivative is listed as that, and ends the
+    backward pass. It is a copy of the model that runs, so that the model stays as it is.
 
     Raises ValueError for an unknown policy, a model that is none or cannot be called with the sample, and parameters
     that cannot hold the policy.
     """
     run = Run(deepcopy(model), as_policy(policy, "simfloat.torch.explain"), 0, None)
     shown = run.show()
+    lacking: re.Match[str] | None = None
     with run:
         if isinstance(sample, Mapping):
             results = called(run.model, **sample)
         else:
             results = called(run.model, *sample) if isinstance(sample, tuple) else called(run.model, sample)
         found = [x for x in tensors_in(results) if x.requires_grad]
-        torch.autograd.backward([x.sum() for x in found])
+        try:
+            torch.autograd.backward([x.sum() for x in found])
+        except RuntimeError as error:
+            lacking = WITHOUT_DERIVATIVE.search(str(error))
+            if lacking is None:
+                raise
     rows: list[tuple[str, ...]] = [("layer", "operation", "carried out by", *SHOWN, "to a policy")]
     for name, place in shown:
         stored = place.in_force.policy.recipe(place.path, UPDATE).weights
@@ -52,4 +63,13 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
     for func, how, path in run.met:
         if how == "refused":
             rows.append((path or OUTSIDE, str(func), how, *["-"] * len(SHOWN), "-"))
+    if lacking is not None:
+        name = lacking.group(1)
+        where = next((path for func, _, path in run.met if _base_name(func) == name), "")
+        rows.append((where or OUTSIDE, f"aten.{name}", "no derivative", *["-"] * len(SHOWN), "-"))
     return aligned(rows)
+
+
+def _base_name(func: Any) -> str:
+    """The name of an operation without its library and overload."""
+    return str(func.overloadpacket.__name__) if hasattr(func, "overloadpacket") else ""

@@ -7,9 +7,12 @@ from functools import cache
 from itertools import takewhile
 from typing import Any
 
+import numpy as np
 import torch
 
 from simfloat.torch.floating_operands import LISTS, Arguments, Options, floating_in, of_integers, operands_of, refusal
+from simfloat.torch.numbers_put_in import PutIn, is_number
+from simfloat.torch.open_run import undispatched
 from simfloat.torch.phases import Backward, Forward, OfParameter
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
@@ -38,27 +41,33 @@ class Handler:
 
 
 class Movement(Handler):
-    """Numbers are moved, chosen, made or compared, and none is rounded."""
+    """Numbers are moved, chosen, made or compared, and none is rounded but a number that is put among others."""
 
     how = "movement"
 
-    def __init__(self, *, makes: bool = False, chooses: bool = False) -> None:
+    def __init__(self, *, makes: bool = False, chooses: bool = False, puts_in: bool = False) -> None:
         self.makes = makes  # numbers of its own, of which the operands tell nothing
         self.chooses = chooses  # among numbers: what is chosen from a parameter is no parameter
+        self.puts_in = puts_in  # single numbers, which are rounded to the format of those around them
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it; what is known of the operands holds for the result."""
         if is_view(func) and run.is_unrecorded(func):
             return func(*args, **options)  # of memory of which all is known
         operands = [] if self.makes else operands_of(run, func, args, options)
-        note = run.note(func, operands)
+        note, known = run.note(func, operands), operands
+        if self.puts_in and not (self.makes and run.optimizing.optimizer is not None):
+            put_in = PutIn(func, args, options)
+            known = put_in.into
+            if put_in.numbers and put_in.format is not None:
+                args, options = put_in.rounded(run.place_of_movement(func), put_in.format)
         result = func(*args, **options)
         if note is None and isinstance(result, torch.Tensor) and tag_of(result) is not NOTHING:
             return result  # a view of what is known
         for made in floating_in(result if isinstance(result, LISTS) else (result,)):
             tag = tag_of(made)
             if tag is NOTHING:
-                tag = in_type(run.moved(operands), made.dtype)
+                tag = in_type(run.moved(operands, known), made.dtype)
                 tag = Tag(tag.format) if self.chooses and tag.is_weight else tag
                 put_tag(made, tag)
             if note is not None:
@@ -119,6 +128,8 @@ class Ruled(Handler):
         phase.in_type(dtype)
         if phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter):
             args, options = in_single((*args, *numbers_left_out(func, len(args)))), in_single(options)
+            if dtype in NARROW and not phase.place.is_for_cuda:
+                args, options = in_own_type(func, args, options, dtype)
         if self.is_entered and isinstance(phase, Backward) and phase.narrows:
             args = tuple([phase.entered(x) if isinstance(x, torch.Tensor) else x for x in args])
         options.pop("memory_format", None)
@@ -136,6 +147,33 @@ class Ruled(Handler):
     def type_of(self, phase: Forward, operands: list[torch.Tensor], args: Arguments) -> torch.dtype:
         """The result's type."""
         return result_type(operands)
+
+
+#: Operations before which PyTorch's CPU kernels bring a number to the type of the result: which arguments these are.
+#: Others, products and quotients by a number among them, take it as a float32 one.
+BROUGHT = {
+    **dict.fromkeys(("add", "sub", "rsub"), (0, 1, 2)),
+    **dict.fromkeys(("pow", "fmod", "remainder", "atan2", "hypot", "nextafter", "copysign"), (0, 1)),
+    "div": (0,),
+}
+
+
+def in_own_type(func: Any, args: Arguments, options: Options, dtype: torch.dtype) -> tuple[Arguments, Options]:
+    """The arguments with numbers of a 16-bit type where PyTorch's CPU kernels bring them there."""
+    places = BROUGHT.get(func.overloadpacket.__name__)
+    if places is None:
+        return args, options
+    args = tuple(brought(x, dtype) if at in places else x for at, x in enumerate(args))
+    return args, {name: brought(x, dtype) if name == "alpha" else x for name, x in options.items()}
+
+
+def brought(x: Any, dtype: torch.dtype) -> Any:
+    """A number, Python's or a tensor without axes, as one of a type; anything else itself."""
+    if not is_number(x) or (isinstance(x, torch.Tensor) and x.dtype == dtype):
+        return x
+    with undispatched():
+        number = torch.tensor(float(np.float32(float(x)))).to(dtype).item()
+    return torch.tensor(number, dtype=torch.float64) if isinstance(x, torch.Tensor) else number
 
 
 @cache
@@ -260,8 +298,10 @@ class Overwritten(Handler):
 
     how = "movement"
 
-    def __init__(self, *, keeps: bool = False) -> None:
+    def __init__(self, *, keeps: bool = False, puts_in: bool = False, fills: bool = False) -> None:
         self.keeps = keeps  # the format, as zeros and ones do
+        self.puts_in = puts_in  # single numbers, which are rounded to the format of the operand
+        self.fills = fills  # all of the operand; others leave some of its numbers
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The first operand, of which then is known what is known of what was written to it."""
@@ -270,10 +310,27 @@ class Overwritten(Handler):
             return func(*args, **options)
         into, (_, *sources) = run.known_of(target), operands_of(run, func, args, {})
         run.note(func, [target, *sources])
+        keeps, is_partial = self.keeps, self.puts_in and not self.fills
+        if self.puts_in and into.format is not None and not into.is_weight:  # a parameter is rounded below
+            put_in = PutIn(func, args, options)
+            if put_in.numbers and not (sources and self.fills and _is_single(target)):
+                args, options = put_in.rounded(run.place_of_movement(func), into.format)
+                keeps = True
         result = func(*args, **options)
         moved = run.moved(sources)
-        run.overwritten(target, into, moved._replace(format=into.format) if self.keeps else moved)
+        if keeps:
+            moved = moved._replace(format=into.format)
+        elif is_partial and sources:
+            moved = moved._replace(format=run.moved([target, *sources]).format)
+        run.overwritten(target, into, moved)
         return result
+
+
+def _is_single(x: torch.Tensor) -> bool:
+    """Whether a tensor is one number by itself, and no element of others."""
+    return (
+        not x.ndim and x.numel() * x.element_size() == x.untyped_storage().nbytes() and not getattr(x._base, "ndim", 0)
+    )
 
 
 class ForEach(Handler):

@@ -9,6 +9,7 @@ from threading import local
 from typing import Any, Protocol
 
 import torch
+from torch.autograd import forward_ad
 
 from simfloat.formats import Format
 from simfloat.simulation import Simulation
@@ -59,6 +60,11 @@ def opened() -> OpenRun | None:
 def running() -> OpenRun | None:
     """The same, but None while the run is paused."""
     return None if getattr(_thread, "is_paused", False) else opened()
+
+
+def is_transformed() -> bool:
+    """Whether a transform of torch.func runs, or derivatives go forward."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def this_thread() -> object:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.target import carrier_of
-from simfloat.formats import FP32
+from simfloat.formats import FP32, Format
 from simfloat.formulas.rounded import Rounded
 from simfloat.simulation.arithmetic import Arithmetic, Elementwise, Input
 from simfloat.simulation.inside import Inside
@@ -40,11 +40,36 @@ class RuleCall(Elementwise):
         # The addition to `.grad` is a single step, so that an observer receives how many of its sums lose an addend.
         is_step = is_primitive or isinstance(phase, Complete) and phase.is_addition
         self._has_steps = not is_step and dtype.itemsize < 4 and phase.place.is_written
+        # An optimizer's operations are rounded one by one, with exact numbers, under every policy.
+        is_written = phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter)
+        self.is_by_cpu, self.is_by_cuda = (
+            is_written and not phase.place.is_for_cuda,
+            is_written and phase.place.is_for_cuda,
+        )
         self._last: Arithmetic | None = None  # which rounds that result
+        self._own: Format | None = None  # of the result whatever the policy says
+        self._saturates = False
+
+    def by_single(self) -> None:
+        """Round results to FP32 first, where a 16-bit type of the program's own is followed."""
+        self._has_steps = self.dtype.itemsize < 4 and self.phase.place.is_written
+
+    def by_steps(self) -> None:
+        """Round each step to the program's own type, not its result alone."""
+        self._has_steps = False
+
+    def keep(self, format: Format, *, saturates: bool) -> None:
+        """Round results to this format under every policy, and steps to FP32."""
+        self._own, self._saturates, self._has_steps = format, saturates, True
 
     def begin(self) -> Arithmetic:
         """The arithmetic for a result."""
-        self.arithmetic = self._fitting(self.phase.place, self.phase.arithmetic(self.operands))
+        found = self.phase.arithmetic(self.operands)
+        if self._own is not None:
+            rounding = found.target.rounding.saturating() if self._saturates else found.target.rounding
+            own = found.target._replace(format=self._own, dtype=carrier_of(self._own), rounding=rounding)
+            found = found.to(own)._replace(refusal="")
+        self.arithmetic = self._fitting(self.phase.place, found)
         if self._has_steps:
             self._last = self.arithmetic
             steps = self._last.target._replace(format=FP32, dtype=carrier_of(FP32), observer=None)
@@ -104,6 +129,12 @@ class RuleCall(Elementwise):
             return array
         return -array if factor == -1 else self.multiply(factor, array)
 
+    def fused_total(self, factor: Numbers, b: Numbers, a: Numbers) -> NDArray:
+        """factor * b + a: in one rounding where PyTorch's CPU kernels are followed, which have a fused operation."""
+        if self.is_by_cpu:
+            return self.apply("fma", factor, b, a)
+        return self.total(a, self.multiply(numbers_of(factor), numbers_of(b)))
+
     def total(self, a: Numbers, b: Numbers) -> NDArray:
         """a + b as the result: by the policy's last addition where it goes to a parameter."""
         format, total = self.phase.total(self.arithmetic, numbers_of(a), numbers_of(b))
@@ -128,6 +159,15 @@ class RuleCall(Elementwise):
         self.phase.place.has_summed = True
         return self.arithmetic.sum(numbers_of(x), axes)
 
+    def running_sums(self, rows: NDArray) -> NDArray:
+        """The sums of all rows (n, columns) up to each, by the policy's `reduce`."""
+        self.phase.place.has_summed = True
+        return self.arithmetic.running_sums(rows)
+
+    def running_products(self, rows: NDArray) -> NDArray:
+        """The products of all rows (n, columns) up to each, every one rounded."""
+        return self.arithmetic.running_products(rows)
+
     def added_rows(self, rows: NDArray, places: NDArray[np.integer], shape: tuple[int, int]) -> NDArray:
         """Rows, one for each of places, added into an array of this shape by the policy's `reduce`, in their order."""
         self.phase.place.has_summed = True
@@ -144,7 +184,7 @@ class RuleCall(Elementwise):
 
     def tensor(self, array: NDArray) -> torch.Tensor:
         """The result as a tensor of the operation's type, of which its format is known."""
-        if self._last is not None and self.format == FP32:
+        if self._last is not None and self.format == FP32 != self._last.format:
             array, self.format = self._last.round(array), self._last.format
         result = tensor_of(array, self.dtype)
         put_tag(result, self.phase.tag(self.format, self.operands))

@@ -105,6 +105,11 @@ class RunContext:
         return self.paths.at_path(path)
 
     @property
+    def composites(self) -> tuple[str, ...]:
+        """The composites that run, the outermost first."""
+        return self._composites
+
+    @property
     def is_inside(self) -> bool:
         """Whether a composite runs."""
         return bool(self._composites)
@@ -271,10 +276,11 @@ class RunContext:
 
     def note(self, func: Any, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note a movement for the way back, if there is one."""
-        if self.is_unrecorded(func):
-            return None
-        name = func.overloadpacket.__name__
-        return self._noted(name if kind_of(name) == MOVEMENT else MOVEMENT, operands)  # as policies can name it
+        return None if self.is_unrecorded(func) else self._noted(_movement(func), operands)
+
+    def place_of_movement(self, func: Any) -> Place:
+        """Where an operation that moves numbers runs."""
+        return self.simulation.place(_movement(func), self.path, self._composites)
 
     @staticmethod
     def _typed(place: Place, operands: Sequence[torch.Tensor]) -> Place:
@@ -285,17 +291,22 @@ class RunContext:
         """Whether the policy is written for the program's own types where an operation runs now."""
         return self.simulation.place(operation, self.path, self._composites).is_written
 
-    def moved(self, operands: Sequence[torch.Tensor]) -> Tag:
-        """What is known of numbers that were moved from these operands, or made where there are none."""
+    def moved(self, operands: Sequence[torch.Tensor], known: Sequence[torch.Tensor] | None = None) -> Tag:
+        """What is known of numbers that were moved from these operands, or made where there are none.
+
+        `known` are those whose formats tell that of the result, where others are numbers put among them.
+        """
         tags = [tag_of(x) for x in operands]
+        formats = tags if known is None else [tag_of(x) for x in known]
         in_backward = current_node() is not None and not is_recomputing()
+        format = None
+        if formats and all(tag.format == formats[0].format for tag in formats):
+            format = formats[0].format
+        elif formats:
+            format = widest(stored_format(x) for x in (operands if known is None else known))
         if not tags:
-            return Tag(self.made, in_backward)
+            return Tag(self.made if format is None else format, in_backward)
         first = tags[0]
-        if all(tag.format == first.format for tag in tags):
-            format = first.format
-        else:
-            format = widest(stored_format(x) for x in operands)
         owner = next((tag.owner for tag in tags if tag.owner is not None), None)
         is_gradient = any(tag.is_gradient for tag in tags)
         is_weight = len(tags) == 1 and first.is_weight and self.optimizing.optimizer is None
@@ -351,6 +362,17 @@ class RunContext:
         )
 
     @contextmanager
+    def part_of(self, operation: str) -> Iterator[Place]:
+        """A block in which a program calls what `operation` is made of, above autograd; the place of the composite."""
+        before = self._composites
+        place = self.simulation.place(operation, self.path, before)
+        self._composites = (*before, operation)
+        try:
+            yield place
+        finally:
+            self._composites = before
+
+    @contextmanager
     def inside(self, operation: str, operands: Sequence[torch.Tensor]) -> Iterator[None]:
         """A block whose operations are parts of the composite `operation` on these operands."""
         if not self._composites:
@@ -364,3 +386,9 @@ class RunContext:
                 yield
         finally:
             self._composites = before
+
+
+def _movement(func: Any) -> str:
+    """What policies call an operation that moves numbers."""
+    name = func.overloadpacket.__name__
+    return name if kind_of(name) == MOVEMENT else MOVEMENT

@@ -14,6 +14,7 @@ from torch.utils import checkpoint
 
 from simfloat.formulas.recurrent_cells import CELLS
 from simfloat.torch.formula_calls import class_loss, relu_layer
+from simfloat.torch.fused_attention import ATTENTION, attention
 from simfloat.torch.linear_layers import linear_layer
 from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, narrowing
 from simfloat.torch.open_run import running, scaling, undispatched
@@ -46,6 +47,64 @@ class Setting:
         self._blocks -= 1
         if self._blocks == 0:
             self._write(self._before)
+
+
+class Backend:
+    """A kernel of attention, which is on or off while any block needs it; what the program sets holds after the block.
+
+    Inside of the block the program reads what it set: torch.nn.attention.sdpa_kernel changes nothing there.
+    """
+
+    def __init__(self, name: str, is_on: bool) -> None:
+        self._names, self._is_on = (f"_get_{name}_sdp_enabled", f"_set_sdp_use_{name}"), is_on
+        self._before = False
+        self._blocks = 0
+
+    def begin(self) -> None:
+        """Turn it on or off, and keep what the program reads and writes apart from it."""
+        if self._blocks == 0:
+            self._functions = read, write = [getattr(torch._C, name) for name in self._names]
+            self._before = read()
+            write(self._is_on)
+            for name, function in zip(self._names, (lambda: self._before, self._keep), strict=True):
+                setattr(torch._C, name, function)
+        self._blocks += 1
+
+    def _keep(self, value: bool) -> None:
+        self._before = value
+
+    def end(self) -> None:
+        """Set what the program has set at the end of the last block."""
+        self._blocks -= 1
+        if self._blocks == 0:
+            for name, function in zip(self._names, self._functions, strict=True):
+                setattr(torch._C, name, function)
+            self._functions[1](self._before)
+
+
+class OwnKernel:
+    """A function that stands in the place of PyTorch's kernel of an operation while any block needs it, above autograd.
+
+    Wherever a program has the operation's function from, it comes here.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self._name, self._function = name, function
+        self._library: Any = None
+        self._blocks = 0
+
+    def begin(self) -> None:
+        """Put it in PyTorch's place."""
+        if self._blocks == 0:
+            self._library = torch.library.Library("aten", "IMPL")
+            self._library.impl(self._name, self._function, "AutogradCPU")
+        self._blocks += 1
+
+    def end(self) -> None:
+        """Give PyTorch its place back at the end of the last block."""
+        self._blocks -= 1
+        if self._blocks == 0:
+            self._library._destroy()
 
 
 def off(before: bool) -> bool:
@@ -119,14 +178,19 @@ def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Setting:
     return Setting(lambda: getattr(owner, name), lambda function: setattr(owner, name, function), wrapper)
 
 
+#: The kernels of attention, by PyTorch's names.
+BACKENDS = [
+    name for name in ("flash", "mem_efficient", "cudnn", "overrideable", "fa3", "math")
+    if hasattr(torch._C, f"_set_sdp_use_{name}")
+]  # fmt: skip
+
 #: oneDNN, the fused kernels of attention, and the fast path of nn.MultiheadAttention and nn.TransformerEncoder; and the
 #: start of backward passes, what runs again in them, what scales losses, and functions whose operands autocast makes
 #: alike.
-SETTINGS = (
+SETTINGS: tuple[Setting | Backend | OwnKernel, ...] = (
+    OwnKernel(ATTENTION, attention),
     Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
-    Setting(torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash, off),
-    Setting(torch._C._get_mem_efficient_sdp_enabled, torch._C._set_sdp_use_mem_efficient, off),
-    Setting(torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn, off),
+    *(Backend(name, name == "math") for name in BACKENDS),
     Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, off),
     wrapped(checkpoint, "_checkpoint_without_reentrant_generator", remembering),
     Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from simfloat.torch.gradients import current_node
+from simfloat.torch.open_run import is_transformed
 from simfloat.torch.recomputing import is_recomputing
 from simfloat.torch.rules.search import USERS
 from simfloat.torch.run_context import RunContext
@@ -20,8 +20,7 @@ def is_alone(run: RunContext) -> bool:
     """
     if run.simulation.observer is not None or run.shown is not None or USERS:
         return False
-    is_transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-    return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed
+    return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed()
 
 
 def is_unwatched(run: RunContext, operation: str = "linear") -> bool:

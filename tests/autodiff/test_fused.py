@@ -104,7 +104,9 @@ COMPOSITES = {
 
 
 def test_every_composite_can_be_fused():
-    assert {row.name for row in OPERATIONS.values() if row.kind == "composite"} <= set(COMPOSITES)
+    composites = {row.name for row in OPERATIONS.values() if row.kind == "composite"}
+    # Attention has contractions, whose operands are rounded: tests/torch/test_fused_attention.py has its bits.
+    assert composites <= {*COMPOSITES, "scaled_dot_product_attention"}
 
 
 #: Their gradients follow from the result, which is rounded before: PyTorch's formulas, which a fused kernel has too.

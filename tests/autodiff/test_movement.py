@@ -266,13 +266,49 @@ def test_movement_keeps_the_format_that_its_operands_have_in_common():
         for number in (0.0, -np.inf, np.nan, 0.5):
             filled = b.masked_fill(truth, number)
             assert filled.format == sf.BF16 and filled.data.dtype == np.float32
-        assert b.masked_fill(truth, 0.1).format is None, "0.1 is no number of BF16"
-        assert e.masked_fill(truth, np.inf).format is None, "E4M3 has no infinity"
+        assert sf.where(truth, data, 0.1).data[1] == 0.1, "data take numbers as they are"
         assert sf.where(truth, np.float32([1, 2]), 0.0).data.dtype == np.float32
         for moved in (b.swapaxes(0, 0), b.squeeze(), b.unsqueeze(0), b.broadcast_to((3, 2)), b[[1, 0]], b[truth],
                       *b.split(1)):  # fmt: skip
             assert moved.format == sf.BF16
         assert [float(row) for row in b] == x
+
+
+@pytest.mark.parametrize("format", [sf.BF16, sf.FP16, sf.E4M3, sf.E2M1], ids=str)
+def test_a_number_put_among_others_is_rounded_to_their_format(format):
+    truth = np.array([True, False])
+    with sf.simulate(sf.Policy(compute=format)):
+        x = sf.Tensor([1.0, 2.0]) * 1.0
+    with sf.simulate("fp32"):
+        wide = (sf.Tensor([0.1, 0.3]) * 1.0).sum()
+        for number in (0.1, 1 / 3, -1e9, 1e-9, -0.0, np.inf, wide):
+            exact = np.float64(float(number))
+            wanted = sf.round(exact, format).astype(np.float32)
+            for put in (x.masked_fill(truth, number), sf.where(truth, number, x), np.where(truth, number, x)):
+                assert put.format == format
+                assert_bits(put.data, np.array([wanted, 2.0], np.float32))
+            if number is not wide:
+                padded = x.pad((1, 0), number)
+                assert padded.format == format
+                assert_bits(padded.data, np.array([wanted, 1.0, 2.0], np.float32))
+        assert sf.where(truth, wide, 0.1).format == sf.FP32, "of two numbers the one that was rounded counts"
+
+
+def test_the_mode_of_the_policy_rounds_numbers_put_among_others_unless_it_draws():
+    truth, number = np.array([True, False]), 1 + 2**-12
+    for mode, wanted in (
+        (sf.toward_positive, 1 + 2**-10),
+        (sf.toward_zero, 1.0),
+        (sf.nearest_even.saturating(), 1.0),
+        (sf.stochastic(), 1.0),
+    ):
+        with sf.simulate(sf.Policy(compute=sf.FP16, rounding=mode)) as simulation:
+            x = sf.Tensor([1.0, 2.0]) * 1.0
+            before = simulation.state
+            assert x.masked_fill(truth, number).data[0] == wanted
+            beyond = x.masked_fill(truth, -1e9).data[0]
+            assert beyond == (-65504 if mode in (sf.toward_positive, sf.toward_zero) or mode.saturates else -np.inf)
+            assert simulation.state == before
 
 
 def test_parameters_are_brought_into_their_format_before_they_are_moved():

@@ -9,6 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.accumulate.scales import Scales
+from simfloat.arithmetic.target import carrier_of
+from simfloat.formats import FP32
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.widest import widest
 from simfloat.torch.floating_operands import Arguments
 from simfloat.torch.handlers import Ruled
 from simfloat.torch.phases import Forward
@@ -17,8 +21,21 @@ from simfloat.torch.tags import weight_path
 from simfloat.torch.tensor_arrays import numbers_of
 
 
-def product(call: RuleCall, a: torch.Tensor, b: torch.Tensor, axes: int = 2, scales: Scales | None = None) -> NDArray:
+def wide(arithmetic: Arithmetic) -> Arithmetic:
+    """The same with results in FP32, or in its own format where that is wider."""
+    format = widest((FP32, arithmetic.format))
+    if format == arithmetic.format:
+        return arithmetic
+    return arithmetic.to(arithmetic.target._replace(format=format, dtype=carrier_of(format)))
+
+
+def product(
+    call: RuleCall, a: torch.Tensor, b: torch.Tensor, axes: int = 2, scales: Scales | None = None, *,
+    is_wide: bool = False,
+) -> NDArray:  # fmt: skip
     """a (m, k) times b (k, n), or (batch, m, k) times (batch, k, n) with three axes; blocks may have scales.
+
+    With `is_wide` the sums are rounded to FP32 at least, for what comes before the rounding of the result.
 
     Raises ValueError for shapes that do not fit: a rule is asked before PyTorch has looked at them.
     """
@@ -26,7 +43,7 @@ def product(call: RuleCall, a: torch.Tensor, b: torch.Tensor, axes: int = 2, sca
         needed = "(m, k) by (k, n)" if axes == 2 else "(batch, m, k) by (batch, k, n)"
         shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
         raise ValueError(f"{call.phase.place.where}: {call.name} multiplies {needed}, got shapes {shapes}.")
-    arithmetic = call.begin()
+    arithmetic = wide(call.begin()) if is_wide else call.begin()
     return arithmetic.matmul(numbers_of(a), numbers_of(b), *call.inputs(a, b), scales)
 
 
@@ -52,16 +69,23 @@ def added(
     alpha: float = 1,
     axes: int = 2,
 ) -> torch.Tensor:
-    """beta * c + alpha * a @ b: the product is rounded, and so is the sum; and each factor that is not 1."""
-    result = call.times(float(alpha), product(call, a, b, axes))
+    """beta * c + alpha * a @ b: where both factors are 1 the product is rounded, and so is the sum.
+
+    Other factors multiply in FP32 or wider, as the sums of products are, before the one rounding.
+    """
+    alpha, beta = float(alpha), float(beta)
+    is_scaled = alpha != 1 or beta not in (0, 1)
+    result = product(call, a, b, axes, is_wide=is_scaled)
+    steps = wide(call.arithmetic)
+    result = result if alpha == 1 else steps.multiply(numbers_of(alpha), result)
     if c.ndim > axes or any(n not in (1, m) for n, m in zip(c.shape[::-1], result.shape[::-1], strict=False)):
         raise ValueError(f"{call.name} adds to a product of shape {result.shape}, got shape {tuple(c.shape)}.")
-    format = call.format
-    call.phase = call.phase.beside("add", format)
-    call.begin()
     if beta == 0:
-        return call.tensor(result)
-    return call.tensor(call.add(result, call.times(float(beta), c)))
+        return call.tensor(call.round(result) if is_scaled else result)
+    share = numbers_of(c) if beta in (0, 1) else steps.multiply(numbers_of(beta), numbers_of(c))
+    call.phase = call.phase.beside("add", call.format)
+    call.begin()
+    return call.tensor(call.add(result, share))
 
 
 def added_vector(

@@ -6,8 +6,12 @@ import math
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
-from simfloat.torch.handlers import Composed
+from simfloat.formulas import exponentials
+from simfloat.formulas.rounded import Rounded
+from simfloat.torch.formula import Formula
+from simfloat.torch.handlers import Composed, Handler
 from simfloat.torch.tensor_arrays import exactly, result_type
 
 Tensor = torch.Tensor
@@ -50,7 +54,8 @@ def multivariate_lgamma(x: Tensor, p: int) -> Tensor:
 
 def angle(x: Tensor) -> Tensor:
     """pi below zero, else 0."""
-    return torch.where(x.isnan(), x, torch.where(x < 0, torch.full_like(x, math.pi), torch.zeros_like(x)) * 1)
+    half_turn = torch.full(x.shape, math.pi, dtype=x.dtype)  # exactly, not in the format of x
+    return torch.where(x.isnan(), x, torch.where(x < 0, half_turn, torch.zeros_like(x)) * 1)
 
 
 def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
@@ -58,11 +63,11 @@ def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
     return x * torch.exp2(exponent)
 
 
-def logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    """The logarithms of sums of exponentials of all elements up to each along an axis, every one by itself."""
-    if not x.ndim or not x.numel():
-        return x * 1
-    return torch.stack([x.narrow(dim, 0, i + 1).logsumexp(dim) for i in range(x.shape[dim])], dim)
+def logcumsumexp(u: Rounded, x: NDArray, dim: int) -> NDArray:
+    """The formula of this name; without axes, or elements, x itself, rounded."""
+    if not x.size or not x.ndim:
+        return u.round(x, "multiply", x)
+    return exponentials.logcumsumexp(u, x, dim)
 
 
 def between(start: Tensor | float, end: Tensor | float, steps: int, *, dtype: torch.dtype, **_: object) -> Tensor:
@@ -89,14 +94,14 @@ def normal(mean: Tensor | float, std: Tensor | float = 1, *, generator: torch.Ge
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Composed] = {
+TABLE: dict[str, Handler] = {
     "special_xlog1py": Composed("xlogy", xlog1py),
     "special_entr": Composed("entropy", entropy),
     "deg2rad": Composed("multiply", lambda x: x * (math.pi / 180)),
     "rad2deg": Composed("multiply", lambda x: x * (180 / math.pi)),
     "angle": Composed("angle", angle),
     "ldexp": Composed("multiply", ldexp),
-    "logcumsumexp": Composed("logsumexp", logcumsumexp),
+    "logcumsumexp": Formula("logsumexp", logcumsumexp),
     **{
         f"linspace.{kind}": Composed("linspace", between)
         for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")

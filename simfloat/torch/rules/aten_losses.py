@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.formulas import loss_formulas
-from simfloat.formulas.rounded import Rounded, number
-from simfloat.torch.formula import Formula
-from simfloat.torch.handlers import Composed, Handler
+from simfloat.formulas.rounded import Rounded, negative, number
+from simfloat.torch.formula import Formula, Function
+from simfloat.torch.handlers import Composed, Handler, brought
+from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.tensor_arrays import NARROW, numbers_of
 
 Tensor = torch.Tensor
 
@@ -48,9 +50,10 @@ def binary_cross_entropy_backward(
     return loss_formulas.binary_cross_entropy_slope(u, g, x, y, weight, REDUCTIONS[reduction])
 
 
-def soft_margin_loss(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
+def soft_margin_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str) -> NDArray:
     """log1p(exp(-y * x))."""
-    return gathered((-y * x).exp().log1p(), reduction)
+    powers = u.apply("exp", u.multiply(negative(u, y), x))
+    return loss_formulas.gathered(u, u.apply("log1p", powers), reduction)
 
 
 def soft_margin_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
@@ -165,18 +168,38 @@ def gathering(formula: Callable[..., Any], at: int) -> Callable[..., Any]:
     return named
 
 
+class LossInType(Formula):
+    """A loss whose steps PyTorch's CPU kernels round to some 16-bit types; their mean or sum is made in FP32."""
+
+    def __init__(self, operation: str, function: Function, types: Sequence[torch.dtype]) -> None:
+        super().__init__(operation, function)
+        self._types = types
+
+    def computed(self, call: RuleCall, x: Tensor, y: Tensor, reduction: int = MEAN, *others: float) -> Any:
+        """The losses, or what becomes of them."""
+        if not (call.is_by_cpu and call.dtype in self._types):
+            return super().computed(call, x, y, reduction, *others)
+        call.by_steps()
+        dtype = call.dtype
+        losses = self.function(call.begin(), numbers_of(x), numbers_of(y), NONE, *(brought(n, dtype) for n in others))
+        if reduction != NONE:
+            call.by_single()
+            losses = loss_formulas.gathered(call.begin(), losses, REDUCTIONS[reduction])
+        return call.laid_out(call.tensor(losses))
+
+
 #: By PyTorch's name.
 TABLE: dict[str, Handler] = {
-    "mse_loss": Formula("mse_loss", gathering(loss_formulas.mse_loss, 2)),
+    "mse_loss": LossInType("mse_loss", gathering(loss_formulas.mse_loss, 2), NARROW),
     "mse_loss_backward": Formula("mse_loss", gathering(loss_formulas.mse_loss_slope, 3)),
-    "smooth_l1_loss": Formula("smooth_l1_loss", gathering(loss_formulas.smooth_l1_loss, 2)),
+    "smooth_l1_loss": LossInType("smooth_l1_loss", gathering(loss_formulas.smooth_l1_loss, 2), (torch.float16,)),
     "smooth_l1_loss_backward": Formula("smooth_l1_loss", gathering(loss_formulas.smooth_l1_loss_slope, 3)),
-    "huber_loss": Formula("huber_loss", gathering(loss_formulas.huber_loss, 2)),
+    "huber_loss": LossInType("huber_loss", gathering(loss_formulas.huber_loss, 2), (torch.bfloat16,)),
     "huber_loss_backward": Formula("huber_loss", gathering(loss_formulas.huber_loss_slope, 3)),
     "binary_cross_entropy_with_logits": Formula("binary_cross_entropy_with_logits", logistic_loss),
     "binary_cross_entropy": Formula("binary_cross_entropy", binary_cross_entropy),
     "binary_cross_entropy_backward": Formula("binary_cross_entropy", binary_cross_entropy_backward),
-    "soft_margin_loss": Composed("soft_margin_loss", soft_margin_loss),
+    "soft_margin_loss": LossInType("soft_margin_loss", gathering(soft_margin_loss, 2), NARROW),
     "soft_margin_loss_backward": Composed("soft_margin_loss", soft_margin_loss_backward),
     "multi_margin_loss": Composed("multi_margin_loss", multi_margin_loss),
     "multi_margin_loss_backward": Composed("multi_margin_loss", multi_margin_loss_backward),

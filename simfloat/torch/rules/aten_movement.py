@@ -1,4 +1,4 @@
-"""Operations that move, choose, make or compare numbers, and round none: names of PyTorch."""
+"""Operations that move, choose, make or compare numbers, and round none but those put among others: PyTorch's names."""
 
 MOVEMENT = frozenset(
     """
@@ -41,6 +41,9 @@ OVERWRITING = frozenset(
     requires_grad_ as_strided_ resize_as_
     """.split()
 )
+
+#: Those among them that write to all elements.
+FILLING = frozenset("copy_ fill_".split())
 
 #: Those among them that write no numbers but zeros and ones, which every format has.
 KEEPING = frozenset(

@@ -20,6 +20,7 @@ from simfloat.formulas.rounded import number
 from simfloat.torch.floating_operands import Arguments, Options
 from simfloat.torch.formula import Formula, Sloped
 from simfloat.torch.handlers import Ruled
+from simfloat.torch.numbers_put_in import is_number
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.quotients import quotients, remainders
 from simfloat.torch.run_context import RunContext
@@ -33,8 +34,27 @@ def power(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
 
 
 def divide(u: RuleCall, a: NDArray, b: NDArray, *, rounding_mode: str | None = None) -> NDArray:
-    """a / b, the exact quotient rounded once; to an integer first where that is asked for."""
+    """a / b, the exact quotient rounded once; to an integer first where that is asked for.
+
+    PyTorch's CUDA kernels multiply by the float32 reciprocal of a number.
+    """
+    if rounding_mode is None and u.is_by_cuda and not b.ndim and a.ndim:
+        return u.multiply(a, np.array(1 / np.float32(b), np.float32))
     return u.divide(a, b) if rounding_mode is None else u.add(*quotients(a, b, is_floor=rounding_mode == "floor"))
+
+
+def added(u: RuleCall, a: NDArray, b: NDArray, alpha: float | NDArray = 1) -> NDArray:
+    """a + alpha * b: in one rounding where PyTorch's CPU kernels are followed, else the product is rounded, too."""
+    if float(alpha) in (1, -1) or not u.is_by_cpu:
+        return u.total(a, u.times(float(alpha), b))
+    return u.fused_total(float(alpha), b, a)
+
+
+def subtracted(u: RuleCall, a: NDArray, b: NDArray, alpha: float | NDArray = 1) -> NDArray:
+    """a - alpha * b, in the same way."""
+    if float(alpha) in (1, -1) or not u.is_by_cpu:
+        return u.difference(a, u.times(float(alpha), b))
+    return u.fused_total(-float(alpha), b, a)
 
 
 def modulo(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
@@ -48,12 +68,11 @@ def mixed(u: RuleCall, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
     """a + weight * (b - a); where weight is 1/2 or more b - (1 - weight) * (b - a), as PyTorch computes it."""
     difference = u.subtract(b, a)
     if weight.ndim == 0:
-        if abs(weight) < 0.5:
-            return u.total(a, u.multiply(weight, difference))
-        return u.total(b, -u.multiply(1.0 - weight, difference))
+        low = abs(weight) < 0.5
+        return u.fused_total(weight if low else weight - 1.0, difference, a if low else b)
     low = np.abs(weight) < 0.5
-    share = u.multiply(np.where(low, weight, np.asarray(weight, np.float64) - 1.0), difference)
-    return u.total(np.where(low, a, b), share)
+    share = np.where(low, weight, np.asarray(weight, np.float64) - 1.0)
+    return u.fused_total(share, difference, np.where(low, a, b))
 
 
 def leaky(u: RuleCall, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
@@ -88,13 +107,13 @@ SPECIAL = {
 
 #: By PyTorch's name: the operation's name in a policy, and what it is.
 TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
-    "add": ("add", lambda u, a, b, alpha=1: u.total(a, u.times(float(alpha), b))),
-    "sub": ("subtract", lambda u, a, b, alpha=1: u.difference(a, u.times(float(alpha), b))),
-    "rsub": ("subtract", lambda u, a, b, alpha=1: u.difference(b, u.times(float(alpha), a))),
+    "add": ("add", added),
+    "sub": ("subtract", subtracted),
+    "rsub": ("subtract", lambda u, a, b, alpha=1: subtracted(u, b, a, alpha)),
     "mul": ("multiply", lambda u, a, b: u.multiply(a, b)),
     "div": ("divide", divide),
     "hypot": ("sqrt", hypotenuse),
-    "addcmul": ("fma", lambda u, a, b, c, value=1: u.total(a, u.multiply(u.times(float(value), b), c))),
+    "addcmul": ("fma", lambda u, a, b, c, value=1: u.fused_total(u.times(float(value), b), c, a)),
     "addcdiv": ("fma", lambda u, a, b, c, value=1: u.total(a, u.divide(u.times(float(value), b), c))),
     "lerp": ("fma", mixed),
     "floor_divide": ("divide", lambda u, a, b: divide(u, a, b, rounding_mode="floor")),
@@ -171,7 +190,7 @@ CHOSEN: dict[str, str] = {
     "abs": "abs", "neg": "negative", "sgn": "abs", "sign": "abs", "floor": "clip", "ceil": "clip", "trunc": "clip",
     "round": "clip", "maximum": "maximum", "minimum": "minimum", "fmax": "maximum", "fmin": "minimum",
     "clamp": "clip", "clamp_min": "maximum", "clamp_max": "minimum", "hardtanh": "clip", "threshold": "maximum",
-    "nan_to_num": "clip", "frac": "clip", "copysign": "abs",
+    "frac": "clip", "copysign": "abs",
     "max.other": "maximum", "min.other": "minimum",
 }  # fmt: skip
 
@@ -190,6 +209,9 @@ class PointwiseRule(Ruled):
     def computed(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The result, laid out in memory as the operands are."""
         arrays = [numbers_of(x) if isinstance(x, NUMBERS) else x for x in args]
+        by_number = self.operation == "multiply" and any(is_number(x) for x in args)
+        if self.is_primitive and self.operation != "nextafter" and (call.is_by_cuda or (call.is_by_cpu and by_number)):
+            call.by_single()  # a product with a float32 number is made there
         call.begin()
         return call.laid_out(call.tensor(self.function(call, *arrays, **options)))
 
@@ -205,6 +227,24 @@ class Chosen(Ruled):
 
     def computed(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The result, laid out in memory as the operands are."""
-        found = self.function(*args, **options)
         call.begin()
-        return call.laid_out(call.tensor(call.chosen(found)))
+        return call.laid_out(call.tensor(call.chosen(self.found(call, *args, **options))))
+
+    def found(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
+        """What PyTorch finds."""
+        return self.function(*args, **options)
+
+
+class WithoutInfinities(Chosen):
+    """nan_to_num: infinities become the largest numbers of the result's format unless others are given."""
+
+    def found(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
+        """The numbers with others in the place of NaN and infinities."""
+        x, *given = args
+        named = [options.get(name) for name in ("nan", "posinf", "neginf")[len(given) :]]
+        values: list[Any] = [*given, *named]
+        nan, above, below = values
+        largest, smallest = float(call.format.max), float(call.format.min)
+        return self.function(
+            x, nan=nan, posinf=largest if above is None else above, neginf=smallest if below is None else below
+        )

@@ -64,10 +64,11 @@ def cumulated(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor:
     call.begin()
     if not x.ndim:
         return call.tensor(call.round(x))
+    if not x.numel():
+        return call.tensor(numbers_of(x))
     rows = numbers_of(x.movedim(dim, 0).contiguous())
-    sums = [call.sum(rows[: i + 1], (0,)) for i in range(len(rows))]
-    found = np.moveaxis(np.stack(sums), 0, dim) if sums else numbers_of(x)
-    return call.tensor(found)
+    sums = call.running_sums(rows.reshape(len(rows), -1))
+    return call.tensor(np.moveaxis(sums.reshape(rows.shape), 0, dim))
 
 
 def _mean(call: RuleCall, x: torch.Tensor, axes: tuple[int, ...]) -> NDArray:
@@ -102,14 +103,11 @@ def multiplied_so_far(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor
     call.begin()
     if not x.numel() or not x.ndim:
         return call.tensor(call.round(x))
-    return call.tensor(np.moveaxis(np.stack(_products(call, np.moveaxis(numbers_of(x), dim, 0))), 0, dim))
+    return call.tensor(np.moveaxis(_products(call, np.moveaxis(numbers_of(x), dim, 0)), 0, dim))
 
 
-def _products(call: RuleCall, rows: NDArray) -> list[NDArray]:
-    found: list[NDArray] = []
-    for row in rows:
-        found.append(call.multiply(found[-1], row) if found else call.round(row))
-    return found
+def _products(call: RuleCall, rows: NDArray) -> NDArray:
+    return call.running_products(rows.reshape(len(rows), -1)).reshape(rows.shape)
 
 
 def largest_of(function: Any) -> Any:

@@ -48,7 +48,7 @@ def along(x: Tensor, size: int, padding: int, corners: bool) -> tuple[Tensor, Te
     if padding == REFLECTION:
         at, sign = reflected(at, *((0.0, size - 1.0) if corners else (-0.5, size - 0.5)))
     # The last pixel's number as it is: the format that places are rounded to may lack it.
-    nothing, last = torch.zeros_like(at), torch.full_like(at, size - 1)
+    nothing, last = torch.zeros_like(at), torch.full(at.shape, size - 1.0, dtype=at.dtype)
     is_inside = (at > 0) & (at < last)
     place = torch.where(is_inside, at, torch.where(at > 0, last, nothing))
     return place, torch.where(is_inside, sign, nothing) * factor

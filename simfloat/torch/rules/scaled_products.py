@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -12,18 +13,23 @@ from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.aten_contractions import product
 from simfloat.torch.rules.given_scales import scales_of
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tags import NOTHING, Tag
+from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag
 from simfloat.torch.tensor_arrays import PAIRED, numbers_of
 
 Tensor = torch.Tensor
+
+#: The types in which PyTorch's casts make an infinity the largest number: float8_e4m3fn, from version 2.13 on.
+SATURATING = frozenset(
+    dtype for dtype in FORMAT_OF if dtype != PAIRED and math.isfinite(torch.tensor(torch.inf).to(dtype).item())
+)
 
 
 class ScaledProduct(Handler):
     """a @ b by the policy's `accumulate`, times both scales, plus a bias, times the scale of the result.
 
-    Each step is rounded to FP32, and what they come to is rounded once to the type that is asked for. Scales of blocks
-    multiply sums as those of a policy's casts do; the scales of whole operands beside them are multiplied with each
-    other first, as PyTorch hands them to cuBLAS.
+    Each step is rounded to FP32, and the last result is rounded once to the type that is asked for, under every policy;
+    it saturates where PyTorch's casts to that type do. Scales of blocks multiply sums as those of a policy's casts do;
+    the scales of whole operands beside them are multiplied with each other first, as PyTorch hands them to cuBLAS.
     """
 
     how = "rule"
@@ -38,7 +44,10 @@ class ScaledProduct(Handler):
         bias, last = given.get("bias"), given.get("scale_result")
         factors, blocks = scales_of(given, a, b)
 
+        dtype = _type_of(given)
+
         def rule(call: RuleCall, *_: Tensor, **__: Any) -> Tensor:
+            call.keep(FORMAT_OF[dtype], saturates=dtype in SATURATING)
             found = product(call, a, b, scales=blocks)
             for factor in [call.multiply(*factors)] if blocks and factors else factors:
                 found = call.multiply(found, factor)
@@ -46,7 +55,7 @@ class ScaledProduct(Handler):
             return call.tensor(found if last is None else call.multiply(found, numbers_of(last)))
 
         operands = [a, b] if bias is None else [a, b, bias]
-        return Ruled(self.operation, rule)(run, func, tuple(operands), {"dtype": _type_of(given)}, into)
+        return Ruled(self.operation, rule)(run, func, tuple(operands), {"dtype": dtype}, into)
 
     def plain(self, func: Any, args: Arguments, options: Options) -> Any:
         """Zeros of the result's shape and type: PyTorch has no float4 products on a CPU."""

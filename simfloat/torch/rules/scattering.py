@@ -173,7 +173,7 @@ class Put(Handler):
     how = "rule"
 
     def __init__(self, added: Callable[..., torch.Tensor]) -> None:
-        self._added, self._moved = Ruled("index", added), Movement()
+        self._added, self._moved = Ruled("index", added), Movement(puts_in=True)
 
     def __call__(self, run: Any, func: Any, args: tuple[Any, ...], options: dict[str, Any], into: Tag = NOTHING) -> Any:
         """The first operand with the values at the indices."""

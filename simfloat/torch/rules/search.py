@@ -13,6 +13,7 @@ from torch._library.custom_ops import OPDEFS
 from simfloat.arithmetic.catalog import Kind, Operation, kind_of, register
 from simfloat.torch.floating_operands import COMPLEX, SPARSE
 from simfloat.torch.formula import Formula, Slopes
+from simfloat.torch.fused_attention import ATTENTION, Attention
 from simfloat.torch.handlers import (
     Composed,
     Expanded,
@@ -28,6 +29,7 @@ from simfloat.torch.handlers import (
     Written,
     Zeros,
 )
+from simfloat.torch.numbers_put_in import PUT_IN
 from simfloat.torch.rules import (
     adjoints,
     aten_activations,
@@ -58,7 +60,7 @@ from simfloat.torch.rules import (
     segments,
     spectra,
 )
-from simfloat.torch.rules.aten_movement import CHOOSING, KEEPING, MAKING, MOVEMENT, OVERWRITING
+from simfloat.torch.rules.aten_movement import CHOOSING, FILLING, KEEPING, MAKING, MOVEMENT, OVERWRITING
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -99,6 +101,7 @@ WRITING = (
 PLAIN = ("_amp_update_scale_",)
 
 RULES: dict[str, Handler] = {
+    ATTENTION: Attention(),
     "_efficientzerotensor": Zeros(),
     **{
         name: aten_pointwise.PointwiseRule(*row, name in aten_pointwise.PRIMITIVES)
@@ -108,6 +111,7 @@ RULES: dict[str, Handler] = {
         name: aten_pointwise.Chosen(operation, getattr(_aten, name.partition(".")[0]))
         for name, operation in aten_pointwise.CHOSEN.items()
     },
+    "nan_to_num": aten_pointwise.WithoutInfinities("clip", _aten.nan_to_num),
     **aten_pointwise.FORMULAS,
     **aten_contractions.TABLE,
     **aten_reductions.TABLE,
@@ -195,11 +199,12 @@ def _known(name: str, overload: str, is_mutable: bool) -> Handler | None:
         if key in RULES and (not is_mutable or name in WRITING or name.startswith("_amp_")):
             return RULES[key]
         if key in MAKING:
-            return Movement(makes=True)
+            return Movement(makes=True, puts_in=name in PUT_IN)
         if key in MOVEMENT:
-            return Movement(chooses=key in CHOOSING)
+            return Movement(chooses=key in CHOOSING, puts_in=name in PUT_IN)
         if key in OVERWRITING:
-            return Overwritten(keeps=key in KEEPING)
+            puts_in = name.removesuffix("_") in PUT_IN
+            return Overwritten(keeps=key in KEEPING, puts_in=puts_in, fills=key in FILLING)
     return None
 
 

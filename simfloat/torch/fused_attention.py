@@ -1,0 +1,202 @@
+"""PyTorch's scaled dot product attention as one composite: where a policy fuses it, as its fused kernels compute it.
+
+Its operations are PyTorch's, each at a place inside of the composite, so that autograd differentiates them, twice where
+that is asked for. Where the composite is fused they have the format of `reduce`, and numbers are rounded where they
+enter and leave: the result going forward, the gradients of queries, keys and values on the way back.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from simfloat.formats import Format
+from simfloat.formulas.weighted_rows import weighted
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.place import Place
+from simfloat.torch.floating_operands import Arguments, Options
+from simfloat.torch.handlers import Handler
+from simfloat.torch.narrowing import Narrowed
+from simfloat.torch.open_run import is_transformed, running, undispatched
+from simfloat.torch.phases import Backward, Forward, target_operand
+from simfloat.torch.recomputing import is_recomputing
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tags import NOTHING, Tag, put_tag, tag_of
+from simfloat.torch.tensor_arrays import NARROW, laid_out_as, numbers_of, tensor_of
+
+Tensor = torch.Tensor
+
+#: What policies call it.
+ATTENTION = "scaled_dot_product_attention"
+
+#: The overload of PyTorch's operation.
+OPERATION = torch.ops.aten.scaled_dot_product_attention.default
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """What PyTorch's operation of attention does in a block; inside of torch.func's transforms every step is rounded.
+
+    It stands above autograd in the place of PyTorch's own kernel, so that no name by which a program calls the
+    operation passes it by.
+    """
+    run: Any = running()
+    given = query, key, value, attn_mask, dropout_p, is_causal
+    if run is None or is_transformed():
+        return OPERATION.decompose(*given, scale=scale, enable_gqa=enable_gqa)
+    with run.part_of(ATTENTION) as place:
+        if not (place.recipe.fused and _is_served(*given)):
+            return OPERATION.decompose(*given, scale=scale, enable_gqa=enable_gqa)
+        return _fused(run, place, *given, scale, enable_gqa)
+
+
+class Attention(Handler):
+    """Attention where it comes to dispatch as one operation, as in inference mode."""
+
+    how = "decomposition"
+
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The result of its operations, which are simulated."""
+        with run.again:
+            return attention(*args, **options)
+
+
+def _is_served(q: Any, k: Any, v: Any, mask: Any, dropout_p: Any, is_causal: bool) -> bool:
+    """Whether PyTorch takes these operands: it refuses others itself, and has integers none of."""
+    tensors = [q, k, v] if mask is None else [q, k, v, mask]
+    if not all(isinstance(x, Tensor) for x in tensors) or not all(x.is_floating_point() for x in (q, k, v)):
+        return False
+    return q.dtype == k.dtype == v.dtype and min(x.ndim for x in (q, k, v)) > 1 and not (is_causal and mask is not None)
+
+
+def _fused(
+    run: RunContext, place: Place, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float,
+    is_causal: bool, scale: float | None, enable_gqa: bool,
+) -> Tensor:  # fmt: skip
+    """The result: softmax(q k^T * scale + mask) v, with dropout of the probabilities."""
+    run.meet(OPERATION, "decomposition")
+    place = place.unobserved if is_recomputing() else place
+    own, operands = q.dtype, (q, k, v)
+    if own in NARROW:
+        q, k, v = q.float(), k.float(), v.float()
+    q, k, v = (Entered.apply(x, run, place) for x in (q, k, v))
+    if enable_gqa:
+        k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
+    scores = (q @ k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if is_causal:
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+    if mask is not None:
+        scores = torch.where(mask, scores, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    weights = torch.ops.aten._safe_softmax(scores, -1)
+    if dropout_p > 0:
+        weights = torch.dropout(weights, dropout_p, True)
+    shape = torch.broadcast_shapes(weights.shape[:-2], v.shape[:-2])
+    weights, v = (x.expand(*shape, *x.shape[-2:]) for x in (weights, v))
+    made = Left.apply(Weighted.apply(weights, v, run), run, place, operands)
+    return made.to(own) if own in NARROW else made
+
+
+class Entered(torch.autograd.Function):
+    """(x, run, place) -> x inside of a fused composite, whose gradient is rounded where it leaves it."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, run: RunContext, place: Place) -> Tensor:
+        """The numbers."""
+        with undispatched():
+            made = run.parameters.read(x).clone(memory_format=torch.preserve_format)
+        return _noted(context, run, place, (x,), made, tag_of(x).format)
+
+    @staticmethod
+    def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, None, None]:
+        """The gradient, rounded."""
+        if g is None:
+            return None, None, None
+        way = Backward(context.note, context.run.simulation, None).to_operand(0)
+        arithmetic = way.arithmetic(())
+        if torch.is_grad_enabled():
+            return Narrowed.apply(g, arithmetic), None, None
+        made = _rounded(g, arithmetic)
+        put_tag(made, way.tag(arithmetic.format, ()))
+        return made, None, None
+
+
+class Weighted(torch.autograd.Function):
+    """(weights, values, run) -> their product, by the formula of fused attention; gradients are those of a product."""
+
+    @staticmethod
+    def forward(context: Any, weights: Tensor, values: Tensor, run: RunContext) -> Tensor:
+        """The product."""
+        place = run.simulation.place("matmul", run.path, run.composites)
+        place = place.unobserved if is_recomputing() else place
+        phase = Forward(place, run.simulation)
+        arithmetic, inputs = phase.arithmetic((weights, values)), phase.inputs(weights, values)
+        with undispatched():
+            made = tensor_of(weighted(arithmetic, numbers_of(weights), numbers_of(values), inputs), weights.dtype)
+        context.save_for_backward(weights, values)
+        return _noted(context, run, place, (weights, values), made, arithmetic.format)
+
+    @staticmethod
+    def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
+        """The gradients of weights and values."""
+        if g is None:
+            return None, None, None
+        weights, values = context.saved_tensors
+        of_weights = of_values = None
+        if context.needs_input_grad[0]:
+            with target_operand(0):
+                of_weights = g @ values.transpose(-2, -1)
+        if context.needs_input_grad[1]:
+            with target_operand(1):
+                of_values = weights.transpose(-2, -1) @ g
+        return of_weights, of_values, None
+
+
+class Left(torch.autograd.Function):
+    """(x, run, place, operands) -> x rounded as the result of a fused composite of these operands."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, run: RunContext, place: Place, operands: tuple[Tensor, ...]) -> Tensor:
+        """The result."""
+        arithmetic = Forward(place, run.simulation).arithmetic(operands)
+        if run.shown is not None:
+            run.shown[str(OPERATION), place] = None
+        return _noted(context, run, place, (x,), _rounded(x, arithmetic), arithmetic.format)
+
+    @staticmethod
+    def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+        """The gradient, in the format of the result's."""
+        if g is None:
+            return None, None, None, None
+        note = context.note
+        way = Backward(note, context.run.simulation, None)
+        if torch.is_grad_enabled():
+            return Narrowed.apply(g, note.place.to_activation(0, note.format)) if way.narrows else g, None, None, None
+        return way.entered(g), None, None, None
+
+
+def _noted(
+    context: Any, run: RunContext, place: Place, operands: tuple[Tensor, ...], made: Tensor, format: Format | None
+) -> Tensor:
+    """The result of a function of autograd, of which its format is known, and its node where the operation ran."""
+    context.set_materialize_grads(False)
+    context.run, context.note = run, run.notes.begin(place, operands)
+    put_tag(made, Tag(format))
+    if context.note is not None:
+        context.note.format, context.note.is_one_call = format, True
+    return made
+
+
+def _rounded(x: Tensor, arithmetic: Arithmetic) -> Tensor:
+    with undispatched():
+        return laid_out_as(tensor_of(arithmetic.round(numbers_of(x)), x.dtype), x)

@@ -1,0 +1,84 @@
+"""Numbers that a movement puts into a tensor: each is rounded to the format of the result."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from simfloat.formats import Format
+from simfloat.simulation.place import Place
+from simfloat.simulation.widest import widest
+from simfloat.torch.floating_operands import Arguments, Options, floating_in
+from simfloat.torch.tags import stored_format, tag_of
+from simfloat.torch.tensor_arrays import numbers_of
+
+Tensor = torch.Tensor
+
+#: By PyTorch's name: the arguments that may be a single number.
+PUT_IN: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("masked_fill", "index_fill", "fill", "scatter", "constant_pad_nd"), ("value",)),
+    **dict.fromkeys(("copy", "select_scatter", "slice_scatter", "as_strided_scatter", "diagonal_scatter"), ("src",)),
+    **dict.fromkeys(("index_put", "_index_put_impl", "_unsafe_index_put", "heaviside"), ("values",)),
+    **dict.fromkeys(("masked_scatter", "index_copy", "put"), ("source",)),
+    **dict.fromkeys(("full_like", "new_full"), ("fill_value",)),
+    "where": ("self", "other"),
+    "_unsafe_masked_index": ("fill",),
+}
+
+
+@cache
+def arguments_put_in(func: Any) -> tuple[tuple[int, str], ...]:
+    """The places and names of the arguments of an operation that may be a single number."""
+    names = PUT_IN.get(func.overloadpacket.__name__.removesuffix("_"), ())
+    return tuple((at, x.name) for at, x in enumerate(func._schema.arguments) if x.name in names)
+
+
+def is_number(x: Any) -> bool:
+    """Whether an argument is one number: Python's, or a tensor without axes."""
+    return not x.ndim if isinstance(x, Tensor) else isinstance(x, int | float) and not isinstance(x, bool)
+
+
+class PutIn:
+    """The numbers among the arguments of a movement, and the format of what they are put into."""
+
+    def __init__(self, func: Any, args: Arguments, options: Options) -> None:
+        self._args, self._options = args, options
+        given = {at: args[at] for at, _ in arguments_put_in(func) if at < len(args)}
+        named = {name: options[name] for _, name in arguments_put_in(func) if name in options}
+        asked = options.get("dtype")
+        is_floating = asked is None or asked.is_floating_point
+        found = (given | named).items() if is_floating else ()
+        self.numbers: dict[int | str, Any] = {key: x for key, x in found if is_number(x)}
+        others = [x for at, x in enumerate(args) if at not in self.numbers]
+        others += [x for name, x in options.items() if name not in self.numbers]
+        #: The operands whose formats decide that of the result.
+        self.into = floating_in(others)
+        if not self.into:  # a choice between numbers, of which those that were rounded count
+            single = [x for x in self.numbers.values() if isinstance(x, Tensor) and x.is_floating_point()]
+            self.into = [x for x in single if tag_of(x).format is not None] or single
+
+    @property
+    def format(self) -> Format | None:
+        """The format of the result; None where nothing is known of what the numbers are put into."""
+        formats = [tag_of(x).format for x in self.into]
+        return None if all(format is None for format in formats) else widest(map(stored_format, self.into))
+
+    def rounded(self, place: Place, format: Format) -> tuple[Arguments, Options]:
+        """The arguments, with these numbers rounded to the format."""
+        found = {key: _rounded(x, place, format) for key, x in self.numbers.items()}
+        args = tuple(found.get(at, x) for at, x in enumerate(self._args))
+        return args, {name: found.get(name, x) for name, x in self._options.items()}
+
+
+def _rounded(x: Any, place: Place, format: Format) -> Any:
+    """A number rounded to a format; itself where it is one of the format's."""
+    numbers = numbers_of(x)
+    rounded = place.put_in(numbers, format)
+    if numbers == rounded and np.signbit(numbers) == np.signbit(rounded):
+        return x
+    if not isinstance(x, Tensor):
+        return float(rounded)
+    return torch.tensor(float(rounded), dtype=x.dtype if x.is_floating_point() else torch.float64)
