@@ -122,7 +122,8 @@ class RegistersEngine(NamedTuple):
                 for j in range(out.shape[1]):
                     out[i, j] = ORDERS[self.name](_long_sums(self.name, a[i], b[:, j]), len(b))[0]
             return
-        a, b = (np.array(x, order="C", copy=None) for x in (a, b))
+        if machine_of(out) is CPU:
+            a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         rows = max(1, KEPT // (64 * max(out.shape[1], 1)))
         for top in range(0, len(a), rows):
             sums = RegisterSums(self, a[top : top + rows], b, region)

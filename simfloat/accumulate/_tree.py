@@ -229,7 +229,7 @@ class ProductsFirst(NamedTuple):
         ones = np.ones_like(a, self.engine.carrier, shape=(1, a.shape[1]))
         for i in range(len(a)):
             target = Target(self.products.format, self.products.rounding, np.float64)
-            factors = np.ascontiguousarray(np.broadcast_to(a[i][:, np.newaxis], b.shape))
+            factors = np.array(np.broadcast_to(a[i][:, np.newaxis], b.shape), order="C", like=b)
             terms = compute_alone("multiply", [factors, b], target)
             sums = np.zeros_like(out, self.engine.carrier, shape=(1, out.shape[1]))
             self.engine.run(ones, terms.astype(self.engine.carrier, copy=False), sums, region)
