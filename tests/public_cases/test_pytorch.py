@@ -57,8 +57,9 @@ def test_alpha_is_applied_before_a_product_is_rounded():
 
 def test_a_mask_of_minus_1e9_is_minus_infinity_in_fp16():
     """The constant is beyond the range of half precision. https://github.com/ahrefs/ocannl/issues/548"""
-    scores, mask = torch.zeros(2, 4), torch.tensor([[True] * 4, [False, True, False, True]])
-    found = under("fp16-standard", lambda: scores.masked_fill(mask, -1e9).softmax(-1))
+    queries, keys = torch.zeros(2, 3), torch.ones(3, 4)
+    scores, mask = queries @ keys, torch.tensor([[True] * 4, [False, True, False, True]])
+    found = under("fp16-standard", lambda: (queries @ keys).masked_fill(mask, -1e9).softmax(-1))
     theirs = scores.masked_fill(mask, -torch.inf).softmax(-1)
     assert np.array_equal(found.numpy(), theirs.numpy(), equal_nan=True) and theirs[0].isnan().all()
 
