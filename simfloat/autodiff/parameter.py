@@ -59,7 +59,7 @@ class Parameter(Owned, Tensor):
         return super().path or self.name
 
     @property
-    def outermost(self) -> Any:
+    def _outermost(self) -> Any:
         """The module at which the path begins; None where no module owns the parameter."""
         return outermost_owner(self)
 
@@ -162,9 +162,9 @@ class Used(Variable):
         return self._parameter.path
 
     @property
-    def outermost(self) -> Any:
+    def _outermost(self) -> Any:
         """That of the parameter."""
-        return self._parameter.outermost
+        return self._parameter._outermost
 
     @property
     def trace(self) -> Variable:

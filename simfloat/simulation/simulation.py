@@ -43,7 +43,7 @@ class HasPath(Protocol):
         """The names from the outermost module down to this, joined by dots."""
 
     @property
-    def outermost(self) -> Any:
+    def _outermost(self) -> Any:
         """The module at which the path begins; None where no module owns the parameter."""
 
 
@@ -308,7 +308,7 @@ class Simulation:
         if names is not None and id(parameter) in names.parameters:
             met = Met(ref(parameter), names.parameters[id(parameter)], state, names.outermost, names.renewed)
         else:
-            owner = parameter.outermost
+            owner = parameter._outermost
             met = Met(ref(parameter), parameter.path, state, None if owner is None else ref(owner), None)
         self._parameters[id(parameter)] = met
         self.note_path(met.path)
