@@ -42,3 +42,10 @@ class Owned:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_owners"}
+
+
+def outermost_owner(part: Any) -> Any:
+    """The module at which the part's path begins; None for what has no owner."""
+    for owner, _ in part._holders():
+        return outermost_owner(owner) if owner.path else owner
+    return None

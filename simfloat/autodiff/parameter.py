@@ -14,7 +14,7 @@ from simfloat.arithmetic.machines import Machine, machine_of, seal
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.guards import Guard, ParameterGuard
-from simfloat.autodiff.owners import Owned
+from simfloat.autodiff.owners import Owned, outermost_owner
 from simfloat.autodiff.tensor import Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_flags
@@ -57,6 +57,11 @@ class Parameter(Owned, Tensor):
     def path(self) -> str:
         """The names from the model down to the parameter, joined by dots."""
         return super().path or self.name
+
+    @property
+    def _outermost(self) -> Any:
+        """The module at which the path begins; None where no module owns the parameter."""
+        return outermost_owner(self)
 
     @property
     def data(self) -> NDArray[np.floating]:
@@ -155,6 +160,11 @@ class Used(Variable):
     def path(self) -> str:
         """That of the parameter."""
         return self._parameter.path
+
+    @property
+    def _outermost(self) -> Any:
+        """That of the parameter."""
+        return self._parameter._outermost
 
     @property
     def trace(self) -> Variable:

@@ -102,6 +102,11 @@ class Variable:
         return ""
 
     @property
+    def _outermost(self) -> Any:
+        """The module at which the path begins, for parameters that a module owns; else None."""
+        return None
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the data."""
         return self.numbers.shape

@@ -25,7 +25,8 @@ class Module(Owned):
     Names, shapes and `state_dict` keys are torch.nn's. A path such as ``hidden.0.weight`` names the same thing in
     policies, parameters, gradients and telemetry. A module or parameter that occurs twice is listed once, under the
     first of its paths. What runs inside the call of another module runs under its path there; a module that is called
-    by itself runs under its own `path`.
+    by itself runs under its own `path`. A module that moves to another place in the model has its new path from then
+    on, in the middle of a simulation too.
 
     Examples:
         >>> class Square(sf.nn.Module):
@@ -73,9 +74,11 @@ class Module(Owned):
             parts_changed()
 
     def __delattr__(self, name: str) -> None:
+        is_part = isinstance(vars(self).get(name), Owned)
         object.__delattr__(self, name)
         self._persistent = {other: kept for other, kept in self._persistent.items() if other != name}
-        parts_changed()
+        if is_part:
+            parts_changed()
 
     def register_buffer(self, name: str, array: ArrayLike | None, persistent: bool = True) -> None:
         """Make an array a part of the module that nothing learns, as the attribute `name`, which may be assigned.

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Protocol
+from weakref import ref
 
-from simfloat.autodiff.owners import Owned
-from simfloat.simulation.context import Names
+from simfloat.autodiff.owners import Owned, outermost_owner
+from simfloat.simulation.context import TREES, Names
 
-#: Under this name, which no attribute of a user's has, a module keeps what `names_of` found, and when; copies and
-#: pickles leave it behind.
+#: Under this name, which no attribute of a user's has, a module keeps what `names_of` found, and its path then; copies
+#: and pickles leave it behind.
 KEPT = "simfloat names"
 
 #: Under this name a module notes that it was called by itself while it had no owner.
 OUTERMOST = "simfloat is outermost"
-
-#: Another object after every change to the parts of any module.
-_latest = object()
 
 
 class NamedParts(Protocol):
@@ -35,8 +33,7 @@ class NamedParts(Protocol):
 
 def parts_changed() -> None:
     """Note that some module has gained or lost a part: what was found before may be wrong."""
-    global _latest
-    _latest = object()
+    TREES.state = object()
 
 
 def names_of(module: NamedParts) -> Names:
@@ -48,18 +45,22 @@ def names_of(module: NamedParts) -> Names:
     path = module.path
     if not path:
         vars(module)[OUTERMOST] = True
-    kept: tuple[object, str, Names] | None = vars(module).get(KEPT)
-    if kept is not None and kept[0] is _latest and kept[1] == path:
-        return kept[2]
-    now = _latest  # before looking: what changes meanwhile makes it old
+    kept: tuple[str, Names] | None = vars(module).get(KEPT)
+    if kept is not None and kept[1].state is TREES.state and kept[0] == path:
+        return kept[1]
+    now = TREES.state  # before looking: what changes meanwhile makes it old
     parts = list(module.named_modules(path))
+    link = ref(module)
     names = Names(
         {id(part): where for where, part in parts},
         {id(parameter): where for where, parameter in module.named_parameters(path)},
+        now,
+        lambda: None if (root := link()) is None else names_of(root),
+        ref(outermost_owner(module)) if path else link,
     )
     for _, part in parts:
         _check_containers(part, names)
-    vars(module)[KEPT] = now, path, names
+    vars(module)[KEPT] = path, names
     return names
 
 

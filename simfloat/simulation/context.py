@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
+from weakref import ref
 
 from simfloat.uninterrupted import uninterrupted
 
@@ -28,11 +29,24 @@ Module = TypeVar("Module")
 MANAGERS = ("contextlib", "_pytest.fixtures")
 
 
+class Trees:
+    """The trees of all modules: `state` is another object after every change to the parts of any module."""
+
+    def __init__(self) -> None:
+        self.state = object()
+
+
+TREES = Trees()
+
+
 class Names(NamedTuple):
-    """The paths of a root module's parts, by identity."""
+    """The paths of a root module's parts, by identity, in one state of the trees."""
 
     modules: Mapping[int, str]
     parameters: Mapping[int, str]
+    state: object
+    renewed: Callable[[], Names | None]  # finds those that the same root gives now; None once it is gone
+    outermost: ref[Any]  # the module at which the paths begin: the root, or the outermost of its owners
 
 
 class OpenBlock(NamedTuple):
@@ -59,7 +73,7 @@ class Context(NamedTuple):
     held: bool = False  # whether a generator holds one of the blocks
     path: str = ""  # of the module that runs
     composites: tuple[str, ...] = ()
-    names: Names | None = None  # those of the root module that runs
+    names: Names | None = None  # those of the root module that runs, when it or the last module inside was called
 
     def with_blocks(self, blocks: tuple[OpenBlock, ...]) -> Context:
         """The same with these blocks open, the innermost last."""
@@ -188,14 +202,15 @@ def module_running(module: Module, find: Callable[[Module], Names]) -> running:
     """A ``with`` block in which `module` runs, at the path that the running root gives it.
 
     A module that the root does not name becomes a root of its own, whose names `find` gives, with the path that its
-    first owner gives it.
+    first owner gives it. The root names its parts anew where a module has gained or lost one since.
     """
     now = here()
-    if now.names is not None and id(module) in now.names.modules:
-        names, path = now.names, now.names.modules[id(module)]
-    else:
+    names = now.names
+    if names is not None and names.state is not TREES.state:
+        names = names.renewed()
+    if names is None or id(module) not in names.modules:
         names = find(module)
-        path = names.modules[id(module)]
+    path = names.modules[id(module)]
     now.simulation.note_path(path)
     return running(path=path, names=names)
 

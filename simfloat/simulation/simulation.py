@@ -18,7 +18,7 @@ from simfloat.policy.overrides import check_tied
 from simfloat.policy.policy import as_policy
 from simfloat.policy.policy_facts import draws_bits, takes_formats
 from simfloat.simulation.arithmetic import Located
-from simfloat.simulation.context import close_block, current_context, here, open_block, running
+from simfloat.simulation.context import TREES, Names, close_block, current_context, here, open_block, running
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.metering import WorkMeter
 from simfloat.simulation.place import InForce, Place
@@ -36,11 +36,33 @@ class Moment(NamedTuple):
 
 
 class HasPath(Protocol):
-    """A module or a parameter: what has a path, by way of its first owner."""
+    """A parameter: it has a path, by way of its first owner."""
 
     @property
     def path(self) -> str:
         """The names from the outermost module down to this, joined by dots."""
+
+    @property
+    def _outermost(self) -> Any:
+        """The module at which the path begins; None where no module owns the parameter."""
+
+
+class Met(NamedTuple):
+    """A parameter that was met, and its path in the model in which that was."""
+
+    parameter: ref[Any]
+    path: str
+    state: object  # of the trees of modules, in which the path is right
+    outermost: ref[Any] | None  # the module at which the path begins
+    renewed: Callable[[], Names | None] | None  # finds the names that the root gives now which ran then
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the parameter still has the path."""
+        part = None if self.outermost is None else self.outermost()
+        for name in self.path.split("."):
+            part = None if part is None else vars(part).get(name)
+        return part is not None and part is self.parameter()
 
 
 class Simulation:
@@ -77,7 +99,7 @@ class Simulation:
         self._put_in_force(policy)
         self._paths: dict[str, None] = {}  # everything that ran, in order
         self._operations: dict[str, None] = {}
-        self._parameters: dict[int, tuple[ref[Any], str]] = {}
+        self._parameters: dict[int, Met] = {}
 
     def _put_in_force(self, policy: Policy) -> None:
         """Let operations from now on follow the policy; those that are recorded keep theirs."""
@@ -261,15 +283,36 @@ class Simulation:
         self._paths[path] = None
 
     def path_of(self, parameter: HasPath) -> str:
-        """The path of a parameter here: that under which it was first met, by the running root or by its owner."""
+        """The path of a parameter here: that under which it was first met, by the running root or by its owner.
+
+        One that has moved since has its new path in the same model; one that left it is met anew.
+        """
         known = self._parameters.get(id(parameter))
-        if known is not None and known[0]() is parameter:
-            return known[1]
-        names = current_context().names
-        path = names.parameters.get(id(parameter), parameter.path) if names else parameter.path
-        self._parameters[id(parameter)] = (ref(parameter), path)
-        self.note_path(path)
-        return path
+        if known is None or known.parameter() is not parameter:
+            return self._meet(parameter, current_context().names)
+        state = TREES.state
+        if known.state is state:
+            return known.path
+        if known.is_there:
+            self._parameters[id(parameter)] = known._replace(state=state)
+            return known.path
+        names = None if known.renewed is None else known.renewed()
+        is_part = names is not None and id(parameter) in names.parameters
+        return self._meet(parameter, names if is_part else current_context().names)
+
+    def _meet(self, parameter: HasPath, names: Names | None) -> str:
+        """The path of a parameter by these names, or by its owner where they do not have it."""
+        state = TREES.state
+        if names is not None and names.state is not state:
+            names = names.renewed()
+        if names is not None and id(parameter) in names.parameters:
+            met = Met(ref(parameter), names.parameters[id(parameter)], state, names.outermost, names.renewed)
+        else:
+            owner = parameter._outermost
+            met = Met(ref(parameter), parameter.path, state, None if owner is None else ref(owner), None)
+        self._parameters[id(parameter)] = met
+        self.note_path(met.path)
+        return met.path
 
     def moment(self) -> Moment:
         """Where random streams and delayed scalings are now, for `again_from`."""

@@ -89,6 +89,8 @@ class Switching:
     "underflow", "subnormal", "nan" or "unchanged", as the simulation's Recorder counted them where `path`, `phase` and
     `operation` match; or what a function without arguments returns, such as the variance of a gradient. `fit` leaves
     out what the Recorder counted before its first step; a loop of one's own does so by ``rule.begin(sim.observer)``.
+    A rule on lost updates needs "unchanged" and ``operation="update"``: it measures the share of these steps that
+    ``recorder.lost_updates(path)`` returns for all. Without the operation, every other result that matches counts too.
 
     Above `above`, or if it is NaN, `wide` comes into force; at or below `below` (default `above`) `narrow` again, once
     `wide` was in force for `hold` steps: that little overflows under wide formats says nothing about narrow ones. Both

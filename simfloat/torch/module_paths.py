@@ -41,6 +41,11 @@ class _Hook:
         return getattr, (nullcontext(), "__exit__")  # which takes anything: the pickle can be read without simfloat
 
 
+def _parts(module: torch.nn.Module) -> tuple[Any, ...]:
+    """The modules just inside by name, and the module's own parameters by name, as their identities."""
+    return *module._modules.items(), *[(name, id(x)) for name, x in module._parameters.items()]
+
+
 class ModulePaths:
     """The paths of the modules that run, the innermost last."""
 
@@ -48,21 +53,37 @@ class ModulePaths:
         self._simulation = simulation
         self._hooks: list[Any] = []
         self._calls: list[Call] = []  # of the modules that run, the innermost last
-        self._name = ""  # of the model's class
+        self._model = torch.nn.Module()
+        self._modules: list[tuple[torch.nn.Module, tuple[Any, ...]]] = []  # of the model, with their parts
+        self._path_of: dict[int, str] = {}  # of the modules that are listened to, by identity
+        self._moved: Callable[[torch.nn.Module], None] = lambda model: None
         self._numbers: list[int] = []  # that the next node had when
         self._paths: list[str | None] = []  # this began to run; None is what lies outside of the block
 
-    def begin(self, model: torch.nn.Module, check: Callable[[str, torch.nn.Module], None]) -> None:
+    def begin(
+        self,
+        model: torch.nn.Module,
+        check: Callable[[str, torch.nn.Module], None],
+        moved: Callable[[torch.nn.Module], None],
+    ) -> None:
         """Listen to the modules of a model; one that occurs twice has the path that is listed first.
 
-        Each is checked before it runs; copies of them, which listen too, are not.
+        Each is checked before it runs; copies of them, which listen too, are not. `moved` is called where parts of
+        the model have other paths than before.
         """
-        self._name = type(model).__name__
+        self._model, self._moved = model, moved
         self._log("")
-        for path, module in model.named_modules():
+        listed = list(model.named_modules())
+        self._path_of = {id(module): path for path, module in listed}
+        self._modules = [(module, _parts(module)) for _, module in listed]
+        for _, module in listed:
 
-            def enter(called: torch.nn.Module, _: Any, path: str = path, module: torch.nn.Module = module) -> None:
+            def enter(called: torch.nn.Module, _: Any, module: torch.nn.Module = module) -> None:
                 if self._is_here():
+                    self.forget_ended()
+                    if not self._calls and torch._C._current_autograd_node() is None:
+                        self.follow()
+                    path = self._path_of[id(module)]
                     if called is module:
                         check(path, module)
                     self._enter(path)
@@ -77,8 +98,22 @@ class ModulePaths:
         """Listen no more."""
         for hook in self._hooks:
             hook.remove()
-        self._hooks, self._calls = [], []
+        self._hooks, self._calls, self._modules = [], [], []
         self._log(None)
+
+    def follow(self) -> None:
+        """Find the paths anew where a module has gained or lost a part, or has another one.
+
+        A module that left the model keeps its path, unless another one has it now.
+        """
+        if all([parts == _parts(module) for module, parts in self._modules]):
+            return
+        listed = list(self._model.named_modules())
+        now, taken = {id(module): path for path, module in listed}, {path for path, _ in listed}
+        for module, path in self._path_of.items():
+            self._path_of[module] = now.get(module, "" if path in taken else path)
+        self._modules = [(module, _parts(module)) for _, module in listed]
+        self._moved(self._model)
 
     def _check_open(self, gradient: torch.Tensor) -> None:
         """Raise ValueError for a backward pass outside of the block, which PyTorch would compute as ever."""
@@ -141,14 +176,13 @@ class ModulePaths:
             return False
         if run is None:
             raise ValueError(
-                f"{self._name} is simulated in another thread's block, and nothing would be in this thread; call it in "
-                "the thread that opened the block."
+                f"{type(self._model).__name__} is simulated in another thread's block, and nothing would be in this "
+                "thread; call it in the thread that opened the block."
             )
         return run.simulation is self._simulation and running() is run
 
     def _enter(self, path: str) -> None:
         self._simulation.note_path(path)
-        self.forget_ended()
         self._calls.append((sys._getframe(4), path))  # of the module, which has its hooks called
         self._log(path)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from inspect import Parameter, signature
 from threading import get_ident
 from types import FrameType
@@ -87,12 +87,16 @@ class Optimizing:
         self._fused: list[dict[str, Any]] = []  # groups that ask for one operation, and take a step by their formula
         self._step: tuple[FrameType, torch.optim.Optimizer] | None = None  # the call of the step, and what steps
         self._parameters: Mapping[str, torch.nn.Parameter] = {}
+        self._follow: Callable[[], None] = lambda: None
         self._before: dict[str, NDArray] = {}  # what moments were before the step, by their paths
         self._moments: dict[str, MomentEvents] = {}  # what happened to them in it
 
-    def begin(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
-        """Listen to the optimizers of this thread; parameters are those of the model, by path."""
-        self._thread, self._parameters = get_ident(), parameters
+    def begin(self, parameters: Mapping[str, torch.nn.Parameter], follow: Callable[[], None]) -> None:
+        """Listen to the optimizers of this thread; parameters are those of the model, by path.
+
+        `follow` is called before each step, and finds the paths anew where parts of the model have moved.
+        """
+        self._thread, self._parameters, self._follow = get_ident(), parameters, follow
         self._hooks = [
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
@@ -126,6 +130,7 @@ class Optimizing:
         if get_ident() != self._thread or running() is None:
             return
         self._end_step()  # where the one before ended in an error
+        self._follow()
         for group in optimizer.param_groups:
             for name in ("capturable", "differentiable"):
                 if group.get(name):
@@ -148,7 +153,8 @@ class Optimizing:
         if path is None:
             raise ValueError(
                 f"{type(optimizer).__name__} updates a parameter of shape {tuple(parameter.shape)} that the simulated "
-                "model did not have when the block began; simulate a torch.nn.ModuleList of all that are trained."
+                "model does not have, or did not have when the block began; simulate a torch.nn.ModuleList of all that "
+                "are trained."
             )
         gradient = parameter.grad
         if gradient is not None and not ((tag := tag_of(gradient)).is_gradient and tag.owner == path):

@@ -84,6 +84,7 @@ class RunContext:
         if module is not None or current_node() is not None or self.optimizing.optimizer is not None:
             where = "a backward pass or an optimizer" if module is None else f"the module {module!r}"
             raise ValueError(f"{what} between steps, not while {where} runs.")
+        self.paths.follow()
 
     @property
     def path(self) -> str:

@@ -53,6 +53,28 @@ class StoredParameters:
             self._simulation.note_path(path)
         self._know_all()
 
+    def follow(self, model: torch.nn.Module) -> None:
+        """Know the parameters by the paths that they have now.
+
+        One that left the model keeps its path, and is known no more where another one has it now.
+        """
+        now = {id(parameter): path for path, parameter in model.named_parameters()}
+        taken, before = set(now.values()), list(self.by_path.items())
+        if all(now.get(id(parameter), path) == path for path, parameter in before):
+            return
+        with undispatched():
+            self.by_path.clear()
+            self._paths.clear()
+            self.copies.clear()
+            for path, parameter in before:
+                new = now.get(id(parameter), None if path in taken else path)
+                if new is None:
+                    forget_tag(parameter)
+                else:
+                    self.by_path[new], self._paths[id(parameter)] = parameter, new
+                    self._simulation.note_path(new)
+            self._know_all()
+
     def renew(self) -> None:
         """Know the parameters anew, as the policy now in force stores them, when they are next used going forward."""
         self._is_outdated = True

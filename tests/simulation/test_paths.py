@@ -127,3 +127,148 @@ def test_a_simulation_inside_a_layer_goes_on_at_its_path():
     with sf.simulate("bf16-standard"):
         model(X)
     assert recorder.counts("0")["total"] > 0
+
+
+class Blocks(sf.nn.Module):
+    """Layers of one width, which run in their order, and a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = sf.nn.ModuleList([sf.nn.Linear(3, 3, rng=0), sf.nn.Linear(3, 3, rng=1)])
+        self.head = sf.nn.Linear(3, 2, rng=2)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def reverse(model):
+    model.blocks = sf.nn.ModuleList(reversed(model.blocks))
+
+
+def exchange(model):
+    """Rename the layers by attributes of the list."""
+    first, second = model.blocks
+    setattr(model.blocks, "0", second)
+    setattr(model.blocks, "1", first)
+
+
+def nest(model):
+    head = model.head
+    del model.head
+    model.head = sf.nn.Sequential(head)
+
+
+def trained(model, sim, optimizer):
+    with sim:
+        optimizer.zero_grad()
+        model(X).sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("move", "path", "times"), [(reverse, "blocks.0", 2), (exchange, "blocks.0", 2), (nest, "head.0", 1)]
+)
+def test_a_module_that_moves_within_a_simulation_has_its_new_path_from_then_on(move, path, times):
+    """It and its parameters are counted and updated there, and overrides by their paths hold for them."""
+    model, recorder = Blocks(), sf.Recorder()
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+    sim = sf.simulate("fp32", observer=recorder)
+    trained(model, sim, optimizer)
+    kept = model.blocks  # an owner that is no part of the model names nothing
+    move(model)
+    sim.policy = sim.policy.override(f"{path}.weight", weights=sf.BF16)
+    trained(model, sim, optimizer)
+    names = dict(model.named_parameters())
+    assert {name for name, parameter in names.items() if parameter.format == sf.BF16} == {f"{path}.weight"}
+    for phase in ("backward", "update"):
+        assert recorder.counts(f"{path}.weight", phase)["total"] == names[f"{path}.weight"].size * times
+    assert recorder.counts(path, "forward")["total"] > 0 and len(kept) == 2
+
+
+@pytest.mark.parametrize("move", [reverse, nest], ids=["reverse", "nest"])
+@pytest.mark.parametrize("when", ["between steps", "before the step"])
+def test_a_parameter_that_moves_draws_from_the_stream_of_its_new_path(move, when):
+    model = Blocks()
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+    sim = sf.simulate("bf16-stochastic")
+    trained(model, sim, optimizer)
+    if when == "between steps":
+        move(model)
+    with sim:
+        optimizer.zero_grad()
+        model(X).sum().backward()
+        if when == "before the step":
+            move(model)
+        calls = {key: count for key, count in sim.streams.drawn.items() if key[1] == "update"}
+        optimizer.step()
+    now = {key[0] for key, count in sim.streams.drawn.items() if key[1] == "update" and count > calls.get(key, 0)}
+    assert now == {path for path, _ in model.named_parameters()}
+
+
+def test_a_part_that_is_replaced_and_used_elsewhere_has_the_path_that_it_has_there():
+    model, recorder = Blocks(), sf.Recorder()
+    with sf.simulate("fp32", observer=recorder):
+        model(X).sum().backward()
+        old, model.head = model.head, sf.nn.Linear(3, 2, rng=5)
+        other = sf.nn.Sequential(sf.nn.ReLU(), old)
+        other(X).sum().backward()
+        model(X).sum().backward()
+    assert recorder.counts("1.weight", "backward")["total"] == 6
+    assert recorder.counts("head.weight", "backward")["total"] == 12
+
+
+def test_a_part_that_moves_while_the_model_runs_has_its_new_path_there():
+    class Moving(Blocks):
+        def forward(self, x):
+            x = self.blocks[0](x)
+            self.tail = self.head
+            del self.head
+            return self.tail(x)
+
+    recorder = sf.Recorder()
+    with sf.simulate("fp32", observer=recorder):
+        Moving()(X).sum().backward()
+    for path in ("tail", "tail.weight", "tail.bias"):
+        assert recorder.counts(path)["total"] > 0
+    with pytest.raises(ValueError, match="matches nothing"):
+        recorder.counts("head*")
+
+
+@pytest.mark.parametrize("met", ["model", "head"])
+def test_what_does_not_move_keeps_its_path_whatever_else_changes_or_is_built_around_it(met):
+    model, recorder = Blocks(), sf.Recorder()
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+    sim = sf.simulate("fp32", observer=recorder)
+    with sim:
+        (model if met == "model" else model.head)(X).sum().backward()
+        model.extra = sf.nn.Linear(3, 3, rng=4)
+        model.head(X).sum().backward()
+        around = sf.nn.Sequential(model.head)
+        around(X).sum().backward()
+        sf.nn.Sequential(model)(X).sum().backward()
+        del model.extra
+        optimizer.step()
+    assert recorder.counts("head.weight", "backward")["total"] == 24
+    assert recorder.counts("head.weight", "update")["total"] == 6
+    for path in ("weight", "0.weight", "0.head.weight"):
+        with pytest.raises(ValueError, match="matches nothing"):
+            recorder.counts(path)
+
+
+def test_a_parameter_that_only_an_optimizer_met_keeps_its_path_until_it_moves():
+    model, recorder = Blocks(), sf.Recorder()
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+    for parameter in model.parameters():
+        parameter.grad = np.ones_like(parameter.data)
+    with sf.simulate("fp32", observer=recorder):
+        optimizer.step()
+        around = sf.nn.Sequential(model)
+        optimizer.step()
+        assert recorder.counts("head.weight", "update")["total"] == 12
+        model.tail = model.head
+        del model.head, around
+        optimizer.step()
+    assert recorder.counts("head.weight", "update")["total"] == 12
+    assert recorder.counts("tail.weight", "update")["total"] == 6
