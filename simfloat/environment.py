@@ -170,7 +170,11 @@ class UsualImports:
 
 
 def set_usual() -> None:
-    """Set the usual environment for this thread, for good."""
+    """Set the usual environment for this thread, for good.
+
+    On ARM64, glibc leaves two bits as they are: FZ16, which flushes subnormal numbers of FP16 in the processor's own
+    arithmetic, and DN. Only kernels have such arithmetic, and their entry clears both (seen under QEMU).
+    """
     library = c_library()
     if sys.platform == "win32":
         library._controlfp(WINDOWS_USUAL, WINDOWS_BITS)

@@ -60,6 +60,10 @@ class Backend:
         self._before = False
         self._blocks = 0
 
+    def _read(self) -> bool:
+        """Whether a program finds it on."""
+        return bool(getattr(torch._C, self._names[0])())
+
     def begin(self) -> None:
         """Turn it on or off, and keep what the program reads and writes apart from it."""
         if self._blocks == 0:
@@ -92,6 +96,10 @@ class OwnKernel:
         self._name, self._function = name, function
         self._library: Any = None
         self._blocks = 0
+
+    def _read(self) -> bool:
+        """Whether it stands there now."""
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{self._name}", "AutogradCPU"))
 
     def begin(self) -> None:
         """Put it in PyTorch's place."""

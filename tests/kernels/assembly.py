@@ -14,6 +14,7 @@ from numba import types
 from simfloat.kernels import processor
 
 processor.VECTORS = 512  # as for Intel's processors, wherever this runs: read when the kernels are defined
+processor.ARCHITECTURE = ""  # the entries of kernels would read the control register of the processor at hand
 
 from simfloat.kernels import sequential  # noqa: E402
 from simfloat.kernels.machine import fma  # noqa: E402
