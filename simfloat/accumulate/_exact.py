@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import Bounds
-from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.engine import Engine, Region, TileScales
 from simfloat.accumulate.operand_bounds import Problem
+from simfloat.accumulate.quotient_sums import QuotientSums
 from simfloat.arithmetic.arrays import empty
-from simfloat.arithmetic.machines import machine_of, on_cpu, put_back
+from simfloat.arithmetic.machines import CPU, machine_of, on_cpu, put_back
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import check_precision, odd_suffices
 from simfloat.formats import FP64, Format, Rounding
@@ -49,9 +50,8 @@ class Exact(Accumulator):
         """Sums on as many grids as the operands' bits need."""
         exact_products = problem.products.precision <= 53
         summands = problem.products if problem.initial is None else problem.products.joined(problem.initial)
-        terms = max(problem.depth + (problem.initial is not None), 2) * (1 if exact_products else 2)
-        growth = math.ceil(math.log2(terms)) + 1
-        inside = problem.products.low >= -1074 and summands.high + growth <= 1020
+        growth = _growth(problem.depth + (problem.initial is not None), exact_products)
+        inside = _are_inside(summands, growth)
         if inside and exact_products and summands.high + growth - summands.low <= 53:
             # Every partial sum is a float64 number: the hardware's sum is exact in any order, and may be divided then.
             return _Plain()
@@ -105,25 +105,57 @@ class _Bins(NamedTuple):
 
 
 class Fractions(NamedTuple):
-    """Sums one by one, of numbers anywhere in float64's range, and of totals or blocks that are to be divided."""
+    """Sums of numbers anywhere in float64's range, and of totals or blocks that are to be divided.
 
-    divisor: Fraction
+    Totals are divided all at once where grids hold the products. Others are summed one by one, and so are those that
+    lie too close to a float64 number for this.
+    """
+
+    divisor: float
     to_nearest: bool
-    block: int | None = None  # the products that are divided by their own scales
+    block: int | None  # the products that are divided by their own scales
+    anchors: NDArray[np.float64] | None  # of the grids; None if there are none
+    exact_products: bool
     carrier: FloatType = np.float64
-    cost: float = 2000.0
+
+    @property
+    def cost(self) -> float:
+        return 2000.0 if self.anchors is None else 3.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         scales = region.scales and (on_cpu(region.scales[0]), on_cpu(region.scales[1]))
         a, b, totals = on_cpu(a), on_cpu(b), on_cpu(out)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for i, j in np.ndindex(*totals.shape):
+        with np.errstate(all="ignore"):
+            initial, left = totals.copy(), np.ones(totals.shape, bool)
+            if self.anchors is not None and totals.size:
+                totals[...], known = self._divided(a, b, scales, initial)
+                left = ~(known & np.isfinite(a).all(1)[:, np.newaxis] & np.isfinite(b).all(0))
+            for i, j in np.argwhere(left):
                 # The plain sum is infinite or NaN just where an operand makes it so, or where nothing does.
-                initial = float(totals[i, j])
-                special = _special(a[i], b[:, j], initial)
+                start = float(initial[i, j])
+                special = _special(a[i], b[:, j], start)
                 divisors = scales[0][i] * scales[1][:, j] if scales else ()
-                totals[i, j] = self._total(a[i], b[:, j], divisors, initial) if special is None else special
+                totals[i, j] = self._total(a[i], b[:, j], divisors, start) if special is None else special
         put_back(totals, out)
+
+    def _divided(
+        self, a: NDArray, b: NDArray, scales: TileScales | None, initial: NDArray
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """All totals, and where they are certain: each block's sum lies in bins, which are divided one by one."""
+        assert self.anchors is not None
+        sums, zeros = QuotientSums(initial.shape), np.zeros(initial.shape)
+        sums.add(initial, self.divisor)
+        bins, size = np.empty((self.anchors.size, *initial.shape)), self.block or max(len(b), 1)
+        for block, first in enumerate(range(0, len(b), size)):
+            x, y = np.ascontiguousarray(a[:, first : first + size]), b[first : first + size]
+            CPU.loops.bins.bin_sums(x, y, zeros, bins, self.anchors, self.exact_products)
+            for part in bins:
+                if scales:
+                    divisors = scales[0][:, block, np.newaxis] * scales[1][block]
+                    sums.add_product_quotients(part, divisors, self.divisor)
+                else:
+                    sums.add(part, self.divisor)
+        return sums.totals(self.to_nearest)
 
     def _total(self, row: NDArray, column: NDArray, divisors: NDArray | tuple[()], initial: float) -> float:
         products = [x * y for x, y in zip(map(Fraction, row.tolist()), map(Fraction, column.tolist()), strict=True)]
@@ -131,7 +163,7 @@ class Fractions(NamedTuple):
             firsts = range(0, len(products), self.block)
             runs = (sum(products[first : first + self.block], Fraction(0)) for first in firsts)
             products = [run / Fraction(float(divisor)) for run, divisor in zip(runs, divisors, strict=True)]
-        total = sum(products, Fraction(initial)) / self.divisor
+        total = sum(products, Fraction(initial)) / Fraction(self.divisor)
         near = _nearest(total)
         if self.to_nearest:
             return near
@@ -150,7 +182,10 @@ def fractions_for(problem: Problem, block: int | None = None) -> Fractions:
     """
     _check_output(problem.output, problem.rounding)
     _check_ends(problem.output, problem.rounding)
-    return Fractions(Fraction(problem.divisor), problem.output == FP64, block)
+    products, exact_products = problem.products, problem.products.precision <= 53
+    growth = _growth(min(block or problem.depth, problem.depth), exact_products)
+    anchors = _anchors(products, growth) if _are_inside(products, growth) else None
+    return Fractions(problem.divisor, problem.output == FP64, block, anchors, exact_products)
 
 
 def _special(row: NDArray, column: NDArray, initial: float) -> float | None:
@@ -167,6 +202,16 @@ def _nearest(total: Fraction) -> float:
         return float(total)
     except OverflowError:
         return math.inf if total > 0 else -math.inf
+
+
+def _growth(terms: int, exact_products: bool) -> int:
+    """Binades that sums of so many products, or of these and as many errors, may have above the products."""
+    return math.ceil(math.log2(max(terms, 2) * (1 if exact_products else 2))) + 1
+
+
+def _are_inside(summands: Bounds, growth: int) -> bool:
+    """Whether sums that grow so far have grids of float64."""
+    return summands.low >= -1074 and summands.high + growth <= 1020
 
 
 def _anchors(products: Bounds, growth: int) -> NDArray[np.float64]:

@@ -192,6 +192,9 @@ class _Drawn:
 
     def _in_order(self, accumulator: InTreeOrder, factors: list[Any], start: NDArray) -> NDArray:
         do = self._in(accumulator.format, accumulator.rounding, start.shape)
+        if isinstance(accumulator, NumPySum) and accumulator.products is not None:
+            rounded, one = self._in(accumulator.products, accumulator.rounding, start.shape), np.ones_like(start)
+            factors = [(rounded("multiply", x, y), one) for x, y in factors]
         # The last one is the zero that NumPy's sums start from.
         numbers, waiting = [*(do("multiply", x, y) for x, y in factors), start], list[NDArray]()
         for k in accumulator.order(len(factors)):

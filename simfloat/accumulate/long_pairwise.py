@@ -36,7 +36,8 @@ class RoundedProducts(NamedTuple):
         if self.is_inside and are_ones(y):
             return x.astype(self.carrier, copy=False)
         target = Target(self.format, self.rounding, self.carrier)
-        return compute_alone("multiply", [x, np.ascontiguousarray(y)], target)
+        # One number without strides stays one, so that as many need not be read.
+        return compute_alone("multiply", [x, y[:1] if y.strides == (0,) else np.ascontiguousarray(y)], target)
 
 
 def are_ones(y: NDArray) -> bool:

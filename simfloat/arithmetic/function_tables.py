@@ -43,9 +43,9 @@ class FunctionTable:
         self.flags: NDArray[np.uint8] | None = None
         self.waits = SIZE  # elements that are computed before operands are looked at again
 
-    def is_ready_for(self, first: Vector) -> bool:
-        """Whether there is a table, and the first operands are numbers of its format."""
-        return self.results is not None and self.operands.holds(first)
+    def is_ready_for(self, some: Vector) -> bool:
+        """Whether there is a table that will be looked at, and some of the operands are numbers of its format."""
+        return self.results is not None and self.waits <= 0 and self.operands.holds(some)
 
     def look_up(self, x: Vector, out: Vector) -> bool:
         """Write the results for x to `out`: whether there is a table, and x holds only numbers of its format."""

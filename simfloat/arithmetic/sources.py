@@ -190,11 +190,12 @@ class Tabled(Computed):
 
     @property
     def cost(self) -> float:
-        """A series, until there is a table, and where the first operands are no numbers of it."""
+        """A series, until there is a table, and where a few operands from everywhere are no numbers of it."""
         if self.makes_exact:
             return super().cost
-        first = self.block(0, min(self.size, FEW))[0]
-        return 0.7 if any(table.is_ready_for(first) for table in self.route.tables) else super().cost
+        x = self.vectors[0]
+        some = x[:: max(x.size // FEW, 1)]
+        return 0.7 if any(table.is_ready_for(some) for table in self.route.tables) else super().cost
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         if stop - start >= FEW and out.dtype == np.float32:

@@ -189,6 +189,11 @@ def dot(
     do = RoundedOperations(accumulator.format, accumulator.rounding, **place)
     if accumulator.maker == "tree":
         return tree_dot(accumulator.nesting, a, b, do)
+    if getattr(accumulator, "products", None) is not None:
+        # Products are rounded to a format of their own, and then summed as numbers are.
+        first = RoundedOperations(accumulator.products, accumulator.rounding)
+        a = [first("multiply", x, y, step=0, stage=0) for x, y in zip(a, b, strict=True)]
+        b = [1.0] * len(a)
     return IN_ONE_FORMAT[accumulator.maker](a, b, do, start)
 
 

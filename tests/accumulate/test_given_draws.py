@@ -151,3 +151,12 @@ def test_what_has_no_one_order_of_draws_is_refused():
     unit = sf.blocked(4, sf.tensor_core("hopper", sf.FP16), accumulator)
     with pytest.raises(ValueError, match="GivenBits serve sequential, kahan, pairwise, numpy_sum, tree and fused sums"):
         sf.dot(ones, ones, inputs=sf.FP16, accumulate=unit, stream=sf.GivenBits([1] * 99))
+
+
+def test_products_that_numpys_order_rounds_first_are_rounded_first_beside_steps_that_draw(rng):
+    x, y = sf.round(rng.standard_normal((2, 30)), sf.FP16)
+    order, outer = sf.numpy_sum(sf.FP32, products=sf.E4M3), sf.sequential(sf.FP32, rounding=RANDOM)
+    draws = rng.integers(1 << RANDOM.bits, size=3)
+    got = sf.dot(x, y, accumulate=sf.blocked(10, order, outer), stream=sf.GivenBits(draws))
+    runs = [sf.dot(x[i : i + 10], y[i : i + 10], accumulate=order) for i in (0, 10, 20)]
+    assert_bits(got, sf.dot(runs, np.ones(3), accumulate=outer, stream=sf.GivenBits(draws)))

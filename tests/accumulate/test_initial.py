@@ -1,11 +1,14 @@
 """Sums that start from an addend: D = A B + C."""
 
 import itertools
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.accumulate import _partial_sums
+from simfloat.accumulate.blocked_engines import RunsEngine, StackedRunsEngine
 from simfloat.selftest.hard_numbers import DETERMINISTIC, hard_operands
 from simfloat.selftest.orders import dot
 from simfloat.selftest.reference import operate
@@ -275,6 +278,73 @@ def test_partial_sums_of_many_terms_are_made_in_one_pass(rng):
         for end in (4096, x.size):
             want = sf.dot(x[:end], x[:end], accumulate=accumulate, initial=start, stream=sf.BitStream(3))
             assert_bits(got[end // step - 1], want)
+
+
+DRAWN = [order(sf.FP16, rounding=sf.stochastic(8)) for order in (sf.sequential, sf.kahan)]
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """The products that partial_sums hands to the engines and loops that it calls, by how many at once."""
+    handed = []
+
+    def counted(owner, name, length):
+        call = getattr(owner, name)
+
+        def counting(*operands):
+            handed.append(length(*operands))
+            return call(*operands)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    counted(_partial_sums, "running_sums", lambda accumulator, row, *others: row.size)
+    for engine in (RunsEngine, StackedRunsEngine):
+        counted(engine, "results", lambda engine, row, *others: row.size)
+    resumed = _partial_sums._resumed_sums
+
+    class Counted(NamedTuple):
+        engine: Any
+
+        @property
+        def carrier(self):
+            return self.engine.carrier
+
+        def run(self, row, *others):
+            handed.append(row.size)
+            self.engine.run(row, *others)
+
+    monkeypatch.setattr(
+        _partial_sums,
+        "_resumed_sums",
+        lambda row, column, engine, *others: resumed(row, column, Counted(engine), *others),
+    )
+    return handed
+
+
+@pytest.mark.parametrize(
+    "accumulate, step",
+    [
+        (sf.sequential(sf.FP32), 1), (DRAWN[0], 1), (DRAWN[1], 1), (sf.kahan(sf.FP32), 1), (RANDOM, 2),
+        (sf.tensor_core("hopper", sf.FP16), 16), (sf.blocked(4, DRAWN[1], DRAWN[1]), 4),
+        (sf.blocked(8, sf.blocked(2, *DRAWN), sf.FP32), 8), (sf.blocked(2, sf.blocked(2, *DRAWN), DRAWN[0]), 2),
+        (sf.blocked(2, sf.FP16, sf.blocked(2, sf.FP16, sf.FP32)), 4), (sf.blocked(2, *DRAWN[::-1]), 2),
+        (sf.blocked(2, DRAWN[0], sf.blocked(2, DRAWN[1], sf.blocked(2, *DRAWN))), 8),
+        (sf.blocked(3, sf.lanes(2, *DRAWN), RANDOM), 6), (sf.blocked(2, sf.pairwise(sf.FP16), DRAWN[1]), 2),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_partial_sums_hand_over_a_number_of_products_that_grows_with_the_terms_alone(accumulate, step, work, rng):
+    x, counts = sf.round(rng.standard_normal(1600), sf.FP16), []
+    for terms in (400, 1600):
+        work.clear()
+        got = sf.partial_sums(x[:terms], x[:terms], accumulate=accumulate, stream=sf.BitStream(3))
+        # Draws come in fours, or in sixteens, and a sum goes on from where one of these begins.
+        assert work and sum(work) <= 16 * terms and len(work) <= 3 * terms
+        counts.append(sum(work))
+        for end in (step, 3 * step, terms // step * step, terms):
+            want = sf.dot(x[:end], x[:end], accumulate=accumulate, stream=sf.BitStream(3))
+            assert_bits(got[-(-end // step) - 1], want)
+    assert counts[1] <= 4.2 * counts[0]
 
 
 def test_partial_sums_are_rounded_as_the_last_one(rng):

@@ -98,6 +98,33 @@ def test_products_of_numpys_order_may_be_rounded_first(rng):
         sf.numpy_sum(sf.FP32, sf.stochastic(), products=sf.FP16)
 
 
+@pytest.mark.parametrize("rounding", DETERMINISTIC, ids=str)
+@pytest.mark.parametrize("products", [sf.FP16, sf.BF16, sf.E4M3, sf.FP32], ids=str)
+def test_products_that_are_rounded_first_follow_the_definition(products, rounding, rng):
+    for format, inputs in ((sf.FP32, sf.FP16), (sf.FP16, sf.FP32), (sf.p3109(8, 3), sf.FP16)):
+        order = sf.numpy_sum(format, rounding, products=products)
+        for depth in (0, 9, 140):
+            a, b = (rng.standard_normal(shape) for shape in ((2, depth), (depth, 3)))
+            check(order, *(np.asarray(sf.round(x, inputs), np.float64) for x in (a, b)))
+        if products != sf.E4M3:
+            a, b = hard_operands(rng, inputs, 2, 21, 3)
+            check(order, a, b)
+        x = rng.standard_normal((2, 5000)).astype(np.float16)
+        rows = [sf.multiply(*x, products, rounding), np.ones(5000)]
+        want = sf.dot(*rows, accumulate=sf.numpy_sum(format, rounding))
+        assert_bits(sf.dot(*x, accumulate=order), want)
+
+
+def test_numpys_order_has_no_running_sum_whatever_its_products():
+    order = sf.numpy_sum(sf.FP32, products=sf.FP16)
+    for call in (
+        lambda: sf.partial_sums([1, 2], [3, 4], accumulate=order),
+        lambda: sf.dot([1, 2], [3, 4], accumulate=order, initial=1.0),
+    ):
+        with pytest.raises(ValueError, match="has no running sum"):
+            call()
+
+
 def test_a_tree_of_neighbours_is_the_pairwise_sum_draws_included(rng):
     a, b = hard_operands(rng, sf.FP16, 3, 13, 5)
     nesting = "((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)) + (((8 + 9) + (10 + 11)) + 12)"

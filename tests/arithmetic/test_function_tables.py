@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic import plan
 from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.arithmetic.function_tables import BFLOAT16, FLOAT16, MOST, SIZE, FunctionTable
 from simfloat.arithmetic.machines import CPU
@@ -57,6 +58,31 @@ def test_one_other_number_is_enough_to_compute_all(operands, place):
     with np.errstate(invalid="ignore"):  # signalling NaN
         wide = x.astype(np.float64)
     assert_bits(sf.gelu(x, sf.BF16), sf.gelu(wide, sf.BF16).astype(np.float32), x)
+
+
+def test_threads_share_the_work_wherever_no_table_serves(rng, monkeypatch):
+    pieces, carry_out = [], plan.run_all
+
+    def counted(work, parts):
+        pieces.append(len(parts))
+        return carry_out(work, parts)
+
+    monkeypatch.setattr(plan, "run_all", counted)
+    before = sf.get_threads()
+    try:
+        sf.set_threads(2)
+        short = sf.round(rng.standard_normal(2 * SIZE), sf.BF16).astype(np.float32)
+        others = rng.standard_normal(2 * SIZE).astype(np.float32)
+        halves = np.concatenate([short[:SIZE], others[SIZE:]])
+        # Two threads: no table yet, numbers that it does not hold, a table that is not looked at for a while.
+        for x, waits, count in ((short, SIZE, 2), (short, 0, 1), (others, 0, 2), (halves, 0, 2), (short, SIZE, 2)):
+            for table in tables_of("gelu", sf.BF16):
+                table.waits = waits
+            got = sf.gelu(x, sf.BF16)
+            assert pieces.pop() == count
+            assert_bits(got, sf.gelu(x.astype(np.float64), sf.BF16).astype(np.float32))
+    finally:
+        sf.set_threads(before)
 
 
 def test_numbers_of_other_formats_make_no_tables(rng):

@@ -1,0 +1,97 @@
+"""Sums of quotients, for many elements at once: unevaluated sums of three float64, and a bound on what these lack.
+
+Additions and products without error are Knuth's and Dekker's. Where a float64 number lies between the bounds, so that
+it is not certain how a total is rounded, an element is left to fractions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Parts of a total, and quotients that are taken of a numerator and then of its remainders.
+PARTS = 3
+
+#: The exponent up to which numerators and divisors have quotients and remainders that lie in float64's range: a last
+#: remainder has 324 bits less than its numerator, and is divided once more.
+FARTHEST = 340
+
+Numbers = NDArray[np.float64]
+
+
+class QuotientSums:
+    """The sums of quotients in an array of elements."""
+
+    __slots__ = ("_are_known", "_lost", "_parts")
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._parts = np.zeros((PARTS, *shape))
+        self._lost = np.zeros(shape)  # at least what all parts together lack
+        self._are_known = np.ones(shape, bool)
+
+    def add(self, numerators: Numbers, divisors: Numbers | float) -> None:
+        """Add a quotient to each sum."""
+        self._are_known &= (numerators == 0) | _has_quotients(numerators)
+        self._are_known &= _has_quotients(divisors)
+        rest = numerators
+        for _ in range(PARTS):
+            quotients = rest / divisors
+            self._take(quotients)
+            product, error = _product(quotients, divisors)
+            rest = (rest - product) - error  # without error: a remainder is a float64 number
+        self._lost += np.abs(rest / divisors)
+
+    def add_product_quotients(self, numerators: Numbers, divisors: Numbers, divisor: float) -> None:
+        """The same of divisors that are each multiplied by one more."""
+        product, error = _product(divisors, divisor)
+        self._are_known &= error == 0
+        self.add(numerators, product)
+
+    def totals(self, to_nearest: bool) -> tuple[Numbers, NDArray[np.bool_]]:
+        """The sums rounded to nearest even, or to odd; and where these are certain."""
+        first, second, third = self._parts
+        for _ in range(2):
+            second, third = _sum(second, third)
+            first, second = _sum(first, second)
+        second, third = _sum(second, third)
+        lost = 2 * self._lost + np.abs(third)
+        is_exact = (lost == 0) & (second == 0)
+        known = self._are_known & (first + second == first)
+        if to_nearest:
+            # What is lost moves the total to no other side of the middle of two numbers.
+            known &= (lost <= np.abs(second) * 2.0**-22) & (first + second * (1 + 2.0**-20) == first) | (lost == 0)
+            return first + 0.0, known
+        known &= is_exact | (lost < np.abs(second) * 0.25)
+        is_odd = first.view(np.int64) & 1 == 1
+        beside = np.nextafter(first, np.copysign(np.inf, second))
+        return np.where(is_exact | is_odd, first, beside) + 0.0, known
+
+    def _take(self, rest: Numbers) -> None:
+        for part in self._parts:
+            part[...], rest = _sum(part, rest)
+        self._lost += np.abs(rest)
+
+
+def _has_quotients(x: Numbers | float) -> NDArray[np.bool_]:
+    return (np.abs(x) >= 2.0**-FARTHEST) & (np.abs(x) <= 2.0**FARTHEST)
+
+
+def _sum(x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:
+    """The rounded sum, and what it lacks."""
+    total = x + y
+    of_y = total - x
+    return total, (x - (total - of_y)) + (y - of_y)
+
+
+def _product(x: Numbers, y: Numbers | float) -> tuple[Numbers, Numbers]:
+    """The rounded product, and what it lacks."""
+    product = x * y
+    (upper, lower), (high, low) = _halves(x), _halves(y)
+    return product, lower * low - (((product - upper * high) - lower * high) - upper * low)
+
+
+def _halves(x: Numbers | float) -> tuple[Numbers, Numbers]:
+    """Two numbers of 26 bits whose sum is x."""
+    scaled = (2.0**27 + 1) * np.asarray(x)
+    upper = scaled - (scaled - x)
+    return upper, x - upper
