@@ -7,6 +7,7 @@ from math import floor
 from types import FunctionType
 from typing import Any, Literal
 
+from simfloat.environment import in_callers_environment
 from simfloat.optim.cycled_momentum import CycledMomentum
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.optimizer_options import Reader, count_from_one, flag, number, number_from_zero, word
@@ -118,7 +119,7 @@ class CyclicLR(CycledMomentum):
     def scale_fn(self, x: float) -> float:
         """The factor of heights, of the cycle's number from 1 on or of the step."""
         if self._scale_fn_custom is not None:
-            return number(f"scale_fn({x})", self._scale_fn_custom(x))
+            return number(f"scale_fn({x})", in_callers_environment(self._scale_fn_custom, x))
         if self.mode == "triangular2":
             return 1 / (2.0 ** (x - 1))
         return self.gamma**x if self.mode == "exp_range" else 1.0

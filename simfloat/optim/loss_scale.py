@@ -49,6 +49,10 @@ class LossScale:
     one scaler: each is stepped, then `update` is called once. Each kind defines how `update` changes S.
     """
 
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("simfloat."):
+            in_usual_environment(cls)
+
     #: What `state_dict` holds beside the scale, and whether it may be missing in a state that is loaded.
     state_names: Mapping[str, bool] = {}
 

@@ -27,6 +27,10 @@ class LRScheduler:
     Raises ValueError for what is no optimizer, and for a group without `initial_lr` where one is needed.
     """
 
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("simfloat."):
+            in_usual_environment(cls)
+
     #: The arguments of the schedule beside the optimizer, by name; they are attributes, and part of the state.
     options: ClassVar[Mapping[str, Reader[Any]]] = {}
 

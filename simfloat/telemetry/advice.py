@@ -121,9 +121,9 @@ def _is_lost(key: Key, advice: Advice) -> bool:
 
 
 def _of_nan(first: FirstNaN, entries: Entries, own_types: bool) -> Advice:
-    counts, (need, why, mended) = counted(dict(entries)[first.key]), finding(first, entries)
+    counts, (need, why, mended, source) = counted(dict(entries)[first.key]), finding(first, entries)
     advice = Advice(*first.key, need, counts["nan"] / counts["total"], None, why)
-    return advice if mended is None else _with(advice, mended, first.key, own_types)
+    return advice if mended is None else _with(advice, mended, source or first.key, own_types)
 
 
 def _of_sums(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:

@@ -44,6 +44,7 @@ class NaNFinding(NamedTuple):
     need: str
     why: str
     remedy: Remedy | None
+    source: Key | None = None  # the results that overflowed or underflowed before the NaN
 
 
 def finding(first: FirstNaN, entries: Entries) -> NaNFinding:
@@ -71,7 +72,7 @@ def finding(first: FirstNaN, entries: Entries) -> NaNFinding:
     events = dict(entries)[source]
     if are_wide(events) and not overflowed_sums(events):
         return NaNFinding(SMALLER if verb == "overflowed" else "larger numbers", why, None)
-    return NaNFinding("a wider format", why, _remedy(source, entries))
+    return NaNFinding("a wider format", why, _remedy(source, entries), source)
 
 
 def _overflowed(first: FirstNaN, entries: Entries) -> list[Key]:

@@ -51,7 +51,7 @@ class Move:
 
     def argument(self, value, annotation):
         """What the call on the GPU gets for an argument of a parameter with this annotation."""
-        if isinstance(value, list | tuple) and "ArrayLike" in annotation:
+        if isinstance(value, list | tuple) and ("ArrayLike" in annotation or "OperandLike" in annotation):
             if "tuple[ArrayLike" in annotation:
                 return tuple(self.argument(one, "ArrayLike") for one in value)
             return self.once(as_array(value))

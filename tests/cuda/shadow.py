@@ -107,9 +107,9 @@ def moved(move, given, parameters):
     kinds = {name: str(parameters[name].annotation) for name in given}
     there = {name: move.argument(value, kinds[name]) for name, value in given.items()}
     if not move.arrays:  # numbers alone
-        operands = [name for name in given if "ArrayLike" in kinds[name] and given[name] is not None]
+        operands = [name for name in given if takes_operand(kinds[name]) and given[name] is not None]
         there |= {name: move.once(as_array(given[name])) for name in operands}
-    if not move.arrays:
+    if not move.arrays or any(isinstance(there[name], str) for name in there if takes_operand(kinds[name])):
         raise NotMovable(given)
     return there
 
@@ -195,7 +195,12 @@ def functions():
 def takes_arrays(function):
     """Whether a function has a parameter for arrays."""
     kinds = [str(one.annotation) for one in inspect.signature(function).parameters.values()]
-    return any("ArrayLike" in kind or "NDArray" in kind for kind in kinds)
+    return any(takes_operand(kind) or "NDArray" in kind for kind in kinds)
+
+
+def takes_operand(kind):
+    """Whether an annotation is that of numbers and sequences, too."""
+    return "ArrayLike" in kind or "OperandLike" in kind
 
 
 def install(shadow):

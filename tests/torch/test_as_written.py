@@ -122,13 +122,12 @@ def test_autocast_casts_and_parameters_stay_in_fp32():
 
 def test_autocast_casts_an_lstm_as_a_whole():
     layer, x = nn.LSTM(5, 4, 2, bidirectional=True), normal(3, 2, 5)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        theirs, _ = layer(x)
+    # PyTorch's own results have this type, too, on processors for which oneDNN has an LSTM in BF16.
     with sf.torch.simulate(layer, "as-written"):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y, (_, c) = layer(x)
         y.sum().backward()
-    assert y.dtype == theirs.dtype == c.dtype == torch.bfloat16 and layer.weight_hh_l0.grad.dtype == torch.float32
+    assert y.dtype == c.dtype == torch.bfloat16 and layer.weight_hh_l0.grad.dtype == torch.float32
     narrow = deepcopy(layer).bfloat16()
     assert torch.equal(y, simulated(narrow, x.bfloat16(), model=narrow)[0])
 
@@ -285,7 +284,8 @@ def test_advice_on_a_program_with_its_own_types_names_what_has_an_effect():
 
 def test_advice_on_a_program_with_its_own_types_says_what_the_program_can_do():
     found, _ = advised(AS_WRITTEN, lambda p: torch.optim.SGD(p, lr=0.0), 1e5, torch.float16)
-    assert found[0].need == "a wider format" and "mse_loss (forward) overflowed" in found[0].why
+    assert found[0].need == "a wider format"
+    assert "multiply (forward) overflowed; in the program: compute it in float32, by .float()" in found[0].why
     assert "in the program: compute it in float32, by .float()" in found[1].why
     assert not any("sf.FP32" in each.override for each in found)
     found, _ = advised(
