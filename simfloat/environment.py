@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable
 from functools import cache, wraps
 from importlib.machinery import PathFinder
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, TypeVar, cast
 
 #: A function or a class.
@@ -39,6 +39,9 @@ SIZE = 128
 
 #: What C's headers call FE_DFL_ENV on Linux, with glibc and with musl.
 DEFAULT_ON_LINUX = ctypes.c_void_p(-1)
+
+#: The file that tracebacks name for the code of guarded functions.
+FILE = "<in_usual_environment>"
 
 #: Operators that compute nothing with floats.
 UNGUARDED = {
@@ -87,9 +90,18 @@ def guarded({parameters}):
     return _computed(lambda: _function({arguments}))
 """
     constants = {f"_{name}": globals()[name] for name in ("NORMAL", "SUBNORMAL", "LARGEST_SUBNORMAL", "ONE", "TINY")}
-    space: dict[str, Any] = {**constants, **defaults, "_function": function, "_computed": _computed}
-    exec(compile(text, f"<{in_usual_environment.__name__}>", "exec"), space)
+    # Warnings and refusals look for the frame that entered the package, by the names of modules.
+    module = {"__name__": cast(Any, function).__module__}
+    space: dict[str, Any] = {**module, **constants, **defaults, "_function": function, "_computed": _computed}
+    exec(compile(text, FILE, "exec"), space)
     return cast(Computing, wraps(cast(Any, function))(space["guarded"]))
+
+
+def beyond_guards(frame: FrameType) -> FrameType:
+    """Find the frame itself, or the first one below it that is not that of a guarded function."""
+    while frame.f_code.co_filename == FILE and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 def _spelled_out(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any]]:

@@ -19,7 +19,7 @@ from simfloat.arithmetic import catalog
 from simfloat.arithmetic.extremes import place_of_largest, place_of_least
 from simfloat.arithmetic.machines import as_array, machine_of
 from simfloat.arithmetic.operands import as_operand
-from simfloat.environment import in_usual_environment
+from simfloat.environment import beyond_guards, in_usual_environment
 
 #: Operations of the catalog that NumPy has by another name.
 NUMPYS_NAMES = {
@@ -112,7 +112,7 @@ class NumpyProtocol:
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         name = ufunc.__name__
-        if _is_drawn(sys._getframe(1)):
+        if _is_drawn(beyond_guards(sys._getframe(1))):
             return getattr(ufunc, method)(*map(_taken_out, inputs), **options)
         if method != "__call__":
             raise self._refusal(f"numpy.{name}.{method}", f"{name}.{method}")
@@ -131,7 +131,7 @@ class NumpyProtocol:
         self, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         operation = self.own_functions.get(function) or FUNCTIONS.get(function)
-        is_drawn = _is_drawn(sys._getframe(1))
+        is_drawn = _is_drawn(beyond_guards(sys._getframe(1)))
         if is_drawn or (operation is None and (function in READERS or function in COMPARING)):
             read = _taken_out if is_drawn or function in COMPARING else _numbers
             return function(*map(read, args), **{key: read(value) for key, value in kwargs.items()})
@@ -160,7 +160,7 @@ def refuse_readers(called: str, passed_by: str) -> None:
 
     NumPy asks before it computes on such an array, but not on a list of them; SciPy never does.
     """
-    frame = sys._getframe(2)
+    frame = beyond_guards(sys._getframe(2))
     reader = frame.f_globals.get("__name__", "")
     if reader.startswith(("scipy.", "numpy.")) and not reader.startswith("numpy.testing.") and not _is_drawn(frame):
         raise ValueError(

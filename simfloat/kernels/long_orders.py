@@ -88,7 +88,7 @@ def chains_of(step: Any) -> Any:
 chains = {"fused": chains_of(_fused), "unfused": chains_of(_unfused), "ones": chains_of(_plain)}
 
 
-@kernel
+@outlined
 def leaves_of(count, largest, firsts, counts):
     """Where the parts of NumPy's order begin that are not halved again, and how long they are; returns how many."""
     begins, sizes = np.empty(HALVINGS, np.int64), np.empty(HALVINGS, np.int64)

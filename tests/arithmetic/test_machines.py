@@ -122,6 +122,7 @@ ON_CPU_ALONE = {"random.fill_words"} | {
     if name.startswith(
         (
             *("encoding.", "flag_loops.", "integer_sums.", "lookups.", "lane_orders.", "programs.", "rounded_tiles."),
+            "long_orders.",
             "running_sums.",
         )
     )

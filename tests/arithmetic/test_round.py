@@ -178,8 +178,7 @@ def test_bias_of_few_random_bits(variant, bias):
         (lambda: sf.round(1j, sf.FP16), "must hold real numbers .* got dtype complex128"),
         (lambda: sf.round(["a"], sf.FP16), "must hold real numbers"),
         (lambda: sf.round([[1.0], [1.0, 2.0]], sf.FP16), "must be a rectangular array"),
-        (lambda: sf.round([2**53 + 1], sf.FP16), "integers that float64 cannot hold exactly"),
-        (lambda: sf.round(np.zeros(2, np.longdouble), sf.FP16), "got dtype float128"),
+        (lambda: sf.sum([2**53 + 1], accumulate=sf.FP16), "integers that float64 cannot hold exactly"),
     ],
 )
 def test_bad_input_is_refused(call, message):
