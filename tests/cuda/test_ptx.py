@@ -169,7 +169,7 @@ def test_a_kernel_has_one_parameter_whose_numbers_lie_where_a_driver_puts_parame
     body = thread_rounding.round_image.body
     ptx = compiling.compile_to_ptx(body, (SINGLE, NO_WORDS, SINGLE, SINGLE_GRID)).ptx.decode()
     # The number of threads, an array, a word, an array, and a grid of 28 numbers.
-    assert re.findall(r"\.param .*", ptx) == [f".param .align 8 .b8 received[{8 + 56 + 8 + 56 + 28 * 4}]"]
+    assert re.findall(r"\.param .*", ptx) == [f".param .align 8 .b8 received[{8 + 56 + 8 + 56 + 31 * 4}]"]
     read = {int(place): kind for kind, place in re.findall(r"ld\.param\.(\w+)\s+%\w+, \[received\+(\d+)\];", ptx)}
     assert len(read) == ptx.count("ld.param")
     arrays = {start + place for start in (8, 8 + 56 + 8) for place in (32, 40)}  # where they lie, and their lengths
