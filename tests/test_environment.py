@@ -31,14 +31,14 @@ def operands():
     """The operands of all families, the same in a process that imports this file in another environment."""
     a, square = numbers(0, 17, 40), np.random.default_rng(2).standard_normal((6, 6))
     data = [numbers(step, 6, 5) for step in range(3)]
-    large, halves = [x * np.float32(2.0**20) for x in data], (a * 2.0**-10).astype(np.float16)
+    large, halves = [np.ldexp(x, 20) for x in data], np.ldexp(a, -10).astype(np.float16)
     symmetric = sf.round(square + square.T, FP16)
     return (
         a,
         numbers(1, 40, 9),
         a * 2,
         np.abs(a),
-        a.astype(np.float64) * 2.0**-1000,
+        np.ldexp(a.astype(np.float64), -1000),
         halves,
         square,
         symmetric,
