@@ -25,7 +25,7 @@ from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand, types_of
 from simfloat.arithmetic.target import Target, as_target, carrier_of
 from simfloat.checks import check_flags, is_integer
-from simfloat.environment import in_usual_environment
+from simfloat.environment import LARGEST_SUBNORMAL, NORMAL, ONE, SUBNORMAL, TINY, computed, in_usual_environment
 from simfloat.formats import as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import Rounding, RoundingLike, as_rounding
@@ -39,7 +39,6 @@ Inputs = OneInput | tuple[OneInput, OneInput] | None
 MANY = 1 << 12
 
 
-@in_usual_environment
 def matmul(
     a: ArrayLike | BlockScaled,
     b: ArrayLike | BlockScaled,
@@ -121,7 +120,6 @@ def _unfit(x: NDArray, y: NDArray) -> ValueError:
     return ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {x.shape} and {y.shape}.")
 
 
-@in_usual_environment
 def dot(
     a: ArrayLike | BlockScaled,
     b: ArrayLike | BlockScaled,
@@ -164,7 +162,6 @@ def as_vectors(a: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray]:
     return a, b
 
 
-@in_usual_environment
 def sum(
     x: ArrayLike,
     axis: int | None = None,
@@ -255,6 +252,7 @@ def options_of(
 
 
 @lru_cache(maxsize=1024)
+@in_usual_environment
 def _default_options(
     inputs: Inputs,
     accumulate: Accumulator | FormatLike,
@@ -304,6 +302,9 @@ def multiply_matrices(
     shape: tuple[int, ...] | None = None,
 ) -> NDArray[np.floating]:
     """The products of matrices a (..., m, k) and b (..., k, n), in an array of `shape` if it is to have another one."""
+    # The decorator's check without its call, which took 5 % of a product of four numbers (AMD Zen 3).
+    if NORMAL - SUBNORMAL != LARGEST_SUBNORMAL or ONE + TINY != ONE - TINY:
+        return computed(lambda: multiply_matrices(a, b, options, scales, initial, shape))
     matrices = (a.shape[0], b.shape[1]) if a.ndim == b.ndim == 2 else _result_shape(a, b)
     shape = matrices if shape is None else shape
     depth = a.shape[-1]

@@ -22,6 +22,7 @@ from simfloat.arithmetic.operands import FLOAT32, FLOAT64
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Target
+from simfloat.environment import in_usual_environment
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding
 
 #: Of the left and the right operand: how they are rounded.
@@ -118,6 +119,7 @@ def _engine_for(plan: ProductPlan, a: RawBounds, b: RawBounds, single: tuple[boo
 
 
 @lru_cache(maxsize=1024)
+@in_usual_environment
 def product_plan(
     accumulator: Accumulator, casts: Casts | None, format: Format, rounding: Rounding, machine: Machine
 ) -> ProductPlan:

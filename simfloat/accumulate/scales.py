@@ -12,6 +12,7 @@ from simfloat.accumulate.bounds import bounds_of
 from simfloat.accumulate.operand_bounds import OperandBounds, Taken, first_stranger
 from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.operands import as_operand
+from simfloat.environment import in_usual_environment
 from simfloat.formats import E8M0, Format
 
 
@@ -25,6 +26,7 @@ class Scales(NamedTuple):
     divide: bool | None = None  # sums of blocks are divided by them, or multiplied; None: operands are multiplied
 
 
+@in_usual_environment
 def unpacked(a: Any, b: Any, scales: Any = None) -> tuple[Any, Any, Any]:
     """Elements and scales of operands, of which one or both are results of block_quantize; the other has ones."""
     if scales is not None:
@@ -52,6 +54,7 @@ def _parts(x: Any, name: str, axis: int, block: int) -> tuple[NDArray, NDArray, 
     return x.elements, x.scales, x.tensor_scale
 
 
+@in_usual_environment
 def as_scales(scales: Scales | tuple[ArrayLike, ArrayLike], a: NDArray, b: NDArray, accumulator: Accumulator) -> Scales:
     """The scales of both operands' blocks, checked: (..., m, blocks) and (..., blocks, n).
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.bit_stream import Stream, check_stream
 from simfloat.arithmetic.observer import Observer, check_observer
 from simfloat.arithmetic.operands import FloatType, are_float32
+from simfloat.environment import in_usual_environment
 from simfloat.formats import FP64, Format, Rounding, as_format
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
@@ -84,6 +85,7 @@ def check_precision(format: Format, rounding: Rounding) -> None:
         )
 
 
+@in_usual_environment
 def check_inexact(format: Format, operation: str) -> None:
     """Raise ValueError for a format so wide that exact results, rounded to odd in float64, may be taken for its own."""
     if format.mantissa_bits >= MOST_PRECISION or format.smallest_subnormal < LEAST:

@@ -6,7 +6,8 @@ register, sets the usual content if it finds another one, calls the kernel, and 
 callbacks and raise errors by the number that they return, so there is no other way out. The kernel is not inlined
 there: LLVM would take its arithmetic for a function of the operands, and may move it across a write of the register.
 
-To ask takes 2 ns, to set and restore 10 (AMD Zen 4). See `simfloat.environment` for everything that is not compiled.
+To ask takes too little to be measured beside the call, to set and restore about 0.1 microseconds (AMD Zen 3). See
+`simfloat.environment` for everything that is not compiled.
 """
 
 from __future__ import annotations
