@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -79,12 +80,12 @@ def torch_trained(policy, optimizer):
     return [parameter.detach().numpy().copy() for parameter in model.parameters()]
 
 
-def stored(tmp_path=Path("/tmp")):
-    path = tmp_path / f"environment-{os.getpid()}-{threading.get_ident()}.npz"
-    sf.save(path, model=sf.nn.Linear(3, 2, rng=0))
-    model = sf.nn.Linear(3, 2, rng=5)
-    sf.load(path, model=model)
-    path.unlink()
+def stored():
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.npz"
+        sf.save(path, model=sf.nn.Linear(3, 2, rng=0))
+        model = sf.nn.Linear(3, 2, rng=5)
+        sf.load(path, model=model)
     return list(model.state_dict().values())
 
 
