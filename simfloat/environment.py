@@ -97,6 +97,14 @@ def guarded({parameters}):
     return cast(Computing, wraps(cast(Any, function))(space["guarded"]))
 
 
+class InUsualEnvironment:
+    """The base of classes whose methods, and those of subclasses in this package, compute in the usual environment."""
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("simfloat."):
+            in_usual_environment(cls)
+
+
 def beyond_guards(frame: FrameType) -> FrameType:
     """Find the frame itself, or the first one below it that is not that of a guarded function."""
     while frame.f_code.co_filename == FILE and frame.f_back is not None:
@@ -149,7 +157,7 @@ def computed(call: Callable[[], Any]) -> Any:
 
 
 def in_callers_environment(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a user's function, an observer or a rule, in the environment that this thread had before simfloat's.
+    """Call a user's function, such as an observer, in the environment that this thread had before simfloat's.
 
     What the function does to the environment ends with it: the rest of simfloat's call is computed in the usual one.
     """

@@ -13,6 +13,7 @@ import pytest
 
 from simfloat.kernels import notice
 from simfloat.simulation.slips import Repeats
+from tests import unusual
 
 # Tests look at what is said on standard error; how long kernels take to compile is no part of it.
 notice.silence()
@@ -34,8 +35,12 @@ FIRST, LAST = ("accumulate", "linalg", "kernels", "selftest"), ("commands",)
 def pytest_addoption(parser):
     told = "; ".join(f"{name}: {what}" for name, what in DEVICES.items())
     parser.addoption("--device", choices=list(DEVICES), default="simulated", help=f"which calls are repeated ({told})")
-    names = ["usual", "flush", "up", "down", "toward_zero", "flush_up"]
-    parser.addoption("--environment", choices=names, default="usual", help="the floating-point environment of calls")
+    parser.addoption(
+        "--environment",
+        choices=["usual", *unusual.ENVIRONMENTS],
+        default="usual",
+        help="the floating-point environment of calls",
+    )
 
 
 def pytest_configure(config):
@@ -43,8 +48,6 @@ def pytest_configure(config):
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         return
     if (environment := config.getoption("--environment")) != "usual":
-        from tests import unusual
-
         unusual.install(environment)
     device = config.getoption("--device")
     if device == "cpu" or (device == "simulated" and importlib.util.find_spec("numba_cuda") is None):

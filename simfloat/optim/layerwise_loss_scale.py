@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.variable import Node, Variable
-from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, nearest_even
 from simfloat.optim.float64_sums import sum_of_squares
 from simfloat.optim.loss_scale import Losses, LossScale, as_scale
@@ -32,7 +31,6 @@ FANS: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {
 }
 
 
-@in_usual_environment
 class LayerwiseLossScale(LossScale):
     """Adaptive loss scaling: each contraction multiplies the gradient that it hands on by a factor of its own.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.parameter import begin_update
 from simfloat.autodiff.variable import Variable
-from simfloat.environment import in_usual_environment
+from simfloat.environment import InUsualEnvironment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.optimizer_options import number
 
@@ -39,8 +39,7 @@ class Looked(NamedTuple):
     largest: float  # of their absolute values, unscaled
 
 
-@in_usual_environment
-class LossScale:
+class LossScale(InUsualEnvironment):
     """A factor S by which the loss is multiplied, so that gradients do not underflow; see torch.amp.GradScaler.
 
     A step is ``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``, with ``unscale_(optimizer)``
@@ -48,10 +47,6 @@ class LossScale:
     A step with a gradient that is not finite, before or after S is taken out, is skipped. Several optimizers may share
     one scaler: each is stepped, then `update` is called once. Each kind defines how `update` changes S.
     """
-
-    def __init_subclass__(cls) -> None:
-        if cls.__module__.startswith("simfloat."):
-            in_usual_environment(cls)
 
     #: What `state_dict` holds beside the scale, and whether it may be missing in a state that is loaded.
     state_names: Mapping[str, bool] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from simfloat.environment import in_usual_environment
+from simfloat.environment import InUsualEnvironment
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.optimizer_options import Reader, integer, number
 
@@ -15,8 +15,7 @@ WARNINGS = {"_step_count", "_is_initial", "_get_lr_called_within_step"}
 last_epochs = integer(-1, 2**53)
 
 
-@in_usual_environment
-class LRScheduler:
+class LRScheduler(InUsualEnvironment):
     """A schedule: `step()`, once after each epoch, or each step, of the optimizer, sets the `lr` of every group.
 
     Learning rates are exact operands of updates, so they are computed in float64 and not rounded by any policy; each
@@ -26,10 +25,6 @@ class LRScheduler:
 
     Raises ValueError for what is no optimizer, and for a group without `initial_lr` where one is needed.
     """
-
-    def __init_subclass__(cls) -> None:
-        if cls.__module__.startswith("simfloat."):
-            in_usual_environment(cls)
 
     #: The arguments of the schedule beside the optimizer, by name; they are attributes, and part of the state.
     options: ClassVar[Mapping[str, Reader[Any]]] = {}
