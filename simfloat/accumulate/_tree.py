@@ -227,10 +227,9 @@ class ProductsFirst(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         ones = np.ones_like(a, self.engine.carrier, shape=(1, a.shape[1]))
+        target = Target(self.products.format, self.products.rounding, np.float64)
         for i in range(len(a)):
-            target = Target(self.products.format, self.products.rounding, np.float64)
-            factors = np.array(np.broadcast_to(a[i][:, np.newaxis], b.shape), order="C", like=b)
-            terms = compute_alone("multiply", [factors, b], target)
+            terms = compute_alone("multiply", [a[i][:, np.newaxis], b], target)
             sums = np.zeros_like(out, self.engine.carrier, shape=(1, out.shape[1]))
             self.engine.run(ones, terms.astype(self.engine.carrier, copy=False), sums, region)
             out[i] = sums[0]
