@@ -1,0 +1,45 @@
+"""Pickles and checkpoints of the last version are read, whatever its modules and classes were called."""
+
+import pickle
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+
+from simfloat.studies.state_digest import function_digest
+from tests.last_version.objects import CHECKPOINTS, PICKLES, objects, train
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    return dict(objects())
+
+
+def digest(value):
+    """The digest of a function that returns a value, so that of all that the value consists of."""
+    return function_digest(lambda: value)
+
+
+def names():
+    with zipfile.ZipFile(PICKLES) as file:
+        return file.namelist()
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_pickle_of_the_last_version_is_the_object(name, fresh):
+    with zipfile.ZipFile(PICKLES) as file:
+        read = pickle.loads(file.read(name))
+    same = pickle.loads(pickle.dumps(fresh[name]))  # which leaves out the same caches
+    assert type(read) is type(same)
+    assert digest(read) == digest(same)
+
+
+def test_a_training_of_the_last_version_goes_on(tmp_path):
+    folder = shutil.copytree(CHECKPOINTS, tmp_path / "checkpoints")
+    model, history = train(8, resume=folder)
+    other, whole = train(8)
+    assert history["loss"] == whole["loss"]
+    for (name, value), (same, wanted) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
+        assert name == same
+        assert np.array_equal(value, wanted)
