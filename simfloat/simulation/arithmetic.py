@@ -101,7 +101,7 @@ class ArithmeticFields(NamedTuple):
     accumulate: Accumulator  # of contractions
     reduce: Accumulator  # of all other sums
     where: str  # the operation and the layer, for messages
-    kept: dict[Any, Options]  # the options of its sums on the CPU by the inputs of their operands, found once
+    kept: dict[Any, Options]  # the options of its sums on the CPU by the inputs of their operands, looked up once
     refusal: str = ""  # why results of elementwise operations would be rounded twice, if they would
     histories: Histories = (None, None)  # of the operands of contractions, for delayed scalings
     rotation: Rotation | None = None  # of both operands of contractions along k, before they are rounded
@@ -141,9 +141,9 @@ class Arithmetic(Elementwise, ArithmeticFields):
             shape, count = x.shape[len(axes) :], math.prod(x.shape[: len(axes)])
             rows = x.reshape(count, math.prod(shape))
             return self._multiply(_ones(x, (1, count)), rows, self.reduce).reshape(shape)
-        kept = [axis for axis in range(x.ndim) if axis not in axes]
-        shape, count = tuple([x.shape[axis] for axis in kept]), math.prod([x.shape[axis] for axis in axes])
-        rows = x.transpose(*kept, *axes).reshape(math.prod(shape), count)
+        remaining_axes = [axis for axis in range(x.ndim) if axis not in axes]
+        shape, count = tuple([x.shape[axis] for axis in remaining_axes]), math.prod([x.shape[axis] for axis in axes])
+        rows = x.transpose(*remaining_axes, *axes).reshape(math.prod(shape), count)
         return self._multiply(rows, _ones(x, (count, 1)), self.reduce).reshape(shape)
 
     def running_sums(self, rows: NDArray) -> NDArray:
@@ -158,22 +158,22 @@ class Arithmetic(Elementwise, ArithmeticFields):
             return np.stack([self.sum(rows[: i + 1], (0,)) for i in range(count)])
         options, ones = self._options(self.reduce, None, CPU), _ones(rows, (count,))
         try:
-            found = [partial_sums_of(np.ascontiguousarray(rows[:, j]), ones, options) for j in range(columns)]
+            sums = [partial_sums_of(np.ascontiguousarray(rows[:, j]), ones, options) for j in range(columns)]
         except ValueError as error:
             raise self._located(error) from None
-        return np.stack(found, 1)
+        return np.stack(sums, 1)
 
     def running_products(self, rows: NDArray) -> NDArray:
         """The products of all rows (n, columns) up to each, every one rounded."""
-        target, found = self.target, [self.round(rows[0])]
+        target, products = self.target, [self.round(rows[0])]
         plan = plan_for(target.format, target.rounding, np.float64, CPU)
         # Products of numbers of float32 and of the format are exact in float64.
         if not (self._is_plain(rows) and target.format.precision <= 29 and target.format.fits_float32 and plan.has_nan):
             for row in rows[1:]:
-                found.append(self.multiply(found[-1], row))
-            return np.stack(found)
+                products.append(self.multiply(products[-1], row))
+            return np.stack(products)
         results, wide = np.empty(rows.shape, target.dtype), rows.astype(np.float64)
-        results[0], exact_product = found[0], np.empty(rows.shape[1:])
+        results[0], exact_product = products[0], np.empty(rows.shape[1:])
         with np.errstate(invalid="ignore"):
             for i in range(1, len(rows)):
                 np.multiply(results[i - 1], wide[i], out=exact_product)
@@ -216,8 +216,8 @@ class Arithmetic(Elementwise, ArithmeticFields):
         """The convolution of images (N, C, H, W) with kernels (O, C / groups, h, w), each rounded as its input says."""
         if self.rotation is not None:
             patches, kernels = im2col(geometry.met(x), w, geometry.slices)
-            found = self.matmul(patches, kernels, x_input, w_input).swapaxes(-1, -2)
-            return found.reshape(len(patches), len(w), *geometry.slices.result)
+            product = self.matmul(patches, kernels, x_input, w_input).swapaxes(-1, -2)
+            return product.reshape(len(patches), len(w), *geometry.slices.result)
         return self._summed(convolve, (x, w, geometry), self.accumulate, (x_input, w_input))
 
     def correlate(
@@ -265,19 +265,19 @@ class Arithmetic(Elementwise, ArithmeticFields):
         return ValueError(f"{self.where}: {error}")
 
     def rounded_by(self, rounding: Rounding) -> Arithmetic:
-        """The same arithmetic with a rounding mode that draws nothing."""
+        """Return this arithmetic with a rounding mode that draws nothing."""
         return self.to(self.target._replace(rounding=rounding, stream=None))
 
     def observed_by(self, observer: Observer | None) -> Arithmetic:
-        """The same arithmetic with another observer."""
+        """Return this arithmetic with another observer."""
         return self.to(self.target._replace(observer=observer))
 
     def named(self, operation: str) -> Arithmetic:
-        """The same arithmetic, whose sums and roundings have this name for an observer."""
+        """Return this arithmetic with the name under which an observer receives its sums and roundings."""
         return self.to(self.target._replace(operation=operation))
 
     def to(self, target: Target) -> Arithmetic:
-        """The same arithmetic with another target."""
+        """Return this arithmetic with another target."""
         return self._replace(target=target, kept={})
 
 
@@ -295,7 +295,7 @@ def _ones(x: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 @lru_cache(maxsize=64)
 def _few_ones(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """The same for all sums of one length."""
+    """Return an array of ones that all sums of one length share."""
     return np.ones(shape, dtype)
 
 

@@ -131,8 +131,8 @@ class UpdateArithmetic:
     def sum(self, x: NDArray, axis: int | None = None) -> NDArray:
         """The sums along an axis, which stays, or of all, by the policy's `reduce`, rounded to `weights`."""
         axes = tuple(range(x.ndim)) if axis is None else (axis % x.ndim,)
-        kept = () if axis is None else tuple(1 if i in axes else size for i, size in enumerate(x.shape))
-        return self._place.to_update.named("sum").sum(x, axes).reshape(kept)
+        shape = () if axis is None else tuple(1 if i in axes else size for i, size in enumerate(x.shape))
+        return self._place.to_update.named("sum").sum(x, axes).reshape(shape)
 
     def matmul(self, a: NDArray, b: NDArray) -> NDArray:
         """a @ b as a forward contraction: operands rounded to `compute`, sums by `accumulate`, rounded to `weights`."""
@@ -285,8 +285,8 @@ class UpdateArithmetic:
         """An operation that makes a moment, of which an observer also receives how many elements stalled."""
         observer = arithmetic.target.observer
         if observer is None:
-            made: NDArray = getattr(arithmetic, operation)(*operands)
-            return made
+            result: NDArray = getattr(arithmetic, operation)(*operands)
+            return result
         events = _Events(observer)
         after: NDArray = getattr(arithmetic.observed_by(events), operation)(*operands)
         events.counts[UNCHANGED] = count_stalled(self.state.get(name), after, self.gradient)
