@@ -28,7 +28,7 @@ class Reshaping(Operations[Result]):
     """The shapes of a tensor's numbers."""
 
     def reshape(self, *shape: Any) -> Result:
-        """Give the numbers another shape. Sizes come one by one or as a tuple; one of them may be -1, for all that is left.
+        """Give the numbers another shape: sizes one by one or in a tuple; one size may be -1, for all that is left.
 
         Raises ValueError unless the shape has as many elements.
         """

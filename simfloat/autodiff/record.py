@@ -185,5 +185,5 @@ def summed_to(arithmetic: Rounded, gradient: NDArray, shape: tuple[int, ...]) ->
 
 
 def passed_to(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """Round a gradient to its role: its sum over the axes that were broadcast, or the gradient itself if there are none."""
+    """Round a gradient to its role: its sum over the axes that were broadcast, or the gradient itself."""
     return arithmetic.round(gradient) if gradient.shape == shape else summed_to(arithmetic, gradient, shape)

@@ -150,8 +150,13 @@ class Arithmetic(Elementwise, ArithmeticFields):
         """The sums of all rows (n, columns) up to each, every one as `sum` makes it; linear in n where that can be."""
         count, columns = rows.shape
         if self._is_plain(rows) and self.reduce == sequential(FP32):
+            # NumPy accumulates float32 numbers one after the other, which is sequential(FP32) bit for bit. The row of
+            # zeros is the accumulator's start: a first -0 becomes +0.
             with np.errstate(invalid="ignore", over="ignore"):
                 return self.round(np.add.accumulate(np.concatenate([np.zeros_like(rows[:1]), rows]))[1:])
+        # Prefixes are sums of their own only where terms are added one at a time. A draw depends on the number of the
+        # call, and a meter counts every sum, so both need a sum for each row. With more columns than rows that is also
+        # the smaller number of calls.
         modes = (*self.reduce.roundings, self.target.rounding)
         is_linear = self.reduce.chunk == 1 and not any(mode.is_stochastic for mode in modes)
         if not is_linear or self.metering is not None or columns > count or type(rows) is not np.ndarray:
@@ -215,6 +220,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
     def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry | Volumes, x_input: Input, w_input: Input) -> NDArray:
         """The convolution of images (N, C, H, W) with kernels (O, C / groups, h, w), each rounded as its input says."""
         if self.rotation is not None:
+            # A rotation turns runs along k, the axis of the sum, which only the patches as rows of a matrix have.
             patches, kernels = im2col(geometry.met(x), w, geometry.slices)
             product = self.matmul(patches, kernels, x_input, w_input).swapaxes(-1, -2)
             return product.reshape(len(patches), len(w), *geometry.slices.result)
@@ -242,6 +248,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
     ) -> NDArray:
         """Sums of products, by a function of `operands`, of which the first two are arrays, and of Options."""
         machine = machine_of(operands[0], operands[1])
+        # Options hold loops of one device, and the key does not name it: those of a GPU are made for every call.
         options = self.kept.get(inputs) if machine is CPU else None
         try:
             if options is None:

@@ -106,9 +106,11 @@ class Place:
         return place
 
     def in_type(self, format: Format) -> Place:
-        """Return this place for numbers of a program's own type, which counts where the policy is `written` for types."""
+        """Return this place for a program's own type, which counts where the policy is `written` for such types."""
         if format is self.type or not self.is_written or format == self.type:
             return self
+        # Typed places hang on the untyped one, which is the place for FP32, so that a type has one place however it is
+        # reached, and its arithmetics are made once.
         untyped = self.untyped
         if format == FP32:
             return untyped
@@ -310,6 +312,7 @@ class Place:
 
         A stochastic mode rounds them to nearest even: they are constants, as a program writes them.
         """
+        # A draw here would move on the stream of the operation, and with it the bits of all that draws after it.
         rounding = self.recipe.rounding
         if rounding.is_stochastic:
             rounding = nearest_even.saturating() if rounding.saturates else nearest_even
@@ -320,6 +323,7 @@ class Place:
 
     def roles_used(self) -> Iterator[tuple[str | None, str, Any]]:
         """The roles used so far: the path of the parameter that one concerns, if any, its name, its value."""
+        # A cached property stands in __dict__ from its first use on: to ask for it here would count it as used.
         formats = [self.forward.format] if "forward" in self.__dict__ else list(self._forward)
         yield from ((None, "activations", format) for format in formats)
         for parameter, _ in self._inputs:
@@ -374,10 +378,13 @@ class Place:
         own_format = target_format if self.takes_formats else None
         asked_path = self.path if asked_path is None else asked_path
         site = Site(self.path, asked_path, self.operations, phase, role, own_format)
+        # The metering is the last field of an arithmetic.
         return MeteredArithmetic(*arithmetic[:-1], Metering(meter, site, self))
 
     def _rotation(self, recipe: Recipe) -> Rotation | None:
         """How operands of a product that gives a parameter's gradient are turned: by the same signs everywhere."""
+        # Both factors have to be turned by one matrix, else the exact product changes. So the signs follow from one
+        # stream of the whole simulation, of which only the seed is read: no call moves the other draws on.
         streams, transform = self.streams, recipe.rotation
         if streams is None or not isinstance(transform, Hadamard):
             return None

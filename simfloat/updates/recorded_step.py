@@ -101,6 +101,7 @@ class RecordedStep(UpdateArithmetic):
     def program(self, u: Any) -> UpdateProgram:
         """The program that ends with the addition of u."""
         after: Any = self._last_addition(u)
+        # An array of the state that the step left alone is not written: it stays the array that is kept already.
         changed_state = {name: x for name, x in self.state.items() if x is not self._before.get(name)}
         outputs = {WEIGHT: after, **{name: x for name, x in changed_state.items() if name not in COUNTERS}}
         counters = {name: self._trace.place_of(x) for name, x in changed_state.items() if name in COUNTERS}

@@ -181,6 +181,7 @@ class UpdateArithmetic:
         is x - (1 - share) * (x - m).
         """
         before = self.kept(name, x.shape)
+        # The two forms are PyTorch's: the second one starts from x, so that a share of 1 gives x itself.
         difference = self.subtract(x, before)
         a, b = before, x
         if share < 0.5:
@@ -195,6 +196,7 @@ class UpdateArithmetic:
 
         Products are rounded to `weights`, that by a factor of 1 excepted; the sum is rounded to `optimizer_state`.
         """
+        # PyTorch's addcmul multiplies its factor by the first operand: x * x * (1 - keep) has other bits.
         a = self.multiply(keep, self.kept(name, x.shape))
         b = self.multiply(self.times(1 - keep, x), x)
         self.state[name] = self._add_to_moment(name, a, b)

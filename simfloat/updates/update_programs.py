@@ -76,6 +76,8 @@ def _program(
     options: SimpleNamespace,
 ) -> tuple[UpdateProgram, UpdateNumbers]:
     """The program of an update, known or written now, with its numbers; NoProgram if there is none."""
+    # The numbers of a step stand in one list, those of the counters before those of the options. `_taken` appends them
+    # in the order in which `_with` takes them out again, so both have to walk through nested tuples alike.
     values = [*counters.values()]
     key = (
         kind,
@@ -84,6 +86,7 @@ def _program(
         (*counters,),
         tuple([(name, _taken(value, values)) for name, value in vars(options).items()]),
     )
+    # None is known too: a step without a program is not recorded again each time it is made.
     programs = _known.get(key, ())
     if programs is None:
         raise NoProgram
