@@ -33,16 +33,16 @@ def by_formula(
     started, simulation = begin(name, *map(as_variable, operands)), current()
     arrays = [x.numbers for x in started.operands]
     inside = Inside.forward(simulation, started.place, [(x.numbers, x.format) for x in started.operands])
-    found = formula(inside, *arrays)
-    result = inside.rounded(found[0] if isinstance(found, tuple) else found, tuple(arrays))
+    outputs = formula(inside, *arrays)
+    result = inside.rounded(outputs[0] if isinstance(outputs, tuple) else outputs, tuple(arrays))
     if started.place.recipe.fused:
-        found = (result, *found[1:]) if isinstance(found, tuple) else result
-    made = found
+        outputs = (result, *outputs[1:]) if isinstance(outputs, tuple) else result
+    read_outputs = outputs
     if reads not in ("result", "both"):  # what no slope reads is not kept for it
-        made = (None, *found[1:]) if isinstance(found, tuple) else None
+        read_outputs = (None, *outputs[1:]) if isinstance(outputs, tuple) else None
     read = arrays if reads in ("operands", "both") else [None] * len(arrays)
     derivatives = [
-        _derivative(simulation, started, number, lambda u, g, slope=slope: slope(u, g, made, *read))
+        _derivative(simulation, started, number, lambda u, g, slope=slope: slope(u, g, read_outputs, *read))
         for number, slope in enumerate(slopes)
     ]
     return finish(started, result, inside.format_of(result), *derivatives, reads=reads, inside=inside.places)

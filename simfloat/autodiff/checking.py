@@ -45,13 +45,13 @@ def gradcheck(
     other numbers when it is called again, for one that returns no tensors, and where nothing is to be checked.
     """
     _check_options(eps=eps, atol=atol, rtol=rtol)
-    given = inputs if isinstance(inputs, tuple | list) else (inputs,)
-    _check_on_cpu([*given, *getattr(function, "parameters", list)()])
+    values = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    _check_on_cpu([*values, *getattr(function, "parameters", list)()])
     if not callable(function):
         raise ValueError(
             f"gradcheck needs a function of the inputs or a module, then the inputs; got {function!r} first."
         )
-    arguments = [_argument(x) for x in given]
+    arguments = [_argument(x) for x in values]
     checked = {f"input {i}": x for i, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad}
     checked |= dict(getattr(function, "named_parameters", dict)())
     if not checked:
@@ -126,11 +126,11 @@ def _faults(
     by_backward = [_by_backward(result, checked) for result in results]
     for name, x in checked.items():
         for j, (result, d) in enumerate(zip(results, _by_differences(call, results, x, eps), strict=True)):
-            found = by_backward[j][name]
-            off = np.where(found == d, 0.0, np.abs(found - d) / (atol + rtol * np.abs(d)))
+            jacobian = by_backward[j][name]
+            off = np.where(jacobian == d, 0.0, np.abs(jacobian - d) / (atol + rtol * np.abs(d)))
             for row, column in np.argwhere(~(off <= 1)):
                 of, to = _element(f"result {j}", row, result.shape), _element(name, column, x.shape)
-                values = f"{found[row, column]:.6g} by backward and {d[row, column]:.6g} by differences"
+                values = f"{jacobian[row, column]:.6g} by backward and {d[row, column]:.6g} by differences"
                 yield float(np.nan_to_num(off[row, column], nan=np.inf)), f"{of} with respect to {to}: {values}"
 
 
@@ -140,24 +140,24 @@ def _element(name: str, number: int, shape: tuple[int, ...]) -> str:
 
 
 def _by_backward(result: Tensor, checked: dict[str, Tensor]) -> dict[str, Jacobian]:
-    found = {name: np.zeros((result.size, x.size)) for name, x in checked.items()}
+    jacobians = {name: np.zeros((result.size, x.size)) for name, x in checked.items()}
     if not result.requires_grad:
-        return found
+        return jacobians
     for row in range(result.size):
         one = np.zeros(result.size)
         one[row] = 1
         result.backward(one.reshape(result.shape))
         for name, x in checked.items():
             if x.grad is not None:
-                found[name][row] = x.grad.reshape(-1)
+                jacobians[name][row] = x.grad.reshape(-1)
             x.grad = None
-    return found
+    return jacobians
 
 
 @no_grad()
 def _by_differences(call: Call, results: list[Tensor], x: Tensor, eps: float) -> list[Jacobian]:
     """The derivatives of every result with respect to x."""
-    found, middle = [np.zeros((result.size, x.size)) for result in results], x.numbers
+    jacobians, middle = [np.zeros((result.size, x.size)) for result in results], x.numbers
 
     def results_at(place: tuple[int, ...], end: float) -> list[NDArray]:
         x.numbers = middle.copy()
@@ -166,7 +166,7 @@ def _by_differences(call: Call, results: list[Tensor], x: Tensor, eps: float) ->
 
     for column, place in enumerate(np.ndindex(x.shape)):
         low, high = (float(middle[place] + step) for step in (-eps, eps))
-        for jacobian, before, after in zip(found, results_at(place, low), results_at(place, high), strict=True):
-            jacobian[:, column] = (after - before) / (high - low)
+        for derivatives, before, after in zip(jacobians, results_at(place, low), results_at(place, high), strict=True):
+            derivatives[:, column] = (after - before) / (high - low)
     x.numbers = middle
-    return found
+    return jacobians

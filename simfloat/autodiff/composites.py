@@ -85,18 +85,18 @@ class Composites(Operations[Result]):
 
 
 def composed(
-    name: str, steps: Callable[..., Any], operands: Sequence[Variable], made: Callable[[Made], Result]
+    name: str, steps: Callable[..., Any], operands: Sequence[Variable], from_result: Callable[[Made], Result]
 ) -> Result:
     """The composite `name` of the catalog: `steps` of the operands, in whose place their operations run."""
     is_fused = current().place(name).recipe.fused
-    inside = [made(_entered(name, x)) for x in operands] if is_fused else operands
+    inside = [from_result(_entered(name, x)) for x in operands] if is_fused else operands
     with composite(name):
         result = steps(*inside)
     if not is_fused:
         return result
     if not isinstance(result, Operations):
         raise ValueError(f"A fused composite gives one tensor, whose numbers are rounded once; {name} gave {result!r}.")
-    return made(_left(name, result, operands or [result]))
+    return from_result(_left(name, result, operands or [result]))
 
 
 def _entered(name: str, x: Variable) -> Made:

@@ -60,8 +60,8 @@ class Contractions(Operations[Result]):
             return summed_to(u, gradient, y.shape).reshape(b_shape)
 
         rows, columns = (full[-2:-1] if a.ndim > 1 else ()), (full[-1:] if b.ndim > 1 else ())
-        numbers = product.reshape(full[:-2] + rows + columns)
-        return self.made(finish(started, numbers, arithmetic.format, by_a, by_b, reads="other"))
+        result = product.reshape(full[:-2] + rows + columns)
+        return self.made(finish(started, result, arithmetic.format, by_a, by_b, reads="other"))
 
     def linear(self, weight: Operand, part: slice | None = None) -> Result:
         """x (..., inputs) times the transpose of weight (outputs, inputs), or of a part of its rows."""
@@ -85,8 +85,8 @@ class Contractions(Operations[Result]):
         def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
             return _among(u.matmul(g.reshape(product.shape).T, rows, g_input, x_input), w_shape, part)
 
-        numbers = product.reshape(*shape[:-1], len(w))
-        return self.made(finish(started, numbers, arithmetic.format, by_input, by_weight, reads="other"))
+        result = product.reshape(*shape[:-1], len(w))
+        return self.made(finish(started, result, arithmetic.format, by_input, by_weight, reads="other"))
 
     def add_bias(self, bias: Operand, axis: int = -1, part: slice | None = None) -> Result:
         """This product + bias, or a part of it, one number for each place along `axis`: a layer's second operation.
@@ -109,12 +109,12 @@ class Contractions(Operations[Result]):
 
         behind = [1] * (product.ndim - 1 - axis % product.ndim)
         total = arithmetic.add(product.numbers, added.reshape(*added.shape, *behind))
-        made = finish(started, total, arithmetic.format, to_product, to_bias)
-        if made.node is None or not place.takes_formats:
-            return self.made(made)
-        own = used.stored_format
-        formats = format, format if holds(own, format) else own
-        return self.made(made._replace(node=made.node._replace(formats=formats)))
+        result = finish(started, total, arithmetic.format, to_product, to_bias)
+        if result.node is None or not place.takes_formats:
+            return self.made(result)
+        bias_format = used.stored_format
+        formats = format, format if holds(bias_format, format) else bias_format
+        return self.made(result._replace(node=result.node._replace(formats=formats)))
 
 
 def _among(gradient: NDArray, shape: tuple[int, ...], part: slice | None) -> NDArray:

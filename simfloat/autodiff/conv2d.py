@@ -99,8 +99,8 @@ class Convolutions(Operations[Result]):
         x_shape, w_shape = ((*shape[:2], 1, *shape[2:]) for shape in (self.shape, weight.shape))
         options = along_row("stride", stride, 1, 1), along_row("padding", padding, 0, 0)
         more, gaps = along_row("output_padding", output_padding, 0, 0), along_row("dilation", dilation, 1, 1)
-        found = _geometry_of_result(x_shape, w_shape, *options, more, groups, gaps)
-        return self.made(_transposed(self, weight, *found))
+        geometry_and_size = _geometry_of_result(x_shape, w_shape, *options, more, groups, gaps)
+        return self.made(_transposed(self, weight, *geometry_and_size))
 
 
 def _check_sequences(name: str, kernels: str, x: Variable, weight: Variable, groups: Any) -> None:

@@ -35,15 +35,15 @@ class Loan:
 
     __slots__ = ("_digest", "_lent")
 
-    def __init__(self, lent: NDArray | None = None) -> None:
-        self._lent, self._digest = lent, 0 if lent is None else digest_of(lent)
+    def __init__(self, watched: NDArray | None = None) -> None:
+        self._lent, self._digest = watched, 0 if watched is None else digest_of(watched)
 
-    def lend(self, numbers: NDArray) -> None:
+    def lend(self, array: NDArray) -> None:
         """Note that others are given the array, or a view of it, for the first time."""
         if self._lent is None:
-            while isinstance(numbers.base, np.ndarray):
-                numbers = numbers.base
-            self._lent, self._digest = numbers, digest_of(numbers)
+            while isinstance(array.base, np.ndarray):
+                array = array.base
+            self._lent, self._digest = array, digest_of(array)
 
     def guard(self) -> Guard:
         """A guard of the numbers as they are now; itself, as long as the array was not handed out."""
@@ -81,7 +81,7 @@ class ParameterGuard(NamedTuple):
         """Itself."""
         return self
 
-    def lend(self, numbers: NDArray) -> None:
+    def lend(self, array: NDArray) -> None:
         """Views of a parameter are read-only."""
 
     def is_intact(self) -> bool:
@@ -98,16 +98,16 @@ class ParameterGuard(NamedTuple):
 Guard = Loan | ParameterGuard
 
 
-def digest_of(numbers: NDArray) -> int:
+def digest_of(array: NDArray) -> int:
     """A number that is another one, almost certainly, once something else was written to the array."""
-    if type(numbers) is not np.ndarray:
+    if type(array) is not np.ndarray:
         return 0
-    if numbers.size > SAMPLE:
-        numbers = numbers.ravel("K")[:: -(-numbers.size // SAMPLE)]
-    numbers = np.ascontiguousarray(numbers)
-    if numbers.nbytes < LARGE or numbers.nbytes % 8:
-        return crc32(numbers.data)
-    words = numbers.reshape(-1).view(np.uint64)
+    if array.size > SAMPLE:
+        array = array.ravel("K")[:: -(-array.size // SAMPLE)]
+    array = np.ascontiguousarray(array)
+    if array.nbytes < LARGE or array.nbytes % 8:
+        return crc32(array.data)
+    words = array.reshape(-1).view(np.uint64)
     return int((words * _factors()[: words.size]).sum())
 
 

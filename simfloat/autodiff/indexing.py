@@ -36,7 +36,7 @@ class Indexing(Operations[Result]):
         used = started.operands[0]
         parts = tuple(own(started, part) if hasattr(part, "dtype") and part.ndim else part for part in parts)
         try:
-            numbers = as_array(elements(viewed(used), parts))
+            chosen = as_array(elements(viewed(used), parts))
         except IndexError as error:
             raise ValueError(f"A tensor of shape {before} has nothing at {key!r}: {error}.") from None
 
@@ -57,9 +57,15 @@ class Indexing(Operations[Result]):
 
         arrays = [part for part in parts if isinstance(part, np.ndarray) or is_on_gpu(part)]
         if len(parts) == 1 and arrays and arrays[0].dtype != bool:
-            return self.made(finish(started, numbers, used.format, derivative_of_rows))
+            return self.made(finish(started, chosen, used.format, derivative_of_rows))
         return self.made(
-            finish(started, numbers, used.format, derivative_of_elements if arrays else derivative, is_view=not arrays)
+            finish(
+                started,
+                chosen,
+                used.format,
+                derivative_of_elements if arrays else derivative,
+                is_view=not arrays,
+            )
         )
 
     def embedding(self, places: NDArray[np.integer], padding: int | None = None) -> Result:

@@ -54,12 +54,12 @@ class Joining(Operations[Result]):
         """The parts at keys that share no element."""
         started = begin("split", self)
         used = started.operands[0]
-        numbers = viewed(used)
+        view = viewed(used)
         # An observer receives each element of a parameter's gradient once.
         derivative = _whole if used.is_weight else _part
         return tuple(
             [
-                self.made(finish(started, as_array(numbers[key]), used.format, derivative(started, key), is_view=True))
+                self.made(finish(started, as_array(view[key]), used.format, derivative(started, key), is_view=True))
                 for key in keys
             ]
         )
@@ -81,8 +81,8 @@ def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Made:
     ends = np.cumsum([shape[number] for shape in shapes]).tolist()
     before = (slice(None),) * number
     derivatives = [_taking((*before, slice(start, end))) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    numbers = np.concatenate([part.numbers for part in parts], number)
-    return finish(started, numbers, common_format(parts), *derivatives)
+    joined = np.concatenate([part.numbers for part in parts], number)
+    return finish(started, joined, common_format(parts), *derivatives)
 
 
 def stack(tensors: Sequence[Operand], axis: int = 0) -> Made:
@@ -94,8 +94,8 @@ def stack(tensors: Sequence[Operand], axis: int = 0) -> Made:
     started = begin("stack", *parts)
     parts = list(started.operands)
     before = (slice(None),) * number
-    numbers = np.stack([part.numbers for part in parts], number)
-    return finish(started, numbers, common_format(parts), *(_taking((*before, i)) for i in range(len(parts))))
+    stacked = np.stack([part.numbers for part in parts], number)
+    return finish(started, stacked, common_format(parts), *(_taking((*before, i)) for i in range(len(parts))))
 
 
 def where(condition: ArrayLike, a: Operand, b: Operand) -> Made:
@@ -138,9 +138,9 @@ def common_format(parts: Sequence[Variable]) -> Format | None:
     formats = {part.format: None for part in parts}
     if len(formats) == 1:
         return parts[0].format
-    found = widest(format for format in formats if format is not None)
+    common = widest(format for format in formats if format is not None)
     others = (part for part in parts if part.format is None)
-    return found if all(not part.ndim and is_number_of(found, part.numbers) for part in others) else None
+    return common if all(not part.ndim and is_number_of(common, part.numbers) for part in others) else None
 
 
 def _light(x: Variable, format: Format | None) -> NDArray:

@@ -28,7 +28,7 @@ class Reshaping(Operations[Result]):
     """The shapes of a tensor's numbers."""
 
     def reshape(self, *shape: Any) -> Result:
-        """The same numbers in another shape, given one by one or as a tuple; one size may be -1, what is left.
+        """Give the numbers another shape: sizes one by one or in a tuple; one size may be -1, for all that is left.
 
         Raises ValueError unless the shape has as many elements.
         """
@@ -36,13 +36,13 @@ class Reshaping(Operations[Result]):
         started, before = begin("reshape", self), self.shape
         used = started.operands[0]
         try:
-            numbers = viewed(used).reshape(sizes)
+            view = viewed(used).reshape(sizes)
         except (TypeError, ValueError):
             raise ValueError(
                 f"reshape needs integers whose product is {self.size}, the size of shape {before}, one of them may be "
                 f"-1; got {', '.join(map(repr, sizes))}."
             ) from None
-        return self.made(finish(started, numbers, used.format, lambda u, g: u.round(g.reshape(before)), is_view=True))
+        return self.made(finish(started, view, used.format, lambda u, g: u.round(g.reshape(before)), is_view=True))
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Result:
         """The axes from `start_dim` to `end_dim` as one; what has no axes gets one.
@@ -59,7 +59,7 @@ class Reshaping(Operations[Result]):
         return self.reshape(*sizes[:first], math.prod(sizes[first : last + 1]), *sizes[last + 1 :])
 
     def pad(self, pad: Sequence[int], value: float = 0.0) -> Result:
-        """The same numbers with a constant around them, as in torch.nn.functional.pad.
+        """Put a constant around the numbers, as torch.nn.functional.pad does.
 
         pad is (before, after) of the last axis, then of the one before it, and so on. `value` is rounded to the
         tensor's format.
@@ -84,9 +84,9 @@ class Reshaping(Operations[Result]):
         inside = tuple(slice(first, first + size) for (first, _), size in zip(around, used.shape, strict=True))
         dtype = used.numbers.dtype if is_number_of(FP32, constant) else np.float64
         shape = [first + size + last for (first, last), size in zip(around, used.shape, strict=True)]
-        numbers = np.full_like(used.numbers, constant[()], dtype, order="C", shape=shape)
-        numbers[inside] = used.numbers
-        return self.made(finish(started, numbers, used.format, lambda u, g: u.round(g[inside])))
+        padded = np.full_like(used.numbers, constant[()], dtype, order="C", shape=shape)
+        padded[inside] = used.numbers
+        return self.made(finish(started, padded, used.format, lambda u, g: u.round(g[inside])))
 
     def transpose(self, *axes: Any) -> Result:
         """The axes in another order, given one by one or as a tuple; reversed if none is given.
@@ -97,10 +97,8 @@ class Reshaping(Operations[Result]):
         inverse = tuple(int(i) for i in np.argsort(order))
         started = begin("transpose", self)
         used = started.operands[0]
-        numbers = viewed(used).transpose(order)
-        return self.made(
-            finish(started, numbers, used.format, lambda u, g: u.round(g.transpose(inverse)), is_view=True)
-        )
+        view = viewed(used).transpose(order)
+        return self.made(finish(started, view, used.format, lambda u, g: u.round(g.transpose(inverse)), is_view=True))
 
     @property
     def T(self) -> Result:
@@ -134,10 +132,10 @@ class Reshaping(Operations[Result]):
         started, before = begin("broadcast_to", self), self.shape
         used = started.operands[0]
         try:
-            numbers = np.broadcast_to(used.numbers, tuple(shape))
+            view = np.broadcast_to(used.numbers, tuple(shape))
         except (TypeError, ValueError):
             raise ValueError(f"Shape {before} does not broadcast to {shape!r}.") from None
-        return self.made(finish(started, numbers, used.format, lambda u, g: passed_to(u, g, before), is_view=True))
+        return self.made(finish(started, view, used.format, lambda u, g: passed_to(u, g, before), is_view=True))
 
 
 def viewed(a: Variable) -> NDArray:

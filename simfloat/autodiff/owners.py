@@ -28,8 +28,8 @@ class Owned:
 
     def adopt(self, owner: Any, name: str) -> None:
         """Note that `owner` holds this as its attribute `name`."""
-        alive = tuple((holder, known) for holder, known in self._owners if holder() is not None)
-        if not any(holder() is owner and known == name for holder, known in alive):
+        alive = tuple((holder, its_name) for holder, its_name in self._owners if holder() is not None)
+        if not any(holder() is owner and its_name == name for holder, its_name in alive):
             alive += ((ref(owner), name),)
         self._owners = alive
 

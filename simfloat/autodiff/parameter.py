@@ -102,10 +102,10 @@ class Parameter(Owned, Tensor):
         if not self._is_lent and (self.format is weights or self.format == weights):
             return self
         try:
-            numbers = self._as_rounded(weights)
+            rounded = self._as_rounded(weights)
         except ValueError as error:
             raise ValueError(f"The parameter {place.path!r} is used in {weights}, its role weights: {error}") from None
-        return Used(self, numbers, weights)
+        return Used(self, rounded, weights)
 
     @property
     def origin(self) -> Guard:
@@ -126,12 +126,12 @@ class Parameter(Owned, Tensor):
 
         It is kept, and is the same array again as long as the stored numbers stay as they are.
         """
-        known, kept = self._rounded or (None, self.numbers)
-        if known == format and not self._is_lent:
-            return kept
+        rounded_format, last_rounded = self._rounded or (None, self.numbers)
+        if rounded_format == format and not self._is_lent:
+            return last_rounded
         rounded = round_array(self.numbers, Target(format, nearest_even, carrier_of(format)))
-        if known == format and same_bits(kept, rounded):
-            return kept
+        if rounded_format == format and same_bits(last_rounded, rounded):
+            return last_rounded
         if not self._is_lent and same_bits(self.numbers, rounded):
             rounded = self.numbers
             self.format = self.format or format

@@ -66,7 +66,10 @@ class Started(NamedTuple):
         return self.place.input(self.paths[number])
 
     def input_now(self, number: int) -> Input:
-        """The same in the forward pass, when it is known what a parameter holds; backward, others may have written."""
+        """How an operand of a contraction is rounded in the forward pass, where the format of a parameter is known.
+
+        Before the backward pass others may write to the parameter, so `input` assumes no format.
+        """
         return self.place.input(self.paths[number], self.operands[number].held_format)
 
 
@@ -182,5 +185,5 @@ def summed_to(arithmetic: Rounded, gradient: NDArray, shape: tuple[int, ...]) ->
 
 
 def passed_to(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """The same for a gradient that is otherwise unchanged: it is rounded to its role either way."""
+    """Round a gradient to its role: its sum over the axes that were broadcast, or the gradient itself."""
     return arithmetic.round(gradient) if gradient.shape == shape else summed_to(arithmetic, gradient, shape)

@@ -29,8 +29,8 @@ class Reductions(Operations[Result]):
         started = begin("sum", self)
         axes, shape, u = normalized_axes(axis, self.ndim), self.shape, started.forward
         total = u.sum(started.operands[0].numbers, axes)
-        numbers = total.reshape(kept(shape, axes)) if keepdims else total
-        return self.made(finish(started, numbers, u.format, lambda u, g: _spread(u.round(g), shape, axes)))
+        result = total.reshape(kept(shape, axes)) if keepdims else total
+        return self.made(finish(started, result, u.format, lambda u, g: _spread(u.round(g), shape, axes)))
 
     def mean(self, axis: Axes = None, keepdims: bool = False) -> Result:
         """The sum over `axis`, divided by the number of terms: two roundings."""
@@ -39,8 +39,8 @@ class Reductions(Operations[Result]):
         axes, shape, u = normalized_axes(axis, self.ndim), self.shape, started.forward
         count = np.array(float(math.prod(shape[i] for i in axes)))
         average = u.divide(u.sum(started.operands[0].numbers, axes), count)
-        numbers = average.reshape(kept(shape, axes)) if keepdims else average
-        return self.made(finish(started, numbers, u.format, lambda u, g: _spread(u.divide(g, count), shape, axes)))
+        result = average.reshape(kept(shape, axes)) if keepdims else average
+        return self.made(finish(started, result, u.format, lambda u, g: _spread(u.divide(g, count), shape, axes)))
 
     def max(self, axis: Axes = None, keepdims: bool = False) -> Result:
         """The largest element along `axis`; the gradient goes to the first one that is."""
@@ -70,8 +70,8 @@ class Reductions(Operations[Result]):
 
         u = started.forward
         extreme = u.round(np.take_along_axis(rows, first, -1)[..., 0])
-        numbers = extreme.reshape(kept(shape, axes)) if keepdims else extreme
-        return self.made(finish(started, numbers, u.format, derivative))
+        result = extreme.reshape(kept(shape, axes)) if keepdims else extreme
+        return self.made(finish(started, result, u.format, derivative))
 
 
 def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
@@ -81,9 +81,9 @@ def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(ndim))
-    given: Sequence[Any] = axis if isinstance(axis, tuple | list) else (axis,)
-    axes = sorted({int(a) % ndim for a in given if is_integer(a, -ndim, ndim - 1)})
-    if len(axes) < len(given):
+    axis_numbers: Sequence[Any] = axis if isinstance(axis, tuple | list) else (axis,)
+    axes = sorted({int(a) % ndim for a in axis_numbers if is_integer(a, -ndim, ndim - 1)})
+    if len(axes) < len(axis_numbers):
         raise ValueError(f"axis {axis!r} does not name distinct axes of a tensor that has {ndim}.")
     return tuple(axes)
 

@@ -80,11 +80,11 @@ class Comparable(Variable):
     def _compared(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
         """A comparison of the numbers with others, each as it is: NumPy would take Python's floats to float32."""
         try:
-            numbers = other.numbers if isinstance(other, Variable) else as_operand(other, "other")
+            operand = other.numbers if isinstance(other, Variable) else as_operand(other, "other")
         except ValueError as error:
             raise ValueError(f"A tensor is compared with numbers, got {type(other).__name__}: {error}") from None
-        machine = machine_of(self.numbers, numbers)
-        return as_array(compare(machine.take(self.numbers), machine.take(numbers)))
+        machine = machine_of(self.numbers, operand)
+        return as_array(compare(machine.take(self.numbers), machine.take(operand)))
 
     def __lt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
         return self._compared(operator.lt, other)

@@ -46,10 +46,10 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
             if parent.requires_grad:
                 uses[id(parent)] -= 1
                 complete = uses[id(parent)] == 0
-                given, before = incoming, gradients.get(id(parent))
+                gradient_here, before = incoming, gradients.get(id(parent))
                 if balance is not None:
-                    given, before = balance.meet(variable, node, number, incoming, before)
-                gradients[id(parent)] = _contribution(node, number, given, before, complete, splits)
+                    gradient_here, before = balance.meet(variable, node, number, incoming, before)
+                gradients[id(parent)] = _contribution(node, number, gradient_here, before, complete, splits)
                 if complete:
                     ready.append(parent)
                     if parent.node is not None and node.place.takes_formats:
@@ -106,14 +106,14 @@ def _contribution(
     arithmetic = node.arithmetic(number)
     if path is None or not (wants(place.observer, path, "backward") or wants(place.observer, place.path, "backward")):
         return _gradient(node, number, arithmetic, incoming, before, complete, splits)
-    held = HeldEvents(place.observer, place.path)
-    gradient = _gradient(node, number, arithmetic.observed_by(held), incoming, before, complete, splits)
+    events = HeldEvents(place.observer, place.path)
+    gradient = _gradient(node, number, arithmetic.observed_by(events), incoming, before, complete, splits)
     if complete and parent.node is None:
         # What a sum's gradient is rounded to is spread over all elements, and counts for each of them.
         is_spread = 0 in gradient.strides
-        held.pass_on(path, gradient.size if is_spread else None)
+        events.pass_on(path, gradient.size if is_spread else None)
     else:
-        held.pass_on()
+        events.pass_on()
     return gradient
 
 

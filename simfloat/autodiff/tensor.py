@@ -86,7 +86,7 @@ class Tensor(
         return tensor_of(result)
 
     def detach(self) -> Tensor:
-        """The same data without its history."""
+        """Return a tensor of these data without their history."""
         return tensor_of(Made(self.data, self.format, None, self.made_with))
 
     def backward(self, gradient: ArrayLike | None = None) -> None:
@@ -170,14 +170,14 @@ def as_tensor(x: Operand) -> Tensor:
     return tensor_of(Made(as_operand(x, "data"), None, None))
 
 
-def tensor_of(made: Made) -> Tensor:
+def tensor_of(result: Made) -> Tensor:
     """The tensor that the result of an operation is."""
     tensor = Tensor.__new__(Tensor)
-    Variable.__init__(tensor, made.numbers, made.node is not None, made.format, made.node)
-    if made.made_with is not None:
-        tensor.made_with = made.made_with
-    if made.moved is not None:
-        tensor.moved = made.moved
+    Variable.__init__(tensor, result.numbers, result.node is not None, result.format, result.node)
+    if result.made_with is not None:
+        tensor.made_with = result.made_with
+    if result.moved is not None:
+        tensor.moved = result.moved
     return tensor
 
 
@@ -269,7 +269,7 @@ def where(condition: ArrayLike, a: Operand | Array, b: Operand | Array) -> Tenso
 
 def _array_among(operands: Any) -> Array | None:
     """The first array that knows its format, where no tensor is among the operands: they are joined as such arrays."""
-    given = operands if isinstance(operands, list | tuple) else ()
-    if any(isinstance(one, Variable) for one in given):
+    members = operands if isinstance(operands, list | tuple) else ()
+    if any(isinstance(one, Variable) for one in members):
         return None
-    return next((one for one in given if isinstance(one, Array)), None)
+    return next((one for one in members if isinstance(one, Array)), None)

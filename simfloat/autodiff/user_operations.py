@@ -114,8 +114,8 @@ def _composite(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         tensors = [i for i, value in enumerate(values) if isinstance(value, Variable)]
 
         def body(*inside: Variable) -> Any:
-            given = dict(zip(tensors, inside, strict=True))
-            now = [given.get(i, value) for i, value in enumerate(values)]
+            tensor_at = dict(zip(tensors, inside, strict=True))
+            now = [tensor_at.get(i, value) for i, value in enumerate(values)]
             return function(*now[: len(operands)], **dict(zip(options, now[len(operands) :], strict=True)))
 
         return compose(name, body, *(values[i] for i in tensors))
@@ -154,10 +154,10 @@ class Primitive:
         observer = arithmetic.target.observer
         if observer is None:
             return self._forward(UserArithmetic(arithmetic, inputs), *arrays, **options)
-        held = HeldEvents(observer)
-        result = self._forward(UserArithmetic(arithmetic.observed_by(held), inputs), *arrays, **options)
-        for number, (events, step) in enumerate(held.held, 1):
-            tell(observer, events, self._row.name if number == len(held.held) else step)
+        pending_events = HeldEvents(observer)
+        result = self._forward(UserArithmetic(arithmetic.observed_by(pending_events), inputs), *arrays, **options)
+        for number, (counts, step) in enumerate(pending_events.held, 1):
+            tell(observer, counts, self._row.name if number == len(pending_events.held) else step)
         return result
 
     def _inputs(self, started: Started) -> Inputs:

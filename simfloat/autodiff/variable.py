@@ -55,8 +55,8 @@ class Node(NamedTuple):
         if not self.place.takes_formats:
             return arithmetic
         path = self.paths[number]
-        own = self.parents[number].stored_format if path is None else self.place.recipe_of(path).weights
-        return self.place.to_stored(path, number, own).observed_by(arithmetic.target.observer)
+        own_format = self.parents[number].stored_format if path is None else self.place.recipe_of(path).weights
+        return self.place.to_stored(path, number, own_format).observed_by(arithmetic.target.observer)
 
 
 class Balance(Protocol):
@@ -178,7 +178,7 @@ class Variable:
         return self.used_at(simulation.place("update", simulation.path_of(self))) if self.is_weight else self
 
     def used_at(self, place: Place) -> Variable:
-        """The same, for a parameter whose updates take place there."""
+        """Return what operations read; for a parameter its numbers as rounded to the weights of this update place."""
         return self
 
     def __getstate__(self) -> dict[str, Any]:

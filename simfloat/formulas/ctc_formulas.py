@@ -34,46 +34,46 @@ class Alignment(NamedTuple):
         return cls(labels, skips, inputs, 2 * lengths)
 
     def beside(self, x: NDArray) -> Alignment:
-        """The same where the array is."""
+        """Move the alignment to the device of the array."""
         return Alignment(*(beside(each, x) for each in self))
 
 
 def padded(targets: NDArray[np.integer], lengths: NDArray[np.integer], blank: int) -> NDArray[np.integer]:
     """Targets (N, S), or all of them one after the other, as rows of the longest one's length, filled up by blanks."""
     width = int(lengths.max(initial=0))
-    taken = np.arange(width) < lengths[:, np.newaxis]
-    rows = np.full(taken.shape, blank)
-    rows[taken] = targets[:, :width][taken] if targets.ndim == 2 else targets
+    is_target = np.arange(width) < lengths[:, np.newaxis]
+    rows = np.full(is_target.shape, blank)
+    rows[is_target] = targets[:, :width][is_target] if targets.ndim == 2 else targets
     return rows
 
 
-def ctc_loss(u: Rounded, x: NDArray, known: Alignment) -> tuple[NDArray, NDArray]:
+def ctc_loss(u: Rounded, x: NDArray, alignment: Alignment) -> tuple[NDArray, NDArray]:
     """-log of the probability of each sequence's targets, and the logarithms of those of all beginnings (N, T, places).
 
     x (T, N, C) are logarithms of probabilities. Section 4.1 of the paper, step by step: `logsumexp` of the one, two or
     three places before, + x. The last of the targets and the blank behind it are added up.
     """
-    known = known.beside(x)
-    steps = _emitted(u, x, known)
-    running = known.inputs[:, np.newaxis]
-    alphas = [where(u, np.arange(known.labels.shape[1], like=known.labels) < 2, steps[0], IMPOSSIBLE)]
+    alignment = alignment.beside(x)
+    steps = _emitted(u, x, alignment)
+    running = alignment.inputs[:, np.newaxis]
+    alphas = [where(u, np.arange(alignment.labels.shape[1], like=alignment.labels) < 2, steps[0], IMPOSSIBLE)]
     for t, emitted in enumerate(steps[1:], 1):
         before = alphas[-1]
-        skipped = where(u, known.skips, _shifted(u, before, 2), IMPOSSIBLE)
+        skipped = where(u, alignment.skips, _shifted(u, before, 2), IMPOSSIBLE)
         reached = u.add(_either(u, before, _shifted(u, before, 1), skipped), emitted)
         alphas.append(where(u, running > t, reached, before))
-    last = known.last[:, np.newaxis]
+    last = alignment.last[:, np.newaxis]
     final = u.moved(np.take_along_axis(alphas[-1], last, 1)[:, 0], alphas[-1])
     ahead = u.moved(np.take_along_axis(alphas[-1], np.maximum(last - 1, 0), 1)[:, 0], alphas[-1])
-    total = _either(u, where(u, known.last > 0, ahead, IMPOSSIBLE), final)
+    total = _either(u, where(u, alignment.last > 0, ahead, IMPOSSIBLE), final)
     # Without steps there is one way to spread no targets, and none to spread others.
-    nothing = np.where(known.last > 0, IMPOSSIBLE[()], ZERO[()]).astype(total.dtype)
-    total = where(u, known.inputs > 0, total, nothing)
+    nothing = np.where(alignment.last > 0, IMPOSSIBLE[()], ZERO[()]).astype(total.dtype)
+    total = where(u, alignment.inputs > 0, total, nothing)
     return negative(u, total), u.moved(np.stack(alphas, 1), alphas[-1])
 
 
 def ctc_loss_slope(
-    u: Rounded, g: NDArray, losses: NDArray, alphas: NDArray, x: NDArray, known: Alignment, zero_infinity: bool
+    u: Rounded, g: NDArray, losses: NDArray, alphas: NDArray, x: NDArray, alignment: Alignment, zero_infinity: bool
 ) -> NDArray:
     """g * (exp(x) - p), where p adds exp(a + b - x + loss) over the places of a class: the share of all ways there.
 
@@ -81,11 +81,11 @@ def ctc_loss_slope(
     is a log_softmax; nothing is passed on after the last step. Where a loss is infinite, it is NaN for every class, and
     zero with zero_infinity.
     """
-    known = known.beside(x)
-    steps, places = _emitted(u, x, known), np.arange(known.labels.shape[1], like=known.labels)
-    may_skip = np.zeros_like(known.skips)
-    may_skip[:, :-2] = known.skips[:, 2:]
-    last, running = known.last[:, np.newaxis], known.inputs[:, np.newaxis]
+    alignment = alignment.beside(x)
+    steps, places = _emitted(u, x, alignment), np.arange(alignment.labels.shape[1], like=alignment.labels)
+    may_skip = np.zeros_like(alignment.skips)
+    may_skip[:, :-2] = alignment.skips[:, 2:]
+    last, running = alignment.last[:, np.newaxis], alignment.inputs[:, np.newaxis]
     is_end = (places == last) | (places == last - 1)
     after, ends = np.full_like(alphas[:, 0], -np.inf), []
     for t in reversed(range(len(steps))):
@@ -97,17 +97,17 @@ def ctc_loss_slope(
     both = u.add(np.moveaxis(alphas, 1, 0), u.moved(np.stack(ends[::-1]), *ends))
     share = u.apply("exp", u.add(u.subtract(both, steps), losses[:, np.newaxis]))
     share = where(u, (both == -np.inf) & np.isfinite(losses)[:, np.newaxis], ZERO.astype(share.dtype), share)
-    slope = u.subtract(u.apply("exp", x), _by_class(u, share, known.labels, x.shape[2]))
+    slope = u.subtract(u.apply("exp", x), _by_class(u, share, alignment.labels, x.shape[2]))
     is_lost = np.isinf(losses)[:, np.newaxis]
     slope = where(u, is_lost, NAN, slope)
-    slope = where(u, np.arange(len(x), like=known.inputs)[:, np.newaxis, np.newaxis] < running, slope, ZERO)
+    slope = where(u, np.arange(len(x), like=alignment.inputs)[:, np.newaxis, np.newaxis] < running, slope, ZERO)
     slopes = u.multiply(g[:, np.newaxis], slope)
     return where(u, is_lost, np.zeros_like(slopes), slopes) if zero_infinity else slopes
 
 
-def _emitted(u: Rounded, x: NDArray, known: Alignment) -> NDArray:
+def _emitted(u: Rounded, x: NDArray, alignment: Alignment) -> NDArray:
     """For every step the logarithms of the labels' probabilities, (T, N, places)."""
-    labels = np.broadcast_to(known.labels, (len(x), *known.labels.shape))
+    labels = np.broadcast_to(alignment.labels, (len(x), *alignment.labels.shape))
     return u.moved(np.take_along_axis(x, labels, 2), x)
 
 

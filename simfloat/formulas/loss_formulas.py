@@ -182,12 +182,12 @@ def nll_loss(
 
     That divisor comes second. Losses of targets that are `ignored` are 0, and so are their weights.
     """
-    places, kept, counts = _counted(u, x, target, weight, ignored, axis)
+    places, is_counted, counts = _counted(u, x, target, weight, ignored, axis)
     at_targets = u.moved(as_array(x[places]), x)
-    losses = where(u, kept, negative(u, at_targets), ZERO)
+    losses = where(u, is_counted, negative(u, at_targets), ZERO)
     every = tuple(range(target.ndim))
     if counts is None:
-        divisor = as_array(kept.sum().astype(x.dtype))
+        divisor = as_array(is_counted.sum().astype(x.dtype))
     else:
         losses, divisor = u.multiply(losses, counts), u.sum(counts, every)
     if reduction == "none":
@@ -201,12 +201,12 @@ def nll_loss_slope(
     divisor: NDArray, axis: int,
 ) -> NDArray:  # fmt: skip
     """-g at the targets, divided as the mean was, and times their weights."""
-    places, kept, counts = _counted(u, x, target, weight, ignored, axis)
+    places, is_counted, counts = _counted(u, x, target, weight, ignored, axis)
     share = negative(u, g)
     share = u.divide(share, divisor) if reduction == "mean" else share
     share = np.broadcast_to(share, target.shape) if counts is None else u.multiply(share, counts)
     full = np.zeros(x.shape, share.dtype, like=share)
-    full[places] = where(u, kept, share, ZERO)
+    full[places] = where(u, is_counted, share, ZERO)
     return full
 
 
@@ -223,9 +223,9 @@ def _counted(
     u: Rounded, x: NDArray, target: NDArray, weight: NDArray | None, ignored: int, axis: int
 ) -> tuple[tuple[NDArray, ...], NDArray, NDArray | None]:
     """The index of the targets' places along the axis, which of them count, and their weights if there are any."""
-    kept = target != ignored
-    labels = np.where(kept, target, 0)
-    counts = None if weight is None else u.multiply(weight[labels], kept.astype(x.dtype))
+    is_counted = target != ignored
+    labels = np.where(is_counted, target, 0)
+    counts = None if weight is None else u.multiply(weight[labels], is_counted.astype(x.dtype))
     sizes, last = labels.shape, labels.ndim - 1
     places = [np.arange(size, like=labels).reshape(-1, *(1,) * (last - i)) for i, size in enumerate(sizes)]
-    return (*places[:axis], labels, *places[axis:]), kept, counts
+    return (*places[:axis], labels, *places[axis:]), is_counted, counts

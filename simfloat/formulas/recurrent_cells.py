@@ -1,8 +1,8 @@
 """The cells of recurrent layers: a step forward, and its way back, each operation rounded once.
 
-A cell is given what the input and the hidden state make of its gates, `given` and `hidden`, (N, gates * size) each, and
-its state. The order of operations, and of sums of gradients, is PyTorch's. Gradients that are None are those of what
-nothing depends on.
+A cell takes what the input and the hidden state make of its gates, `input_gates` and `hidden`, (N, gates * size) each,
+and its state. The order of operations, and of sums of gradients, is PyTorch's. A gradient is None where no result
+depends on the operand.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class CellSlopes(Protocol):
         """The gradient through a sigmoid whose result was y."""
 
     def tanh(self, g: Numbers, y: Numbers) -> Numbers:
-        """The same through a tanh."""
+        """The gradient through a tanh whose result was y."""
 
     def relu_slope(self, g: Numbers, y: Numbers) -> Numbers:
-        """The same through a ReLU."""
+        """The gradient through a ReLU whose result was y."""
 
     def joined(self, parts: Sequence[Numbers]) -> Numbers:
         """Gradients of gates, side by side; those that are None are zeros."""
@@ -42,10 +42,10 @@ class CellSlopes(Protocol):
 class Cell(NamedTuple):
     """A kind of cell: its step and the way back.
 
-    `step(u, given, hidden, state)` gives the next state and what the way back reads besides, whose number is `kept`.
-    `slopes(u, gradients, further, kept, state, after)` gives the gradients of given and hidden, and of the state as far
-    as it does not go through hidden. `gradients` are those of the state `after` the step, `further` those that come to
-    what was kept from a recorded way back.
+    `step(u, input_gates, hidden, state)` returns the next state and the arrays that the way back reads besides; `kept`
+    is the number of these. `slopes(u, gradients, further, saved, state, after)` returns the gradients of input_gates
+    and hidden, and of the state as far as it does not go through hidden. `gradients` are those of the state `after` the
+    step, `further` those that a recorded way back adds to the saved arrays.
     """
 
     gates: int
@@ -72,9 +72,9 @@ def through(slope: Callable[..., Numbers], g: Numbers | None, y: Numbers) -> Num
     return None if g is None else slope(g, y)
 
 
-def lstm_step(u: Any, given: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
+def lstm_step(u: Any, input_gates: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
     """c' = f * c + i * g and h' = o * tanh(c'), with the gates in the order i, f, g, o."""
-    gates, size = u.add(hidden, given), state[1].shape[-1]
+    gates, size = u.add(hidden, input_gates), state[1].shape[-1]
     i, f = u.apply("sigmoid", gates[:, :size]), u.apply("sigmoid", gates[:, size : 2 * size])
     g, o = u.apply("tanh", gates[:, 2 * size : 3 * size]), u.apply("sigmoid", gates[:, 3 * size :])
     c = u.add(u.multiply(f, state[1]), u.multiply(i, g))
@@ -82,9 +82,9 @@ def lstm_step(u: Any, given: Numbers, hidden: Numbers, state: tuple[Numbers, ...
     return (u.multiply(o, t), c), (i, f, g, o, t)
 
 
-def lstm_slopes(u: CellSlopes, gradients: Any, further: Any, kept: Any, state: Any, after: Any) -> Any:
+def lstm_slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any) -> Any:
     """The way back through :func:`lstm_step`."""
-    (g_h, g_c), (g_i, g_f, g_g, g_o, g_t), (i, f, g, o, t) = gradients, further, kept
+    (g_h, g_c), (g_i, g_f, g_g, g_o, g_t), (i, f, g, o, t) = gradients, further, saved
     g_t, g_o = plus(u, g_t, times(u, g_h, o)), plus(u, g_o, times(u, g_h, t))
     g_c = plus(u, g_c, through(u.tanh, g_t, t))
     g_g, g_i = plus(u, g_g, times(u, g_c, i)), plus(u, g_i, times(u, g_c, g))
@@ -95,21 +95,21 @@ def lstm_slopes(u: CellSlopes, gradients: Any, further: Any, kept: Any, state: A
     return gates, gates, (None, g_before)
 
 
-def gru_step(u: Any, given: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
-    """h' = (h - n) * z + n, with the gates in the order r, z, n, and n = tanh(given_n + hidden_n * r)."""
+def gru_step(u: Any, input_gates: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
+    """h' = (h - n) * z + n, with the gates in the order r, z, n, and n = tanh(input_n + hidden_n * r)."""
     (h,) = state
     size = h.shape[-1]
-    r = u.apply("sigmoid", u.add(hidden[:, :size], given[:, :size]))
-    z = u.apply("sigmoid", u.add(hidden[:, size : 2 * size], given[:, size : 2 * size]))
+    r = u.apply("sigmoid", u.add(hidden[:, :size], input_gates[:, :size]))
+    z = u.apply("sigmoid", u.add(hidden[:, size : 2 * size], input_gates[:, size : 2 * size]))
     new = hidden[:, 2 * size :]
-    n = u.apply("tanh", u.add(given[:, 2 * size :], u.multiply(new, r)))
+    n = u.apply("tanh", u.add(input_gates[:, 2 * size :], u.multiply(new, r)))
     d = u.subtract(h, n)
     return (u.add(u.multiply(d, z), n),), (r, z, n, new, d)
 
 
-def gru_slopes(u: CellSlopes, gradients: Any, further: Any, kept: Any, state: Any, after: Any) -> Any:
+def gru_slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any) -> Any:
     """The way back through :func:`gru_step`."""
-    (g_h,), (g_r, g_z, g_n, g_new, g_d), (r, z, n, new, d) = gradients, further, kept
+    (g_h,), (g_r, g_z, g_n, g_new, g_d), (r, z, n, new, d) = gradients, further, saved
     g_n = plus(u, g_n, g_h)
     g_z, g_d = plus(u, g_z, times(u, g_h, d)), plus(u, g_d, times(u, g_h, z))
     s_n = through(u.tanh, plus(u, g_n, None if g_d is None else u.negative(g_d)), n)
@@ -119,10 +119,10 @@ def gru_slopes(u: CellSlopes, gradients: Any, further: Any, kept: Any, state: An
 
 
 def rnn_step(function: str) -> Callable[..., Any]:
-    """h' = tanh(hidden + given), or relu of it."""
+    """Make the step of h' = tanh(hidden + input_gates), or relu of it."""
 
-    def step(u: Any, given: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
-        total = u.add(hidden, given)
+    def step(u: Any, input_gates: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
+        total = u.add(hidden, input_gates)
         return (u.relu(total) if function == "relu" else u.apply(function, total),), ()
 
     return step
@@ -131,7 +131,7 @@ def rnn_step(function: str) -> Callable[..., Any]:
 def rnn_slopes(function: str) -> Callable[..., Any]:
     """The way back through it."""
 
-    def slopes(u: CellSlopes, gradients: Any, further: Any, kept: Any, state: Any, after: Any) -> Any:
+    def slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any) -> Any:
         gates = through(u.relu_slope if function == "relu" else u.tanh, gradients[0], after[0])
         return gates, gates, (None,)
 

@@ -210,11 +210,13 @@ def where_above(a: NDArray, x: NDArray, threshold: NDArray = ZERO) -> NDArray:
     return as_array(image_of(x) * ~(a <= threshold[()])).view(x.dtype)  # a single number is a scalar on any machine
 
 
-def share(u: Rounded, g: NDArray, own: NDArray, other: NDArray) -> NDArray:
+def share(u: Rounded, g: NDArray, operand: NDArray, other_operand: NDArray) -> NDArray:
     """The part of g that goes to `own` where the larger was taken: all of it, 0, or half of it where both are equal."""
-    own, other = own[()], other[()]
+    operand, other_operand = operand[()], other_operand[()]
     number = g.dtype.type
-    return u.multiply(np.where(own < other, number(0), g), np.where(own == other, number(0.5), number(1)))
+    return u.multiply(
+        np.where(operand < other_operand, number(0), g), np.where(operand == other_operand, number(0.5), number(1))
+    )
 
 
 def chosen(u: Rounded, g: NDArray, where: NDArray) -> NDArray:

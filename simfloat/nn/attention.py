@@ -110,8 +110,8 @@ def weights_of(scores: Tensor, masks: list[NDArray]) -> Tensor:
         mask = beside(mask, scores.numbers)
         if mask.dtype != bool:
             # What -inf is added to takes no part, whether the format has infinities or not.
-            mask, numbers = mask != -np.inf, mask
-            scores = scores + np.where(mask, numbers, numbers.dtype.type(0))
+            mask, addend = mask != -np.inf, mask
+            scores = scores + np.where(mask, addend, addend.dtype.type(0))
         allowed = mask if allowed is None else allowed & mask
     if not scores.shape[-1]:
         return scores  # without keys there is nothing to weigh

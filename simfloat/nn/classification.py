@@ -53,15 +53,15 @@ def cross_entropy(
         0.2395448386669159
     """
     smoothing = as_probability(label_smoothing, "label_smoothing")
-    given = _Given.checked("cross_entropy", input, target, weight, ignore_index, reduction, axis)
+    arguments = _Given.checked("cross_entropy", input, target, weight, ignore_index, reduction, axis)
 
     def body(x: Tensor) -> Tensor:
-        logarithms = x.log_softmax(given.axis)
-        loss = _picked(logarithms, given)
-        return loss if not smoothing else loss * (1.0 - smoothing) + _of_all(logarithms, given) * share
+        logarithms = x.log_softmax(arguments.axis)
+        loss = _picked(logarithms, arguments)
+        return loss if not smoothing else loss * (1.0 - smoothing) + _of_all(logarithms, arguments) * share
 
-    share = smoothing / given.x.shape[given.axis]
-    return compose("cross_entropy", body, given.x)
+    share = smoothing / arguments.x.shape[arguments.axis]
+    return compose("cross_entropy", body, arguments.x)
 
 
 @in_usual_environment
@@ -84,8 +84,8 @@ def nll_loss(
         >>> loss.item()
         1.5
     """
-    given = _Given.checked("nll_loss", input, target, weight, ignore_index, reduction, axis)
-    return _picked(given.x, given)
+    arguments = _Given.checked("nll_loss", input, target, weight, ignore_index, reduction, axis)
+    return _picked(arguments.x, arguments)
 
 
 class _Given(NamedTuple):
@@ -123,12 +123,12 @@ class _Given(NamedTuple):
         return cls(x, beside(labels.copy(), x.numbers), factors, ignored, reduction, place % x.ndim)
 
 
-def _picked(logarithms: Tensor, given: _Given) -> Tensor:
+def _picked(logarithms: Tensor, arguments: _Given) -> Tensor:
     """The loss of what each row's class has."""
-    _, target, weight, ignored, reduction, axis = given
+    _, target, weight, ignored, reduction, axis = arguments
 
-    def slope(u: Rounded, g: NDArray, made: tuple[NDArray, NDArray], x: NDArray) -> NDArray:
-        return loss_formulas.nll_loss_slope(u, g, x, target, weight, reduction, ignored, made[1], axis)
+    def slope(u: Rounded, g: NDArray, outputs: tuple[NDArray, NDArray], x: NDArray) -> NDArray:
+        return loss_formulas.nll_loss_slope(u, g, x, target, weight, reduction, ignored, outputs[1], axis)
 
     formula = partial(
         loss_formulas.nll_loss, target=target, weight=weight, reduction=reduction, ignored=ignored, axis=axis
@@ -136,18 +136,22 @@ def _picked(logarithms: Tensor, given: _Given) -> Tensor:
     return tensor_of(by_formula("cross_entropy", formula, (slope,), logarithms))
 
 
-def _of_all(logarithms: Tensor, given: _Given) -> Tensor:
+def _of_all(logarithms: Tensor, arguments: _Given) -> Tensor:
     """The loss of what all classes have, in the order of PyTorch's operations."""
-    _, target, weight, ignored, reduction, axis = given
-    kept = target != ignored
+    _, target, weight, ignored, reduction, axis = arguments
+    is_counted = target != ignored
     if weight is not None:
         logarithms = logarithms * weight.reshape(*[-1 if i == axis else 1 for i in range(logarithms.ndim)])
-    each = where(kept, -logarithms.sum(axis), 0.0)
+    each = where(is_counted, -logarithms.sum(axis), 0.0)
     if reduction == "none":
         return each
     if reduction == "sum":
         return each.sum()
-    counts = kept.sum() if weight is None else Tensor(np.where(kept, weight[np.where(kept, target, 0)], 0.0)).sum()
+    counts = (
+        is_counted.sum()
+        if weight is None
+        else Tensor(np.where(is_counted, weight[np.where(is_counted, target, 0)], 0.0)).sum()
+    )
     return each.sum() / counts
 
 

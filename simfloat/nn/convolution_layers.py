@@ -70,11 +70,11 @@ class _ConvolutionOfImages(ConvolutionLayer):
 
     def extra_repr(self) -> str:
         """The arguments that made it."""
-        given: dict[str, Any] = {"kernel_size": self.kernel_size, "stride": self.stride}
+        arguments: dict[str, Any] = {"kernel_size": self.kernel_size, "stride": self.stride}
         usual = {"padding": (0, 0), "output_padding": (0, 0), "dilation": (1, 1), "groups": 1}
-        given |= {name: value for name in usual if (value := getattr(self, name, usual[name])) != usual[name]}
-        given |= {"bias": False} if self.bias is None else {}
-        options = ", ".join(f"{name}={value}" for name, value in given.items())
+        arguments |= {name: value for name in usual if (value := getattr(self, name, usual[name])) != usual[name]}
+        arguments |= {"bias": False} if self.bias is None else {}
+        options = ", ".join(f"{name}={value}" for name, value in arguments.items())
         return f"{self.in_channels}, {self.out_channels}, {options}"
 
 
@@ -176,11 +176,11 @@ class ConvTranspose2d(_ConvolutionOfImages):
                 sizes, self.stride, border, self.dilation, self.kernel_size, strict=True
             )
         ]
-        wanted = list(output_size)[-2:]
-        fits = len(wanted) == 2 and all(
-            is_integer(size, n, n + step - 1) for size, n, step in zip(wanted, least, self.stride, strict=True)
+        target_sizes = list(output_size)[-2:]
+        fits = len(target_sizes) == 2 and all(
+            is_integer(size, n, n + step - 1) for size, n, step in zip(target_sizes, least, self.stride, strict=True)
         )
         if not fits:
             most = [n + step - 1 for n, step in zip(least, self.stride, strict=True)]
             raise ValueError(f"output_size must be rows and columns from {least} to {most}, got {output_size!r}.")
-        return wanted[0] - least[0], wanted[1] - least[1]
+        return target_sizes[0] - least[0], target_sizes[1] - least[1]

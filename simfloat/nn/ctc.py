@@ -60,18 +60,18 @@ def ctc_loss(
     if not is_integer(blank, 0, x.shape[-1] - 1):
         raise ValueError(f"blank is a class, from 0 to {x.shape[-1] - 1}, got {blank!r}.")
     shape = (x.shape[0], 1 if is_single else x.shape[1], x.shape[-1])
-    known = _alignment(shape, targets, input_lengths, target_lengths, int(blank))
+    alignment = _alignment(shape, targets, input_lengths, target_lengths, int(blank))
 
-    def slope(u: Rounded, g: NDArray, made: tuple[NDArray, NDArray], x: NDArray) -> NDArray:
-        return ctc_formulas.ctc_loss_slope(u, g, *made, x, known, zero_infinity)
+    def slope(u: Rounded, g: NDArray, outputs: tuple[NDArray, NDArray], x: NDArray) -> NDArray:
+        return ctc_formulas.ctc_loss_slope(u, g, *outputs, x, alignment, zero_infinity)
 
     def body(x: Tensor) -> Tensor:
-        formula = partial(ctc_formulas.ctc_loss, known=known)
+        formula = partial(ctc_formulas.ctc_loss, alignment=alignment)
         losses = tensor_of(by_formula("ctc_loss", formula, (slope,), x.reshape(shape)))
         if zero_infinity:
             losses = where(losses == np.inf, 0.0, losses)
         if reduction == "mean":
-            return (losses / beside(np.maximum(known.last // 2, 1).astype(np.float32), x.numbers)).mean()
+            return (losses / beside(np.maximum(alignment.last // 2, 1).astype(np.float32), x.numbers)).mean()
         return losses.sum() if reduction == "sum" else losses.reshape(() if is_single else shape[1:2])
 
     return compose("ctc_loss", body, x)
@@ -96,9 +96,9 @@ def _alignment(
     return ctc_formulas.Alignment.of(rows, inputs, lengths, blank)
 
 
-def _lengths(given: ArrayLike, what: str, count: int, most: int) -> NDArray[np.integer]:
+def _lengths(lengths: ArrayLike, what: str, count: int, most: int) -> NDArray[np.integer]:
     """A length for each sequence, up to the most that there can be."""
-    lengths = on_cpu(as_indices(given, most + 1, what))
-    if lengths.size != count or lengths.ndim > 1:
-        raise ValueError(f"{what} are integers, one for each of {count} sequences, got shape {lengths.shape}.")
-    return lengths.reshape(count)
+    numbers = on_cpu(as_indices(lengths, most + 1, what))
+    if numbers.size != count or numbers.ndim > 1:
+        raise ValueError(f"{what} are integers, one for each of {count} sequences, got shape {numbers.shape}.")
+    return numbers.reshape(count)

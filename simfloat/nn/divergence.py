@@ -44,14 +44,14 @@ def kl_div(input: Operand, target: Operand, *, reduction: str = "mean", log_targ
 def xlogy(x: Operand, y: Operand) -> Tensor:
     """x * log(y), and 0 where x is."""
     slopes: tuple[Slope, ...] = (
-        lambda u, g, made, x, y: loss_formulas.xlogy_to_x(u, g, x, y),
-        lambda u, g, made, x, y: loss_formulas.xlogy_to_y(u, g, x, y),
+        lambda u, g, outputs, x, y: loss_formulas.xlogy_to_x(u, g, x, y),
+        lambda u, g, outputs, x, y: loss_formulas.xlogy_to_y(u, g, x, y),
     )
     return tensor_of(by_formula("xlogy", loss_formulas.xlogy, slopes, x, y, reads="operands"))
 
 
 def check_divergence(reduction: str) -> None:
     """Raise ValueError for what is no reduction of a divergence."""
-    known = (*REDUCTIONS, "batchmean")
-    if reduction not in known:
-        raise ValueError(f"reduction must be one of {', '.join(map(repr, known))}, got {reduction!r}.")
+    reductions = (*REDUCTIONS, "batchmean")
+    if reduction not in reductions:
+        raise ValueError(f"reduction must be one of {', '.join(map(repr, reductions))}, got {reduction!r}.")

@@ -110,8 +110,8 @@ def dropout(x: Operand, p: float, together: int = 0) -> Tensor:
     stream = current().stream("dropout")
     apart = x.shape[: x.ndim - together]
     words = random_words(Draw(stream.take_call(), stream.seed), 0, math.prod(apart))
-    drawn = (words >= p * 2.0**32).reshape(*apart, *[1] * together)
-    kept = beside(np.broadcast_to(drawn, x.shape), x.numbers)
+    passes = (words >= p * 2.0**32).reshape(*apart, *[1] * together)
+    mask = beside(np.broadcast_to(passes, x.shape), x.numbers)
     factor = 1 / (1 - p) if p < 1 else 0.0
     exact = np.float32 if float(np.float32(factor)) == factor else np.float64
-    return x.times_factors(np.where(kept, exact(factor), exact(0)))
+    return x.times_factors(np.where(mask, exact(factor), exact(0)))

@@ -57,11 +57,11 @@ class Embedding(Module):
         check_sizes(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         if padding_idx is not None and not is_integer(padding_idx, -num_embeddings, num_embeddings - 1):
             raise ValueError(f"padding_idx is a row, from {-num_embeddings} to {num_embeddings - 1}: {padding_idx!r}.")
-        numbers = generator_of(rng).standard_normal((num_embeddings, embedding_dim))
+        table = generator_of(rng).standard_normal((num_embeddings, embedding_dim))
         self.padding_idx = None if padding_idx is None else int(padding_idx) % num_embeddings
         if self.padding_idx is not None:
-            numbers[self.padding_idx] = 0
-        self.weight = Parameter(numbers)
+            table[self.padding_idx] = 0
+        self.weight = Parameter(table)
 
     @property
     def num_embeddings(self) -> int:
@@ -130,11 +130,11 @@ class EmbeddingBag(Embedding):
         sums. Raises ValueError for integers that name no row, offsets that do not ascend from 0, and wrong shapes.
         """
         places = as_indices(input, self.num_embeddings, "Indices of an embedding")
-        numbers, count = self._bags(places, offsets)
+        bag_numbers, count = self._bags(places, offsets)
         named = places.reshape(-1)
-        kept = np.ones_like(named, bool) if self.padding_idx is None else named != self.padding_idx
-        named = named[kept]
-        lengths = np.bincount(numbers[on_cpu(kept)], minlength=count)
+        is_in_bag = np.ones_like(named, bool) if self.padding_idx is None else named != self.padding_idx
+        named = named[is_in_bag]
+        lengths = np.bincount(bag_numbers[on_cpu(is_in_bag)], minlength=count)
         if per_sample_weights is None:
             return compose("embedding_bag", lambda w: self._pooled(w.embedding(named), lengths), self.weight)
         factors = as_tensor(per_sample_weights)
@@ -145,7 +145,7 @@ class EmbeddingBag(Embedding):
             )
         return compose(
             "embedding_bag",
-            lambda w, f: self._pooled(w.embedding(named) * f.reshape(-1)[kept].unsqueeze(1), lengths),
+            lambda w, f: self._pooled(w.embedding(named) * f.reshape(-1)[is_in_bag].unsqueeze(1), lengths),
             self.weight,
             factors,
         )

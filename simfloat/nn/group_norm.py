@@ -61,12 +61,12 @@ class GroupNorm(Module):
         def formula(u: Rounded, x: NDArray, weight: NDArray | None = None, bias: NDArray | None = None) -> Any:
             return norms.group_norm(u, x, weight, bias, groups, eps)
 
-        def to_x(u: Rounded, g: NDArray, made: Any, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
-            _, mean, factor = made
+        def to_x(u: Rounded, g: NDArray, outputs: Any, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
+            _, mean, factor = outputs
             return norms.group_norm_to_x(u, g, x, mean, factor, weight, groups)
 
-        def to_weight(u: Rounded, g: NDArray, made: Any, x: NDArray, *_: Any) -> NDArray:
-            _, mean, factor = made
+        def to_weight(u: Rounded, g: NDArray, outputs: Any, x: NDArray, *_: Any) -> NDArray:
+            _, mean, factor = outputs
             return norms.group_norm_to_weight(u, g, x, mean, factor, groups)
 
         def to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:

@@ -115,8 +115,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tenso
 
     def draw(shape: tuple[int, ...]) -> NDArray:
         rows, columns = shape[0], math.prod(shape[1:])
-        numbers = generator_of(rng).standard_normal((max(rows, columns), min(rows, columns)))
-        q, r = np.linalg.qr(numbers)
+        normal_numbers = generator_of(rng).standard_normal((max(rows, columns), min(rows, columns)))
+        q, r = np.linalg.qr(normal_numbers)
         q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
         return factor * (q if rows >= columns else q.T).reshape(shape)
 

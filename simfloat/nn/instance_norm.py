@@ -46,8 +46,8 @@ class _InstanceNorm(Module):
         examples, channels, *sizes = x.shape
         if int(np.prod(sizes)) <= 1:
             raise ValueError(f"{type(self).__name__} needs more than one number for each channel, got shape {x.shape}.")
-        given = [p for p in (self.weight, self.bias) if p is not None]
-        repeated = [p.broadcast_to((examples, channels)).reshape(examples * channels) for p in given]
+        parameters = [p for p in (self.weight, self.bias) if p is not None]
+        repeated = [p.broadcast_to((examples, channels)).reshape(examples * channels) for p in parameters]
         together = x.reshape(1, examples * channels, *sizes)
         return normalized_by_batch(together, repeated, self.eps, []).reshape(x.shape)
 

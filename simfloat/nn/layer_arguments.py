@@ -76,7 +76,7 @@ def activated(
 ) -> Tensor:
     """The composite of this name on x, by its formula and that of its derivative, with options that both have."""
 
-    def to_x(u: Rounded, g: NDArray, made: NDArray | None, x: NDArray) -> NDArray:
+    def to_x(u: Rounded, g: NDArray, outputs: NDArray | None, x: NDArray) -> NDArray:
         return slope(u, g, x, **options)
 
     return tensor_of(by_formula(name, partial(formula, **options), (to_x,), x, reads="operands"))

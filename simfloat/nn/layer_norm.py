@@ -74,11 +74,11 @@ class LayerNorm(Module):
         def result(u: Rounded, x: NDArray, weight: NDArray | None = None, bias: NDArray | None = None) -> Any:
             return norms.norm(u, x, weight, bias, together, self.eps)
 
-        def to_x(u: Rounded, g: NDArray, made: Made, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
-            return norms.norm_to_x(u, g, x, *made[1:], weight, together)
+        def to_x(u: Rounded, g: NDArray, outputs: Made, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
+            return norms.norm_to_x(u, g, x, *outputs[1:], weight, together)
 
-        def to_weight(u: Rounded, g: NDArray, made: Made, x: NDArray, *_: Any) -> NDArray:
-            return norms.norm_to_weight(u, g, x, *made[1:], shared)
+        def to_weight(u: Rounded, g: NDArray, outputs: Made, x: NDArray, *_: Any) -> NDArray:
+            return norms.norm_to_weight(u, g, x, *outputs[1:], shared)
 
         def to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:
             return norms.norm_to_bias(u, g, shared)

@@ -35,8 +35,8 @@ def mse_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Ten
     """
     x, y = _alike("mse_loss", input, target, reduction)
     slopes: tuple[Slope, ...] = (
-        lambda u, g, made, x, y: loss_formulas.mse_loss_slope(u, g, x, y, reduction),
-        lambda u, g, made, x, y: loss_formulas.mse_loss_slope(u, g, y, x, reduction),
+        lambda u, g, outputs, x, y: loss_formulas.mse_loss_slope(u, g, x, y, reduction),
+        lambda u, g, outputs, x, y: loss_formulas.mse_loss_slope(u, g, y, x, reduction),
     )
     formula = partial(loss_formulas.mse_loss, reduction=reduction)
     return tensor_of(by_formula("mse_loss", formula, slopes, x, y, reads="operands"))
@@ -60,8 +60,8 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
     x, y = _alike("smooth_l1_loss", input, target, reduction)
 
     slopes: tuple[Slope, ...] = (
-        lambda u, g, made, x, y: loss_formulas.smooth_l1_loss_slope(u, g, x, y, reduction, beta),
-        lambda u, g, made, x, y: loss_formulas.smooth_l1_loss_slope(u, g, y, x, reduction, beta),
+        lambda u, g, outputs, x, y: loss_formulas.smooth_l1_loss_slope(u, g, x, y, reduction, beta),
+        lambda u, g, outputs, x, y: loss_formulas.smooth_l1_loss_slope(u, g, y, x, reduction, beta),
     )
     formula = partial(loss_formulas.smooth_l1_loss, reduction=reduction, beta=beta)
     return tensor_of(by_formula("smooth_l1_loss", formula, slopes, x, y, reads="operands"))
@@ -84,8 +84,8 @@ def huber_loss(input: Operand, target: Operand, *, reduction: str = "mean", delt
     delta = check_delta(delta)
     x, y = _alike("huber_loss", input, target, reduction)
     slopes: tuple[Slope, ...] = (
-        lambda u, g, made, x, y: loss_formulas.huber_loss_slope(u, g, x, y, reduction, delta),
-        lambda u, g, made, x, y: loss_formulas.huber_loss_slope(u, g, y, x, reduction, delta),
+        lambda u, g, outputs, x, y: loss_formulas.huber_loss_slope(u, g, x, y, reduction, delta),
+        lambda u, g, outputs, x, y: loss_formulas.huber_loss_slope(u, g, y, x, reduction, delta),
     )
     formula = partial(loss_formulas.huber_loss, reduction=reduction, delta=delta)
     return tensor_of(by_formula("huber_loss", formula, slopes, x, y, reads="operands"))
@@ -143,7 +143,7 @@ def binary_cross_entropy(
     loss_formulas.check_probabilities(x.numbers)
     factor = _broadcast_weight("weight", weight, x.shape)
     slopes: tuple[Slope, ...] = (
-        lambda u, g, made, x, y: loss_formulas.binary_cross_entropy_slope(u, g, x, y, factor, reduction),
+        lambda u, g, outputs, x, y: loss_formulas.binary_cross_entropy_slope(u, g, x, y, factor, reduction),
     )
     formula = partial(loss_formulas.binary_cross_entropy, weight=factor, reduction=reduction)
     return tensor_of(by_formula("binary_cross_entropy", formula, slopes, x, y, reads="operands"))
@@ -185,8 +185,8 @@ def binary_cross_entropy_with_logits(
     positive = _broadcast_weight("pos_weight", pos_weight, x.shape)
 
     slopes: tuple[Slope, ...] = (
-        lambda u, g, made, x, y: loss_formulas.logistic_loss_slope(u, g, x, y, factor, positive, reduction),
-        lambda u, g, made, x, y: loss_formulas.logistic_loss_slope_of_target(u, g, x, factor, positive, reduction),
+        lambda u, g, outputs, x, y: loss_formulas.logistic_loss_slope(u, g, x, y, factor, positive, reduction),
+        lambda u, g, outputs, x, y: loss_formulas.logistic_loss_slope_of_target(u, g, x, factor, positive, reduction),
     )
     formula = partial(loss_formulas.logistic_loss, weight=factor, pos_weight=positive, reduction=reduction)
     return tensor_of(by_formula("binary_cross_entropy_with_logits", formula, slopes, x, y, reads="operands"))
@@ -211,11 +211,11 @@ def _broadcast_weight(name: str, weight: ArrayLike | None, shape: tuple[int, ...
     """A weight, which the losses' shape must be able to hold."""
     if weight is None:
         return None
-    numbers = as_operand(weight, name)
+    factors = as_operand(weight, name)
     try:
-        fits = np.broadcast_shapes(numbers.shape, shape) == shape
+        fits = np.broadcast_shapes(factors.shape, shape) == shape
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(f"{name} of shape {numbers.shape} does not broadcast to the losses' shape {shape}.")
-    return numbers
+        raise ValueError(f"{name} of shape {factors.shape} does not broadcast to the losses' shape {shape}.")
+    return factors

@@ -76,9 +76,9 @@ def fitting_arrays(
     """
     if not isinstance(state, Mapping):
         raise ValueError(f"load_state_dict takes arrays by path, as state_dict gives, got a {type(state).__name__}.")
-    given = {path: held for path, held in names.items() if path in state}
-    there = {held.identity for held in given.values()}
-    missing = [path for path, held in names.items() if held.identity not in there]
+    entries = {path: entry for path, entry in names.items() if path in state}
+    there = {entry.identity for entry in entries.values()}
+    missing = [path for path, entry in names.items() if entry.identity not in there]
     keys = Keys(missing, [key for key in state if key not in names])
     if strict and any(keys):
         raise ValueError(
@@ -86,13 +86,13 @@ def fitting_arrays(
             "what both have is taken."
         )
     first: dict[tuple[int, str], tuple[str, NDArray]] = {}
-    for path, held in given.items():
-        array = _array(path, held.numbers, state[path])
-        name, numbers = first.setdefault(held.identity, (path, array))
-        if not np.array_equal(array, numbers, equal_nan=array.dtype.kind == "f"):
-            kind = "parameter" if isinstance(held.value, Parameter) else "buffer"
+    for path, entry in entries.items():
+        array = _array(path, entry.numbers, state[path])
+        name, first_array = first.setdefault(entry.identity, (path, array))
+        if not np.array_equal(array, first_array, equal_nan=array.dtype.kind == "f"):
+            kind = "parameter" if isinstance(entry.value, Parameter) else "buffer"
             raise ValueError(f"{name} and {path} are one {kind}; the state gives it different numbers.")
-    return [(given[path], array) for path, array in first.values()], keys
+    return [(entries[path], array) for path, array in first.values()], keys
 
 
 def _array(path: str, before: NDArray, value: Any) -> NDArray:

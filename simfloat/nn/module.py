@@ -76,7 +76,7 @@ class Module(Owned):
     def __delattr__(self, name: str) -> None:
         is_part = isinstance(vars(self).get(name), Owned)
         object.__delattr__(self, name)
-        self._persistent = {other: kept for other, kept in self._persistent.items() if other != name}
+        self._persistent = {other: is_persistent for other, is_persistent in self._persistent.items() if other != name}
         if is_part:
             parts_changed()
 
@@ -268,9 +268,9 @@ class Module(Owned):
 
         What occurs under several paths, as tied weights do, stands under each of them, as one array.
         """
-        held = dict(self._occurrences())
-        copies = {part.identity: part.numbers.copy() for part in held.values()}
-        return {path: copies[part.identity] for path, part in held.items()}
+        entries = dict(self._occurrences())
+        copies = {part.identity: part.numbers.copy() for part in entries.values()}
+        return {path: copies[part.identity] for path, part in entries.items()}
 
     def to(self, device: str) -> Self:
         """Move the parameters, their gradients and the buffers of floats to "cuda" or "cpu"; returns the module.
@@ -303,8 +303,8 @@ class Module(Owned):
         """
         check_flags(strict=strict)
         arrays, keys = fitting_arrays(dict(self._occurrences()), state_dict, strict)
-        for held, array in arrays:
-            held.take(array)
+        for entry, array in arrays:
+            entry.take(array)
         return keys
 
     def extra_repr(self) -> str:

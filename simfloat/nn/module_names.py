@@ -45,9 +45,9 @@ def names_of(module: NamedParts) -> Names:
     path = module.path
     if not path:
         vars(module)[OUTERMOST] = True
-    kept: tuple[str, Names] | None = vars(module).get(KEPT)
-    if kept is not None and kept[1].state is TREES.state and kept[0] == path:
-        return kept[1]
+    path_and_names: tuple[str, Names] | None = vars(module).get(KEPT)
+    if path_and_names is not None and path_and_names[1].state is TREES.state and path_and_names[0] == path:
+        return path_and_names[1]
     now = TREES.state  # before looking: what changes meanwhile makes it old
     parts = list(module.named_modules(path))
     link = ref(module)

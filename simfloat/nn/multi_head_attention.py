@@ -136,18 +136,18 @@ class MultiHeadAttention(Module):
                 f"{second}{self.vdim}), all with N or all without; got {query}, {key} and {value}."
             )
 
-    def _projected(self, given: list[Operand]) -> list[Tensor]:
+    def _projected(self, inputs: list[Operand]) -> list[Tensor]:
         """Queries, keys and values of all heads, each with the axes of what it came from."""
         size, bias = self.embed_dim, self.in_proj_bias
         if not hasattr(self, "in_proj_weight"):
             weights: list[Parameter] = [getattr(self, f"{name}_proj_weight") for name in "qkv"]
             parts = [slice(i * size, (i + 1) * size) for i in range(3)]
-            return [_affine(x, w, bias, None, part) for x, w, part in zip(given, weights, parts, strict=True)]
+            return [_affine(x, w, bias, None, part) for x, w, part in zip(inputs, weights, parts, strict=True)]
         results: list[Tensor] = []
         while (first := len(results)) < 3:
-            last = next((i for i in range(first, 3) if given[i] is not given[first]), 3)
+            last = next((i for i in range(first, 3) if inputs[i] is not inputs[first]), 3)
             part = slice(first * size, last * size) if last < first + 3 else None
-            product = _affine(given[first], self.in_proj_weight, bias, part, part)
+            product = _affine(inputs[first], self.in_proj_weight, bias, part, part)
             results += product.split(size, -1) if last > first + 1 else [product]
         return results
 
@@ -174,26 +174,26 @@ class MultiHeadAttention(Module):
         elif is_causal:
             masks.append(causal_mask(queries, keys))
         if key_padding_mask is not None:
-            given = (keys,) if is_single else (examples, keys)
-            masks.append(_mask(key_padding_mask, "key_padding_mask", {given: (examples, 1, 1, keys)}))
+            padding_shape = (keys,) if is_single else (examples, keys)
+            masks.append(_mask(key_padding_mask, "key_padding_mask", {padding_shape: (examples, 1, 1, keys)}))
         return masks
 
     def extra_repr(self) -> str:
         """The arguments that made it, where they are not the usual ones."""
         usual = {"dropout": 0.0, "kdim": self.embed_dim, "vdim": self.embed_dim, "batch_first": False}
-        given = [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
+        arguments = [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
         bias = ["bias=False"] if self.in_proj_bias is None else []
-        return ", ".join([str(self.embed_dim), str(self.num_heads), *bias, *given])
+        return ", ".join([str(self.embed_dim), str(self.num_heads), *bias, *arguments])
 
 
 #: As torch.nn spells it.
 MultiheadAttention = MultiHeadAttention
 
 
-def _with_axes_exchanged(*given: Operand) -> list[Operand]:
+def _with_axes_exchanged(*inputs: Operand) -> list[Operand]:
     """Inputs (N, L, ...) as (L, N, ...), the order in which PyTorch adds weights' gradients; what is one stays one."""
-    turned = {id(x): as_tensor(x).swapaxes(0, 1) for x in given}
-    return [turned[id(x)] for x in given]
+    turned = {id(x): as_tensor(x).swapaxes(0, 1) for x in inputs}
+    return [turned[id(x)] for x in inputs]
 
 
 def _affine(x: Operand, weight: Parameter, bias: Parameter | None, rows: slice | None, part: slice | None) -> Tensor:
@@ -202,9 +202,9 @@ def _affine(x: Operand, weight: Parameter, bias: Parameter | None, rows: slice |
     return product if bias is None else product.add_bias(bias, part=part)
 
 
-def _mask(given: ArrayLike, name: str, shapes: dict[tuple[int, ...], tuple[int, ...]]) -> NDArray:
+def _mask(values: ArrayLike, name: str, shapes: dict[tuple[int, ...], tuple[int, ...]]) -> NDArray:
     """A mask of one of the shapes, in that which belongs to it; its truth values say where a key takes part."""
-    mask = as_array(given)
+    mask = as_array(values)
     if mask.shape not in shapes or mask.dtype.kind not in "bf":
         raise ValueError(
             f"{name} holds truth values or numbers and has the shape {' or '.join(map(str, shapes))}, got shape "

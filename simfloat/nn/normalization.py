@@ -83,10 +83,10 @@ class _BatchNorm(Module):
             weight, bias = affine[:2] if len(affine) == 4 else (None, None)
             return norms.running_norm(u, x, weight, bias, mean, var, eps)
 
-        def to_x(u: Rounded, g: NDArray, made: None, x: NDArray, *affine: NDArray) -> NDArray:
+        def to_x(u: Rounded, g: NDArray, outputs: None, x: NDArray, *affine: NDArray) -> NDArray:
             return norms.running_norm_to_x(u, g, affine[0] if len(affine) == 4 else None, affine[-1], eps)
 
-        def to_weight(u: Rounded, g: NDArray, made: None, x: NDArray, *affine: NDArray) -> NDArray:
+        def to_weight(u: Rounded, g: NDArray, outputs: None, x: NDArray, *affine: NDArray) -> NDArray:
             mean, var = affine[-2:]
             return norms.batch_norm_to_weight(u, g, x, mean, norms.inverse_root(u, var, eps))
 
@@ -121,12 +121,12 @@ def normalized_by_batch(x: Tensor, parameters: Sequence[Tensor], eps: float, sta
         statistics.extend((mean, unbiased))
         return result, mean, factor
 
-    def to_x(u: Rounded, g: NDArray, made: Any, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
-        _, mean, factor = made
+    def to_x(u: Rounded, g: NDArray, outputs: Any, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
+        _, mean, factor = outputs
         return norms.batch_norm_to_x(u, g, x, mean, factor, weight)
 
-    def to_weight(u: Rounded, g: NDArray, made: Any, x: NDArray, *_: Any) -> NDArray:
-        return norms.batch_norm_to_weight(u, g, x, *made[1:])
+    def to_weight(u: Rounded, g: NDArray, outputs: Any, x: NDArray, *_: Any) -> NDArray:
+        return norms.batch_norm_to_weight(u, g, x, *outputs[1:])
 
     slopes = (to_x, to_weight, _to_bias)[: 1 + len(parameters)]
     return tensor_of(by_formula("batch_norm", formula, slopes, x, *parameters, reads="operands"))

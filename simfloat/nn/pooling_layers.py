@@ -137,14 +137,14 @@ def adaptive_averages(x: Tensor, output_size: tuple[int | None, int | None]) -> 
     if x.ndim != 4:
         raise ValueError(f"AdaptiveAvgPool2d needs images (N, C, H, W), got shape {x.shape}.")
     sizes = x.shape[2:]
-    wanted = [size if given is None else given for given, size in zip(output_size, sizes, strict=True)]
-    if not any(size % n for size, n in zip(sizes, wanted, strict=True)):
-        return x.avg_pool2d((sizes[0] // wanted[0], sizes[1] // wanted[1]))
+    counts = [size if asked_size is None else asked_size for asked_size, size in zip(output_size, sizes, strict=True)]
+    if not any(size % n for size, n in zip(sizes, counts, strict=True)):
+        return x.avg_pool2d((sizes[0] // counts[0], sizes[1] // counts[1]))
     rows, columns = (
-        [slice(i * size // n, -(-(i + 1) * size // n)) for i in range(n)] for size, n in zip(sizes, wanted, strict=True)
+        [slice(i * size // n, -(-(i + 1) * size // n)) for i in range(n)] for size, n in zip(sizes, counts, strict=True)
     )
     averages = [x[:, :, row, column].mean((2, 3)) for row in rows for column in columns]
-    return stack(averages, 2).reshape(*x.shape[:2], *wanted)
+    return stack(averages, 2).reshape(*x.shape[:2], *counts)
 
 
 def _windows(kernel_size: int | Pair, stride: int | Pair | None, padding: int | Pair) -> tuple[Pair, Pair, Pair]:

@@ -72,8 +72,8 @@ class Recurrent(Module):
             shapes = self._shapes(self.output_size * self.directions if layer else input_size)
             for direction in range(self.directions):
                 for name, shape in shapes.items():
-                    numbers = generator.uniform(-bound, bound, shape)
-                    setattr(self, f"{name}{_suffix(layer, direction)}", Parameter(numbers))
+                    initial = generator.uniform(-bound, bound, shape)
+                    setattr(self, f"{name}{_suffix(layer, direction)}", Parameter(initial))
 
     def _projection(self, proj_size: Any) -> int:
         """A size to which h is projected, or 0."""
@@ -150,9 +150,9 @@ class Recurrent(Module):
 
     def _run(self, x: Tensor, weights: Weights, direction: int, state: State | None) -> tuple[Tensor, State]:
         """One layer in one direction: x (L, N, inputs) -> h at every step (L, N, output_size), and the last state."""
-        given = _affine(x, weights.weight_ih, weights.bias_ih)
-        now = state or self._zeros(given)
-        steps = given.unbind()
+        input_gates = _affine(x, weights.weight_ih, weights.bias_ih)
+        now = state or self._zeros(input_gates)
+        steps = input_gates.unbind()
         outputs = []
         for step in reversed(steps) if direction else steps:
             h, *others = self._step(step, _affine(now[0], weights.weight_hh, weights.bias_hh), now)
@@ -160,16 +160,16 @@ class Recurrent(Module):
             outputs.append(now[0])
         return stack(outputs[::-1] if direction else outputs), now
 
-    def _step(self, given: Tensor, hidden: Tensor, state: State) -> State:
+    def _step(self, input_gates: Tensor, hidden: Tensor, state: State) -> State:
         """The next state, h not yet projected; input and h give the gates these (N, gates * hidden_size) each."""
         raise ValueError(f"{type(self).__name__} has no step.")
 
-    def _zeros(self, given: Tensor) -> State:
+    def _zeros(self, gates: Tensor) -> State:
         """States of zeros, which are numbers of whatever format the gates have."""
         sizes, states = (self.output_size, self.hidden_size)[: self.states], []
         for size in sizes:
-            zeros = Tensor(np.zeros((given.shape[1], size), given.numbers.dtype, like=given.numbers))
-            zeros.format = given.format
+            zeros = Tensor(np.zeros((gates.shape[1], size), gates.numbers.dtype, like=gates.numbers))
+            zeros.format = gates.format
             states.append(zeros)
         return tuple(states)
 
@@ -177,11 +177,11 @@ class Recurrent(Module):
         """The initial states, one for each layer and direction; None where they are left out."""
         if hx is None:
             return None
-        given = hx if self.states > 1 else (hx,)
-        if not isinstance(given, tuple | list) or len(given) != self.states:
+        initial_states = hx if self.states > 1 else (hx,)
+        if not isinstance(initial_states, tuple | list) or len(initial_states) != self.states:
             raise ValueError(f"{type(self).__name__} takes a pair (h, c) of initial states, got {type(hx).__name__}.")
         number = self.num_layers * self.directions
-        tensors = [as_tensor(state) for state in given]
+        tensors = [as_tensor(state) for state in initial_states]
         for size, tensor in zip((self.output_size, self.hidden_size), tensors, strict=False):
             shape = (number, size) if is_single else (number, batch, size)
             if tensor.shape != shape:
@@ -193,8 +193,8 @@ class Recurrent(Module):
         """The arguments that made it, where they are not the usual ones."""
         usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
         usual |= {"proj_size": 0}
-        given = [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
-        return ", ".join([str(self.input_size), str(self.hidden_size), *given])
+        arguments = [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
+        return ", ".join([str(self.input_size), str(self.hidden_size), *arguments])
 
 
 class RNN(Recurrent):
@@ -230,8 +230,8 @@ class RNN(Recurrent):
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, rng=rng)
         self.nonlinearity = nonlinearity
 
-    def _step(self, given: Tensor, hidden: Tensor, state: State) -> State:
-        total = given + hidden
+    def _step(self, input_gates: Tensor, hidden: Tensor, state: State) -> State:
+        total = input_gates + hidden
         return (total.tanh() if self.nonlinearity == "tanh" else total.relu(),)
 
 
@@ -254,8 +254,8 @@ class LSTM(Recurrent):
 
     gates, states = 4, 2
 
-    def _step(self, given: Tensor, hidden: Tensor, state: State) -> State:
-        i, f, g, o = (given + hidden).split(self.hidden_size, -1)
+    def _step(self, input_gates: Tensor, hidden: Tensor, state: State) -> State:
+        i, f, g, o = (input_gates + hidden).split(self.hidden_size, -1)
         cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
         return o.sigmoid() * cell.tanh(), cell
 
@@ -278,11 +278,11 @@ class GRU(Recurrent):
 
     gates = 3
 
-    def _step(self, given: Tensor, hidden: Tensor, state: State) -> State:
+    def _step(self, input_gates: Tensor, hidden: Tensor, state: State) -> State:
         sizes = [2 * self.hidden_size, self.hidden_size]
-        (given_rz, given_n), (hidden_rz, hidden_n) = given.split(sizes, -1), hidden.split(sizes, -1)
-        r, z = (given_rz + hidden_rz).sigmoid().split(self.hidden_size, -1)
-        n = (given_n + r * hidden_n).tanh()
+        (input_rz, input_n), (hidden_rz, hidden_n) = input_gates.split(sizes, -1), hidden.split(sizes, -1)
+        r, z = (input_rz + hidden_rz).sigmoid().split(self.hidden_size, -1)
+        n = (input_n + r * hidden_n).tanh()
         return ((state[0] - n) * z + n,)
 
 

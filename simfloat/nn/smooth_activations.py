@@ -245,10 +245,10 @@ class PReLU(Module):
         def formula(u: Rounded, x: NDArray, weight: NDArray) -> NDArray:
             return bent_activations.prelu(u, x, weight.reshape(shape))
 
-        def to_x(u: Rounded, g: NDArray, made: NDArray | None, x: NDArray, weight: NDArray) -> NDArray:
+        def to_x(u: Rounded, g: NDArray, outputs: NDArray | None, x: NDArray, weight: NDArray) -> NDArray:
             return bent_activations.prelu_to_x(u, g, x, weight.reshape(shape))
 
-        def to_weight(u: Rounded, g: NDArray, made: NDArray | None, x: NDArray, weight: NDArray) -> NDArray:
+        def to_weight(u: Rounded, g: NDArray, outputs: NDArray | None, x: NDArray, weight: NDArray) -> NDArray:
             return u.sum(bent_activations.prelu_to_slope(u, g, x, weight.reshape(shape)), shared).reshape(count)
 
         return tensor_of(by_formula("prelu", formula, (to_x, to_weight), x, self.weight, reads="operands"))

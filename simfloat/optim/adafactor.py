@@ -82,10 +82,10 @@ class Adafactor(Optimizer):
 
     def shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         """The shape of every array that may be kept for a parameter of this `shape`, by name."""
-        kept: dict[str, tuple[int, ...]] = {STEP: (), COMPENSATION: shape}
+        shapes_by_name: dict[str, tuple[int, ...]] = {STEP: (), COMPENSATION: shape}
         if len(shape) < 2:
-            return {**kept, "variance": shape}
-        return {**kept, "row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}
+            return {**shapes_by_name, "variance": shape}
+        return {**shapes_by_name, "row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter: -rate * x, and the decay."""

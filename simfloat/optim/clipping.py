@@ -56,13 +56,13 @@ def clip_grad_norm_(
     if not p:
         raise ValueError(f"norm_type must be above zero, got {norm_type!r}.")
     whole = current().place("update", "").to_clipped.named("clip_grad_norm")
-    found = _with_gradients(parameters, "clip_grad_norm")
-    norm = _norm([_power_sum(arithmetic, g, p) for _, g, arithmetic in found], whole, p)
+    with_gradients = _with_gradients(parameters, "clip_grad_norm")
+    norm = _norm([_power_sum(arithmetic, g, p) for _, g, arithmetic in with_gradients], whole, p)
     if flag("error_if_nonfinite", error_if_nonfinite) and not isfinite(norm):
         raise ValueError(f"The norm of the gradients is {norm}, and error_if_nonfinite forbids to clip by it.")
     k = whole.divide(np.array(most), whole.add(norm, np.array(SMALL)))
     if not k >= 1:
-        for parameter, g, arithmetic in found:
+        for parameter, g, arithmetic in with_gradients:
             parameter.grad = arithmetic.multiply(k, g)
     return np.float64(norm)
 
@@ -98,9 +98,9 @@ def _limit(name: str, value: Any) -> float:
 
 def _with_gradients(parameters: Any, operation: str) -> list[tuple[Parameter, NDArray, Arithmetic]]:
     """The parameters that have a gradient, with it and with the arithmetic of clipping it."""
-    found = [parameters] if isinstance(parameters, Parameter) else listed(parameters, "Clipping")
-    check_distinct(found, taker="Clipping")
-    return [(p, p.grad, begin_update(p).to_clipped.named(operation)) for p in found if p.grad is not None]
+    parameter_list = [parameters] if isinstance(parameters, Parameter) else listed(parameters, "Clipping")
+    check_distinct(parameter_list, taker="Clipping")
+    return [(p, p.grad, begin_update(p).to_clipped.named(operation)) for p in parameter_list if p.grad is not None]
 
 
 def _power_sum(arithmetic: Arithmetic, g: NDArray, p: float) -> NDArray:

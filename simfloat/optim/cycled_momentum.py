@@ -37,20 +37,20 @@ class CycledMomentum(LRScheduler):
     def one_each(self, name: str, value: Any) -> list[float]:
         """A number for each group, of one for all or a list; ValueError for another number of them."""
         count = len(self.optimizer.param_groups)
-        given = list(value) if isinstance(value, list | tuple) else [value] * count
-        if len(given) != count:
+        values = list(value) if isinstance(value, list | tuple) else [value] * count
+        if len(values) != count:
             raise ValueError(f"{name} must be a number or a list of {count}, one for each group, got {value!r}.")
-        return [number(name, each) for each in given]
+        return [number(name, each) for each in values]
 
     def momenta(self, optimizer: Optimizer, base: Any, largest: Any, begins: bool) -> tuple[list[float], list[float]]:
         """The smallest and the largest momentum of each group; a schedule that begins sets the largest."""
-        known = "betas" in optimizer.options, "momentum" in optimizer.options
-        if not any(known):
+        has_momentum_option = "betas" in optimizer.options, "momentum" in optimizer.options
+        if not any(has_momentum_option):
             raise ValueError(
                 f"cycle_momentum needs an optimizer with momentum or betas, {type(optimizer).__name__} has neither; "
                 "pass cycle_momentum=False."
             )
-        self.use_beta1 = known[0]
+        self.use_beta1 = has_momentum_option[0]
         smallest, most = self.one_each("base_momentum", base), self.one_each("max_momentum", largest)
         for name, momenta in (("base_momentum", smallest), ("max_momentum", most)):
             for momentum in momenta:

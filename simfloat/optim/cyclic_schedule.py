@@ -134,8 +134,8 @@ class CyclicLR(CycledMomentum):
     def state_dict(self) -> dict[str, Any]:
         """What the schedule was told, and how far it has come; under PyTorch's names."""
         scale = self._scale_fn_custom
-        kept = None if scale is None or isinstance(scale, FunctionType) else dict(getattr(scale, "__dict__", {}))
-        return {**super().state_dict(), "_scale_fn_custom": kept}
+        attributes = None if scale is None or isinstance(scale, FunctionType) else dict(getattr(scale, "__dict__", {}))
+        return {**super().state_dict(), "_scale_fn_custom": attributes}
 
     def readers(self) -> dict[str, Reader[Any]]:
         """How each value of a state is read, by its name."""
@@ -151,5 +151,5 @@ class CyclicLR(CycledMomentum):
     def _own(self) -> dict[str, Reader[Any]]:
         """How what only this schedule keeps is read, by its name."""
         momenta = {"use_beta1": flag, "base_momentums": self._lrs, "max_momentums": self._lrs}
-        own: dict[str, Reader[Any]] = {"max_lrs": self._lrs, "total_size": number, "step_ratio": number}
-        return {**own, **momenta} if self.cycle_momentum else own
+        readers: dict[str, Reader[Any]] = {"max_lrs": self._lrs, "total_size": number, "step_ratio": number}
+        return {**readers, **momenta} if self.cycle_momentum else readers

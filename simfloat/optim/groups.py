@@ -14,18 +14,18 @@ LABELS = ("param_names", "name", "initial_lr", "max_lr", "min_lr", "base_momentu
 
 def groups_in(params: Any) -> list[Mapping[str, Any]]:
     """The groups that an optimizer is given: parameters, (name, parameter) pairs, or dictionaries of a group each."""
-    found = listed(params)
-    if not found:
+    entries = listed(params)
+    if not entries:
         raise ValueError("An optimizer needs parameters; got none.")
-    groups: list[Mapping[str, Any]] = [entry for entry in found if isinstance(entry, Mapping)]
+    groups: list[Mapping[str, Any]] = [entry for entry in entries if isinstance(entry, Mapping)]
     if not groups:
-        return [{"params": found}]
-    if len(groups) < len(found):
+        return [{"params": entries}]
+    if len(groups) < len(entries):
         raise ValueError("An optimizer takes parameters, or dictionaries of parameter groups; got both.")
     return groups
 
 
-def read_group(group: Any, defaults: Mapping[str, Any], taken: Collection[Parameter]) -> dict[str, Any]:
+def read_group(group: Any, defaults: Mapping[str, Any], existing: Collection[Parameter]) -> dict[str, Any]:
     """A group's parameters and options, those that it does not name at their defaults.
 
     Raises ValueError for what is no option, no parameter, and for a parameter that is given twice or `taken` already.
@@ -33,25 +33,25 @@ def read_group(group: Any, defaults: Mapping[str, Any], taken: Collection[Parame
     if not isinstance(group, Mapping) or "params" not in group:
         raise ValueError(f"A parameter group is a dictionary with 'params' and options, got {group!r}.")
     check_names(group, defaults)
-    given = group["params"]
-    params, names = _unnamed([given] if isinstance(given, Parameter) else listed(given))
-    check_distinct(params, taken)
+    members = group["params"]
+    params, names = _unnamed([members] if isinstance(members, Parameter) else listed(members))
+    check_distinct(params, existing)
     labels = {"param_names": names} if names else {}
     return {"params": params, **labels, **defaults, **{name: group[name] for name in group if name != "params"}}
 
 
 def check_names(group: Mapping[Any, Any], options: Collection[str]) -> None:
     """Raise ValueError, with the nearest name, for one in a group that is neither an option nor a label."""
-    known = [*options, *LABELS]
+    allowed_names = [*options, *LABELS]
     for name in group:
-        if name not in known and name != "params":
-            hint = did_you_mean(name, known)
-            raise ValueError(f"A parameter group has no option {name!r}. Options: {', '.join(known)}.{hint}")
+        if name not in allowed_names and name != "params":
+            hint = did_you_mean(name, allowed_names)
+            raise ValueError(f"A parameter group has no option {name!r}. Options: {', '.join(allowed_names)}.{hint}")
 
 
-def check_distinct(params: list[Any], taken: Collection[Parameter] = (), taker: str = "An optimizer") -> None:
+def check_distinct(params: list[Any], existing: Collection[Parameter] = (), taker: str = "An optimizer") -> None:
     """Raise ValueError for what is no parameter, and for a parameter that comes twice, or is `taken` already."""
-    seen = {id(parameter) for parameter in taken}
+    seen = {id(parameter) for parameter in existing}
     for number, parameter in enumerate(params, len(seen)):
         if not isinstance(parameter, Parameter):
             raise ValueError(f"{taker} takes model.parameters(), got a {type_name(parameter)} among them.")

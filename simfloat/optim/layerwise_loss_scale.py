@@ -111,9 +111,9 @@ class LayerwiseLossScale(LossScale):
         if not 0 < deviation < math.inf:
             return 1.0
         format = node.arithmetic(place).format
-        wanted = format.smallest_subnormal / (deviation * NormalDist().inv_cdf((1 + self.underflow) / 2))
+        factor_for_underflow = format.smallest_subnormal / (deviation * NormalDist().inv_cdf((1 + self.underflow) / 2))
         room = format.max / (_largest(g) * max(fan * _largest(other), 1.0))
-        most = min(wanted, room, self.max_factor, self.max_scale / scale)
+        most = min(factor_for_underflow, room, self.max_factor, self.max_scale / scale)
         return 2.0 ** math.floor(math.log2(most)) if most >= 1 else 1.0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -145,15 +145,15 @@ class _Walk:
             scale *= scaler.get_scale()  # the operation itself multiplies
         common = reached = scale * scaler.factor(node, number, gradient, scale)
         older = parent.grad if parent.is_leaf else None  # of an earlier backward pass
-        held = [array for array in (before, older) if array is not None]
-        if held:
-            known = scaler.scale_of(parent) if parent.is_leaf else self._scales[id(parent)]
-            risen = max(map(_largest, held)) if known < reached else _largest(gradient) * reached / scale
-            low, high = sorted((known, reached))
+        earlier = [array for array in (before, older) if array is not None]
+        if earlier:
+            scale_before = scaler.scale_of(parent) if parent.is_leaf else self._scales[id(parent)]
+            risen = max(map(_largest, earlier)) if scale_before < reached else _largest(gradient) * reached / scale
+            low, high = sorted((scale_before, reached))
             common = high if risen * (high / low) <= format.max else low
-            before = None if before is None else _times(before, common / known, format)
+            before = None if before is None else _times(before, common / scale_before, format)
             if older is not None:
-                parent.grad = _times(older, common / known, format)
+                parent.grad = _times(older, common / scale_before, format)
         self._scales[id(parent)] = common
         if parent.is_leaf:
             scaler.note(parent, common)

@@ -101,14 +101,14 @@ class OneCycleLR(CycledMomentum):
 
     def first_lrs(self) -> list[float]:
         """The lr of each group from which it goes up; a schedule that begins gives it, and others, to the group."""
-        begins, groups, told = self.last_epoch == -1, self.optimizer.param_groups, self._told
-        largest = [number_from_zero("max_lr", lr) for lr in self.one_each("max_lr", told["max_lr"])]
+        begins, groups, arguments = self.last_epoch == -1, self.optimizer.param_groups, self._told
+        largest = [number_from_zero("max_lr", lr) for lr in self.one_each("max_lr", arguments["max_lr"])]
         if begins:
             for lr, group in zip(largest, groups, strict=True):
-                first = lr / told["div_factor"]
-                group.update(initial_lr=first, max_lr=lr, min_lr=first / told["final_div_factor"])
+                first = lr / arguments["div_factor"]
+                group.update(initial_lr=first, max_lr=lr, min_lr=first / arguments["final_div_factor"])
         if self.cycle_momentum:
-            self.momenta(self.optimizer, told["base_momentum"], told["max_momentum"], begins)
+            self.momenta(self.optimizer, arguments["base_momentum"], arguments["max_momentum"], begins)
         self._check_knowing()
         return super().first_lrs()
 
@@ -131,9 +131,9 @@ class OneCycleLR(CycledMomentum):
             start = phase["end_step"]
         else:
             phase = self._schedule_phases[-1]
-        end, numbers = phase["end_step"], self.optimizer.param_groups[group]
+        end, its_options = phase["end_step"], self.optimizer.param_groups[group]
         part = (self.last_epoch - start) / (end - start) if end != start else 1.0
-        first, last = numbers[phase[f"start_{what}"]], numbers[phase[f"end_{what}"]]
+        first, last = its_options[phase[f"start_{what}"]], its_options[phase[f"end_{what}"]]
         if self._anneal_func_type == "linear":
             return (last - first) * part + first
         return last + (first - last) / 2.0 * (cos(pi * part) + 1)
@@ -156,8 +156,8 @@ class OneCycleLR(CycledMomentum):
 
     def _own(self) -> dict[str, Reader[Any]]:
         """How what only this schedule keeps is read, by its name."""
-        own: dict[str, Reader[Any]] = {"_schedule_phases": self._same}
-        return {**own, "use_beta1": flag} if self.cycle_momentum else own
+        readers: dict[str, Reader[Any]] = {"_schedule_phases": self._same}
+        return {**readers, "use_beta1": flag} if self.cycle_momentum else readers
 
     def _same(self, name: str, value: Any) -> list[dict[str, Any]]:
         if value != self._schedule_phases:

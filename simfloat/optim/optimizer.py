@@ -65,8 +65,8 @@ class Optimizer:
     marks: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
-        own = {name: value for name, value in vars(cls).items() if isinstance(value, Option)}
-        cls.options = {**cls.options, **own}
+        new_options = {name: value for name, value in vars(cls).items() if isinstance(value, Option)}
+        cls.options = {**cls.options, **new_options}
         cls.is_elementwise = vars(cls).get("is_elementwise", False)
 
     @in_usual_environment
@@ -129,13 +129,13 @@ class Optimizer:
         read = [(self._options_of(number, group), group["params"]) for number, group in enumerate(self.param_groups)]
         options = [chosen for chosen, its_params in read for _ in its_params]
         work = []
-        for number, (parameter, kept, chosen) in enumerate(zip(params, self.state, options, strict=True)):
+        for number, (parameter, state, chosen) in enumerate(zip(params, self.state, options, strict=True)):
             gradient = parameter.grad
             if gradient is not None:
-                self._check_shapes(number, parameter, gradient, kept)
-                work.append((parameter, kept, gradient, chosen))
-        for parameter, kept, gradient, chosen in work:
-            step = Step(parameter, kept, simulation)
+                self._check_shapes(number, parameter, gradient, state)
+                work.append((parameter, state, gradient, chosen))
+        for parameter, state, gradient, chosen in work:
+            step = Step(parameter, state, simulation)
             if gradient.size:
                 self._update(step, gradient, chosen)
 
@@ -177,8 +177,8 @@ class Optimizer:
 
     def follow(self) -> None:
         """Take what is kept of parameters to where they are, once a model was moved to another device."""
-        for parameter, kept in zip(self.params, self.state, strict=True):
-            kept.update({name: beside(array, parameter.numbers) for name, array in kept.items() if array.ndim})
+        for parameter, state in zip(self.params, self.state, strict=True):
+            state.update({name: beside(array, parameter.numbers) for name, array in state.items() if array.ndim})
 
     @in_usual_environment
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -192,12 +192,12 @@ class Optimizer:
 
     def _options_of(self, number: int, group: dict[str, Any]) -> SimpleNamespace:
         """The options of the group of this number, read again if one of them is another object than last time."""
-        given = [*group, *group.values()]
+        now = [*group, *group.values()]
         before, chosen = self._last_read.get(number, ((), None))
-        if chosen is None or len(given) != len(before) or not all(map(operator.is_, given, before)):
+        if chosen is None or len(now) != len(before) or not all(map(operator.is_, now, before)):
             chosen = self.read(group)
             if all(isinstance(group[name], FIXED) for name in self.options):
-                self._last_read[number] = given, chosen
+                self._last_read[number] = now, chosen
         return SimpleNamespace(**vars(chosen))  # of this step alone
 
     def _update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> None:
@@ -215,13 +215,13 @@ class Optimizer:
         ascends = getattr(options, "maximize", False)
         return self.update(step, step.negated(gradient) if ascends else gradient, options)
 
-    def _check_shapes(self, number: int, parameter: Parameter, gradient: NDArray, kept: dict[str, NDArray]) -> None:
+    def _check_shapes(self, number: int, parameter: Parameter, gradient: NDArray, state: dict[str, NDArray]) -> None:
         """Raise ValueError if the parameter has been given another shape than its gradient and its state have."""
         self.check_parameter(number, parameter)
-        own = parameter.numbers.shape
-        shapes = self.shapes(own) if kept else {}
-        for what, array in (("gradient", gradient), *kept.items()):
-            shape = shapes.get(what, own)
+        parameter_shape = parameter.numbers.shape
+        shapes = self.shapes(parameter_shape) if state else {}
+        for what, array in (("gradient", gradient), *state.items()):
+            shape = shapes.get(what, parameter_shape)
             if array.shape != shape:
                 optimizer_state.check_shape(f"the {what} of {name_of(number, parameter)}", array, shape, parameter)
 
@@ -229,8 +229,8 @@ class Optimizer:
         defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
         shown = []
         for group in self.param_groups:
-            given = {name: group[name] for name in self.options}
-            parts = [f"{k}={value!r}" for k, value in given.items() if k == "lr" or value != defaults.get(k)]
+            options = {name: group[name] for name in self.options}
+            parts = [f"{k}={value!r}" for k, value in options.items() if k == "lr" or value != defaults.get(k)]
             count = len(group["params"])
             shown.append(", ".join([*parts, f"{count} parameter{'' if count == 1 else 's'}"]))
         return f"{type(self).__name__}({'; '.join(shown)})"

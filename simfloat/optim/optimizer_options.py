@@ -72,7 +72,7 @@ def number(name: str, value: Any) -> float:
 
 
 def number_that(holds: Callable[[float], bool], must: str) -> Reader[float]:
-    """Such a number, of which more holds."""
+    """Make a reader of finite numbers for which a condition holds; `must` says it in the message."""
 
     def read(name: str, value: Any) -> float:
         if not holds(number(name, value)):
@@ -127,7 +127,7 @@ def word(*words: str) -> Reader[str | None]:
 
 
 def optional(read: Reader[Value]) -> Reader[Value | None]:
-    """The same, or None."""
+    """Make a reader that also accepts None."""
     return lambda name, value: None if value is None else read(name, value)
 
 

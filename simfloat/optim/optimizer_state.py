@@ -27,10 +27,10 @@ State = list[dict[str, NDArray]]
 
 def packed(optimizer: Optimizer) -> dict[str, Any]:
     """The state: copies of the arrays kept for every parameter, by its number, and the groups with these numbers."""
-    kept = {i: {name: array.copy() for name, array in entry.items()} for i, entry in enumerate(optimizer.state)}
-    numbers = iter(range(len(kept)))
+    state = {i: {name: array.copy() for name, array in entry.items()} for i, entry in enumerate(optimizer.state)}
+    numbers = iter(range(len(state)))
     groups = [{**group, "params": [next(numbers) for _ in group["params"]]} for group in optimizer.param_groups]
-    return {"state": {number: entry for number, entry in kept.items() if entry}, "param_groups": groups}
+    return {"state": {number: entry for number, entry in state.items() if entry}, "param_groups": groups}
 
 
 def unpacked(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
@@ -47,7 +47,7 @@ def unpacked(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
         )
     if len(groups) != len(optimizer.param_groups):
         raise ValueError(f"The state is of {len(groups)} groups, the optimizer has {len(optimizer.param_groups)}.")
-    taken = [_group(optimizer, mine, group) for mine, group in zip(optimizer.param_groups, groups, strict=True)]
+    new_groups = [_group(optimizer, mine, group) for mine, group in zip(optimizer.param_groups, groups, strict=True)]
     params = optimizer.params
     if (numbers := [number for group in groups for number in group["params"]]) != list(range(len(params))):
         raise ValueError(f"The groups of a state number the parameters from 0 on, in their order; got {numbers!r}.")
@@ -55,12 +55,12 @@ def unpacked(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
     if unknown:
         raise ValueError(f"The state is of parameter {unknown[0]!r}, the optimizer has {len(params)}, from 0.")
     entries = {str(key): entry for key, entry in state.items()}
-    read = [optimizer.read({name: group[name] for name in optimizer.options}) for group in taken]
-    options = [chosen for chosen, group in zip(read, taken, strict=True) for _ in group["params"]]
+    read = [optimizer.read({name: group[name] for name in optimizer.options}) for group in new_groups]
+    options = [chosen for chosen, group in zip(read, new_groups, strict=True) for _ in group["params"]]
     fitting = [_fitting(optimizer, number, entries.get(str(number), {})) for number in range(len(params))]
     for number, (entry, chosen) in enumerate(zip(fitting, options, strict=True)):
         _check_complete(optimizer, number, entry, chosen)
-    return taken, fitting
+    return new_groups, fitting
 
 
 def _check_complete(optimizer: Optimizer, number: int, entry: Mapping[str, Any], options: SimpleNamespace) -> None:
@@ -76,12 +76,12 @@ def _check_complete(optimizer: Optimizer, number: int, entry: Mapping[str, Any],
 
 def _group(optimizer: Optimizer, mine: dict[str, Any], group: Any) -> dict[str, Any]:
     """The group with the options that a state gives it."""
-    kind, known = type(optimizer).__name__, {*optimizer.options, "params"}
+    kind, required_keys = type(optimizer).__name__, {*optimizer.options, "params"}
     if not isinstance(group, Mapping) or not isinstance(group.get("params"), list):
         raise ValueError(f"A group of a state is a dictionary with a list of 'params', got {group!r}.")
     marks = {key for key, mark in optimizer.marks.items() if group.get(key) == mark}
-    missing = known.difference(group)
-    unknown = [key for key in group if key not in known.union(LABELS, RUNNING, marks)]
+    missing = required_keys.difference(group)
+    unknown = [key for key in group if key not in required_keys.union(LABELS, RUNNING, marks)]
     if missing or unknown:
         raise ValueError(f"The state is not {kind}'s: missing {sorted(missing)}, unknown {unknown}.")
     if len(group["params"]) != len(mine["params"]):
@@ -99,8 +99,8 @@ def _fitting(optimizer: Optimizer, number: int, entry: Any) -> dict[str, NDArray
     if not isinstance(entry, Mapping) or any(key not in shapes for key in entry):
         got = f"some under {', '.join(map(str, entry))}" if isinstance(entry, Mapping) else repr(entry)
         raise ValueError(f"The state of {name} must hold arrays under {' or '.join(shapes)}, got {got}.")
-    given = {key: value for key, value in entry.items() if value is not None}
-    arrays = {key: as_operand(value, f"{key} of {name}") for key, value in given.items()}
+    present = {key: value for key, value in entry.items() if value is not None}
+    arrays = {key: as_operand(value, f"{key} of {name}") for key, value in present.items()}
     arrays = {key: _copied(array, parameter) for key, array in arrays.items()}
     for key, array in arrays.items():
         check_shape(f"{key} of {name}", array, shapes[key], parameter)

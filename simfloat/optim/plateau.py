@@ -88,9 +88,9 @@ class ReduceLROnPlateau(LRScheduler):
 
     def begin(self) -> None:
         """Leave the lr of the groups as it is, and know of no measure yet."""
-        given = self._min_lr
-        self.default_min_lr = None if isinstance(given, list | tuple) else number_from_zero("min_lr", given)
-        least = self._lrs("min_lr", [given] * len(self.base_lrs) if self.default_min_lr is not None else given)
+        min_lr = self._min_lr
+        self.default_min_lr = None if isinstance(min_lr, list | tuple) else number_from_zero("min_lr", min_lr)
+        least = self._lrs("min_lr", [min_lr] * len(self.base_lrs) if self.default_min_lr is not None else min_lr)
         self.min_lrs = [number_from_zero("min_lr", lr) for lr in least]
         self.last_epoch, self.best, self.cooldown_counter, self.num_bad_epochs = 0, WORST[self.mode], 0, 0
         self._last_lr = [float(group["lr"]) for group in self.optimizer.param_groups]
@@ -157,5 +157,5 @@ class ReduceLROnPlateau(LRScheduler):
         return {**super().arguments(), "min_lr": list(self.min_lrs)}
 
     def __repr__(self) -> str:
-        told = [f"{name}={value!r}" for name, value in self.arguments().items()]
-        return f"{type(self).__name__}({', '.join(told)})"
+        arguments = [f"{name}={value!r}" for name, value in self.arguments().items()]
+        return f"{type(self).__name__}({', '.join(arguments)})"

@@ -97,8 +97,13 @@ class LRScheduler(InUsualEnvironment):
 
     def state_dict(self) -> dict[str, Any]:
         """What the schedule was told, and how far it has come; under PyTorch's names, JSON-able."""
-        told = {name: getattr(self, name) for name in self.options}
-        return {**told, "base_lrs": list(self.base_lrs), "last_epoch": self.last_epoch, "_last_lr": self.get_last_lr()}
+        arguments = {name: getattr(self, name) for name in self.options}
+        return {
+            **arguments,
+            "base_lrs": list(self.base_lrs),
+            "last_epoch": self.last_epoch,
+            "_last_lr": self.get_last_lr(),
+        }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave, all of it or nothing; the lr itself is in the optimizer's state.
@@ -143,5 +148,5 @@ class LRScheduler(InUsualEnvironment):
             raise ValueError(f"The optimizer has {has} groups, the schedule was made for {knows}; make a new one.")
 
     def __repr__(self) -> str:
-        told = [f"{name}={getattr(self, name)!r}" for name in self.options]
-        return f"{type(self).__name__}({', '.join([*told, f'last_epoch={self.last_epoch}'])})"
+        arguments = [f"{name}={getattr(self, name)!r}" for name in self.options]
+        return f"{type(self).__name__}({', '.join([*arguments, f'last_epoch={self.last_epoch}'])})"

@@ -187,8 +187,8 @@ class LambdaLR(LRScheduler):
     def state_dict(self) -> dict[str, Any]:
         """How far the schedule has come, and the attributes of callables that are no functions."""
         callables = [None if isinstance(f, FunctionType) else f for f in self.lr_lambdas]
-        kept = [dict(vars(f)) if hasattr(f, "__dict__") else None for f in callables]
-        return {**super().state_dict(), "lr_lambdas": kept}
+        attributes = [dict(vars(f)) if hasattr(f, "__dict__") else None for f in callables]
+        return {**super().state_dict(), "lr_lambdas": attributes}
 
     def readers(self) -> dict[str, Reader[Any]]:
         """How each value of a state is read, by its name."""

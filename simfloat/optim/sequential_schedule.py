@@ -43,9 +43,9 @@ class SequentialLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1
     ) -> None:
-        for name, given in (("schedulers", schedulers), ("milestones", milestones)):
-            if not isinstance(given, list | tuple):
-                raise ValueError(f"{name} must be a list, got {given!r}.")
+        for name, argument in (("schedulers", schedulers), ("milestones", milestones)):
+            if not isinstance(argument, list | tuple):
+                raise ValueError(f"{name} must be a list, got {argument!r}.")
         self._schedulers, self._milestones = list(schedulers), list(milestones)
         if not self._schedulers or not all(isinstance(schedule, LRScheduler) for schedule in self._schedulers):
             raise ValueError(f"SequentialLR takes a list of schedules, got {schedulers!r}.")
@@ -96,11 +96,11 @@ class SequentialLR(LRScheduler):
 
     def arguments(self) -> dict[str, Any]:
         """The milestones, and under its number the kind of each schedule, with what it was told below."""
-        found: dict[str, Any] = {"milestones": list(self._milestones)}
+        arguments: dict[str, Any] = {"milestones": list(self._milestones)}
         for number, schedule in enumerate(self._schedulers):
-            found[str(number)] = type(schedule).__name__
-            found |= {f"{number}.{name}": value for name, value in schedule.arguments().items()}
-        return found
+            arguments[str(number)] = type(schedule).__name__
+            arguments |= {f"{number}.{name}": value for name, value in schedule.arguments().items()}
+        return arguments
 
     def state_dict(self) -> dict[str, Any]:
         """How far the schedules have come, and the states of all of them; under PyTorch's names."""
@@ -114,8 +114,8 @@ class SequentialLR(LRScheduler):
 
     def readers(self) -> dict[str, Reader[Any]]:
         """How each value of a state is read, by its name."""
-        own: dict[str, Reader[Any]] = {"_milestones": self._same, "_schedulers": self._each}
-        return {**own, "last_epoch": last_epochs, "_last_lr": self._lrs}
+        readers: dict[str, Reader[Any]] = {"_milestones": self._same, "_schedulers": self._each}
+        return {**readers, "last_epoch": last_epochs, "_last_lr": self._lrs}
 
     def take(self, values: dict[str, Any]) -> None:
         """Go on from values that `read` gave."""

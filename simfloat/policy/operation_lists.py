@@ -32,20 +32,20 @@ class ListedPolicy(Protocol):
 
 def allowed(policy: ListedPolicy, operations: Sequence[str], format: Any) -> dict[str, Any]:
     """The roles that bring operations back into a policy's own formats, or into `format`."""
-    own = policy.recipe()
-    wanted = {role: getattr(own, role) for role in (*OPERANDS, *RESULTS, *SUMS, "rotation")}
+    recipe = policy.recipe()
+    target_roles = {role: getattr(recipe, role) for role in (*OPERANDS, *RESULTS, *SUMS, "rotation")}
     if format is not None:
-        wanted |= dict.fromkeys(OPERANDS, OPERAND.read(format))
-    narrow = format_of(wanted["compute"])
+        target_roles |= dict.fromkeys(OPERANDS, OPERAND.read(format))
+    narrow = format_of(target_roles["compute"])
     # Results without a format of their own take that of the operands.
-    wanted |= {role: narrow for role in RESULTS if format is not None or wanted[role] == WIDEST}
-    return _fewest(policy, operations, wanted)
+    target_roles |= {role: narrow for role in RESULTS if format is not None or target_roles[role] == WIDEST}
+    return _fewest(policy, operations, target_roles)
 
 
 def denied(policy: ListedPolicy, operations: Sequence[str], format: Any) -> dict[str, Any]:
     """The roles with which operations are carried out in `format` throughout, forward and backward."""
-    own, wide = policy.recipe(), as_format(format)
-    sums = {role: _in(getattr(own, role), wide) for role in SUMS}
+    recipe, wide = policy.recipe(), as_format(format)
+    sums = {role: _in(getattr(recipe, role), wide) for role in SUMS}
     return _fewest(policy, operations, dict.fromkeys((*OPERANDS, *RESULTS), wide) | sums | {"rotation": None})
 
 
@@ -58,29 +58,29 @@ def inferred(policy: ListedPolicy, operations: Sequence[str]) -> dict[str, Any]:
                 f"infer leaves operations in the formats of their operands, but {name!r} rounds its operands to "
                 "`compute`; allow or deny it."
             )
-    given = [policy.given("", (name,)) | {"activations": WIDEST} for name in operations]
+    explicit_roles = [policy.given("", (name,)) | {"activations": WIDEST} for name in operations]
     roles: dict[str, Any] = {"activations": WIDEST}
     for role in RESULTS[1:]:
-        if any(getattr(Recipe(**own), role) != WIDEST for own in given):
+        if any(getattr(Recipe(**explicit), role) != WIDEST for explicit in explicit_roles):
             roles[role] = None
-            given = [own | {role: None} for own in given]
+            explicit_roles = [explicit | {role: None} for explicit in explicit_roles]
     return roles
 
 
-def _fewest(policy: ListedPolicy, operations: Sequence[str], wanted: dict[str, Any]) -> dict[str, Any]:
+def _fewest(policy: ListedPolicy, operations: Sequence[str], target_roles: dict[str, Any]) -> dict[str, Any]:
     """The roles that have to be said so that all are as wanted, for the operations that use them."""
     _check(operations)
-    given = {name: policy.given("", (name,)) for name in operations}
-    recipes = {name: Recipe(**own) for name, own in given.items()}
+    explicit_roles = {name: policy.given("", (name,)) for name in operations}
+    recipes = {name: Recipe(**explicit) for name, explicit in explicit_roles.items()}
     roles: dict[str, Any] = {}
-    for role, value in wanted.items():
+    for role, value in target_roles.items():
         users = [name for name in operations if role in roles_of(name)]
         # One role is always said, so that the list stands in the policy.
         is_first = role == "activations" and users and not roles
         if is_first or any(getattr(recipes[name], role) != value for name in users):
             roles[role] = value
-            recipes = {name: Recipe(**own | roles) for name, own in given.items()}
-    return roles or {"gradients": wanted["gradients"]}
+            recipes = {name: Recipe(**explicit | roles) for name, explicit in explicit_roles.items()}
+    return roles or {"gradients": target_roles["gradients"]}
 
 
 def _check(operations: Sequence[str]) -> None:

@@ -29,17 +29,17 @@ OF_PYTORCH = {
 
 def check_operation(name: str) -> None:
     """Raise ValueError unless `name` is an operation, a composite or a class of operations."""
-    known = list(dict.fromkeys([*names(), *OF_PYTORCH, *CLASSES]))
-    if name not in known:
+    operations = list(dict.fromkeys([*names(), *OF_PYTORCH, *CLASSES]))
+    if name not in operations:
         raise ValueError(
-            f"Unknown operation {name!r}. Operations: {', '.join(sorted(known))}.{did_you_mean(name, known)}"
+            f"Unknown operation {name!r}. Operations: {', '.join(sorted(operations))}.{did_you_mean(name, operations)}"
         )
 
 
 def with_classes(operations: Iterable[str]) -> tuple[str, ...]:
     """The names of operations, and of the classes that they are of; an optimizer's update is of none."""
-    given = tuple(operations)
-    return (*given, *(kind for name in given if name != UPDATE and (kind := kind_of(name))))
+    all_names = tuple(operations)
+    return (*all_names, *(kind for name in all_names if name != UPDATE and (kind := kind_of(name))))
 
 
 def roles_of(operation: str) -> tuple[str, ...]:

@@ -65,14 +65,14 @@ class Override:
             self.operation is None or any(name in operations for name in self.operations)
         )
 
-    def check_effect(self, given: Collection[str]) -> None:
+    def check_effect(self, given_roles: Collection[str]) -> None:
         """Raise ValueError for a role that its operations have no use for, in a policy in which roles are `given`."""
         if self.operation is None:
             return
         used = [role for role in ROLES if any(role in roles_of(name) for name in self.operations)]
-        own = dict(self.roles)
-        fixed = {role for role in {*given, *own} if own.get(role, role) is not None}
-        for role in own:
+        changes = dict(self.roles)
+        fixed = {role for role in {*given_roles, *changes} if changes.get(role, role) is not None}
+        for role in changes:
             if led_by(role, fixed).isdisjoint(used):
                 hint = f" Parameters are told apart by path: override('*.weight', {role}=...)."
                 what = "operations" if self.is_list else "operation"

@@ -21,8 +21,8 @@ def is_written(policy: Policy) -> bool:
 @lru_cache(maxsize=1 << 8)
 def in_type(policy: Policy, format: Format) -> Policy:
     """The policy with this format where it has FP32 as one; in FP64 sums of FP32 are such, too."""
-    own = {name: getattr(policy, name) for name in ROLES}
-    roles = {name: _in_type(value, format) for name, value in own.items()}
+    values = {name: getattr(policy, name) for name in ROLES}
+    roles = {name: _in_type(value, format) for name, value in values.items()}
     overrides = tuple(
         Override(each.path, each.operation, tuple((name, _in_type(value, format)) for name, value in each.roles))
         for each in policy.overrides

@@ -49,14 +49,14 @@ class Policy(Roles):
             check_text(f"The {label} of a policy", text)
         if not isinstance(self.overrides, tuple) or not all(isinstance(entry, Override) for entry in self.overrides):
             raise ValueError(f"Overrides are made by Policy.override, got {self.overrides!r}.")
-        given = [role for role in ROLES if getattr(self, role) is not None]
+        set_roles = [role for role in ROLES if getattr(self, role) is not None]
         for override in self.overrides:
-            override.check_effect(given)
+            override.check_effect(set_roles)
 
     def override(
         self, path: str | None = None, *, operation: str | Sequence[str] | None = None, **roles: Any
     ) -> Policy:
-        """The same policy with other `roles` where a path matches, for an operation, or for both.
+        """Return the policy with other `roles` where a path matches, for an operation, or for both.
 
         path is a shell pattern such as ``"hidden.*"`` for modules, or ``"*.weight"`` for parameters; it holds for
         everything inside a matching module. operation is the name of an operation (``"softmax"``) or a class
@@ -71,7 +71,7 @@ class Policy(Roles):
         return replace(self, overrides=(*self.overrides, Override(path, target, tuple(roles.items()))))
 
     def allow(self, *operations: str, format: Format | Cast | str | None = None) -> Policy:
-        """The same policy with these operations on its allow list: they run in its own formats, or in `format`.
+        """Return the policy with these operations on its allow list: they run in its own formats, or in `format`.
 
         Operands of contractions are rounded to `compute`; results to `activations`, or to the format of `compute` where
         these are ``"widest"``. Like `deny` and `infer` it is an override of a list, which `print` shows; later ones
@@ -82,7 +82,7 @@ class Policy(Roles):
         return self.override(operation=operations, **operation_lists.allowed(self, operations, format))
 
     def deny(self, *operations: str, format: Format | str = FP32) -> Policy:
-        """The same policy with these operations on its deny list: they run in `format` throughout.
+        """Return the policy with these operations on its deny list: they run in `format` throughout.
 
         Operands, results and gradients have this format; sums run in it one after the other, unless they do already or
         are exact. Raises ValueError for an unknown operation, with the nearest names.
@@ -90,7 +90,7 @@ class Policy(Roles):
         return self.override(operation=operations, **operation_lists.denied(self, operations, format))
 
     def infer(self, *operations: str) -> Policy:
-        """The same policy with these operations in the widest of their operands' formats, and gradients in theirs.
+        """Return the policy with these operations in the widest of their operands' formats, and gradients in theirs.
 
         Raises ValueError for an unknown operation, and for one that rounds operands to a format of its own.
         """

@@ -25,8 +25,8 @@ def takes_formats(policy: Policy) -> bool:
 
 def _values(policy: Policy) -> list[Any]:
     """What the roles are, anywhere."""
-    given = [getattr(policy, role) for role in ROLES]
-    return given + [value for override in policy.overrides for _, value in override.roles]
+    values = [getattr(policy, role) for role in ROLES]
+    return values + [value for override in policy.overrides for _, value in override.roles]
 
 
 def _is_random(value: Any) -> bool:

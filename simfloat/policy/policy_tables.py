@@ -63,10 +63,10 @@ def table(model: Layered, recipes: Recipes, single: Iterable[str], listed: Itera
     varied = [name for name in lists if name not in everywhere]
     rows: list[Row] = [("layer", "kind", *ROLES)]
     for path, kind in places.items():
-        own = parameters.get(path, [])
+        its_parameters = parameters.get(path, [])
         where = path or ("(model)" if "" in layers else "elsewhere")
-        rows.append((where, kind, *_layer_cells(recipes(path), bool(own))))
-        rows += [row for parameter in own for row in _parameter_row(parameter, path, recipes)]
+        rows.append((where, kind, *_layer_cells(recipes(path), bool(its_parameters))))
+        rows += [row for parameter in its_parameters for row in _parameter_row(parameter, path, recipes)]
         other = [n for n in varied if _operation_cells(path, n, recipes) != _operation_cells("", n, recipes)]
         rows += _rows(where, path, [*([name] for name in named if name not in everywhere), other], recipes)
     rows += _rows("everywhere", "", [[name] for name in named if name in everywhere], recipes)

@@ -239,8 +239,8 @@ ROLES: dict[str, Role | Following | OptionalRole] = {field.name: vars(Roles)[fie
 class Recipe(Roles):
     """What one operation in one layer uses: every role, filled in by the one that it follows where it is left out."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **roles: Any) -> None:
+        super().__init__(**roles)
         for name, value in [(name, self._filled(name)) for name in ROLES]:
             self.__dict__[name] = value
 
@@ -254,10 +254,10 @@ class Recipe(Roles):
 RESULTS = ("activations", "gradients", "activation_gradients", "weight_gradients")
 
 
-def led_by(name: str, given: Collection[str] = ()) -> set[str]:
+def led_by(name: str, given_roles: Collection[str] = ()) -> set[str]:
     """The role and all that follow it, directly or through others, none of them among those that are `given`."""
     led = {name}
     for follower, role in ROLES.items():
-        if role.follows == name and follower not in given:
-            led |= led_by(follower, given)
+        if role.follows == name and follower not in given_roles:
+            led |= led_by(follower, given_roles)
     return led

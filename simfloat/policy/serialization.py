@@ -91,12 +91,14 @@ def _roles_in(data: dict[str, Any]) -> dict[str, Any]:
     return {role: value_of(role, text) for role, text in data.items() if role in ROLES}
 
 
-def _check_keys(data: Any, known: tuple[str, ...], what: str) -> None:
+def _check_keys(data: Any, allowed_keys: tuple[str, ...], what: str) -> None:
     if not isinstance(data, dict):
         raise ValueError(f"{what} is described by a dictionary, got {data!r}.")
     for key in data:
-        if key not in known:
-            raise ValueError(f"{what} has no key {key!r}. Keys: {', '.join(known)}.{did_you_mean(key, known)}")
+        if key not in allowed_keys:
+            raise ValueError(
+                f"{what} has no key {key!r}. Keys: {', '.join(allowed_keys)}.{did_you_mean(key, allowed_keys)}"
+            )
 
 
 def to_texts(roles: RoleValues) -> dict[str, str | bool]:
@@ -173,8 +175,8 @@ def _value(node: ast.expr) -> Any:
             return CALLS[name](*(_value(argument) for argument in arguments), **options)
         case ast.Tuple(elts=elements):
             return tuple(_value(element) for element in elements)
-    known = ", ".join(sorted([*CALLS, *NAMES, *MODES, "stochastic", *CATALOG]))
-    raise ValueError(f"Cannot read {_short(ast.unparse(node))!r}; known are {known}.")
+    readable = ", ".join(sorted([*CALLS, *NAMES, *MODES, "stochastic", *CATALOG]))
+    raise ValueError(f"Cannot read {_short(ast.unparse(node))!r}; known are {readable}.")
 
 
 def to_toml(data: dict[str, Any]) -> str:

@@ -101,7 +101,7 @@ class ArithmeticFields(NamedTuple):
     accumulate: Accumulator  # of contractions
     reduce: Accumulator  # of all other sums
     where: str  # the operation and the layer, for messages
-    kept: dict[Any, Options]  # the options of its sums on the CPU by the inputs of their operands, found once
+    kept: dict[Any, Options]  # the options of its sums on the CPU by the inputs of their operands, looked up once
     refusal: str = ""  # why results of elementwise operations would be rounded twice, if they would
     histories: Histories = (None, None)  # of the operands of contractions, for delayed scalings
     rotation: Rotation | None = None  # of both operands of contractions along k, before they are rounded
@@ -141,39 +141,44 @@ class Arithmetic(Elementwise, ArithmeticFields):
             shape, count = x.shape[len(axes) :], math.prod(x.shape[: len(axes)])
             rows = x.reshape(count, math.prod(shape))
             return self._multiply(_ones(x, (1, count)), rows, self.reduce).reshape(shape)
-        kept = [axis for axis in range(x.ndim) if axis not in axes]
-        shape, count = tuple([x.shape[axis] for axis in kept]), math.prod([x.shape[axis] for axis in axes])
-        rows = x.transpose(*kept, *axes).reshape(math.prod(shape), count)
+        remaining_axes = [axis for axis in range(x.ndim) if axis not in axes]
+        shape, count = tuple([x.shape[axis] for axis in remaining_axes]), math.prod([x.shape[axis] for axis in axes])
+        rows = x.transpose(*remaining_axes, *axes).reshape(math.prod(shape), count)
         return self._multiply(rows, _ones(x, (count, 1)), self.reduce).reshape(shape)
 
     def running_sums(self, rows: NDArray) -> NDArray:
         """The sums of all rows (n, columns) up to each, every one as `sum` makes it; linear in n where that can be."""
         count, columns = rows.shape
         if self._is_plain(rows) and self.reduce == sequential(FP32):
+            # NumPy accumulates float32 numbers one after the other, which is sequential(FP32) bit for bit. The row of
+            # zeros is the accumulator's start: a first -0 becomes +0.
             with np.errstate(invalid="ignore", over="ignore"):
                 return self.round(np.add.accumulate(np.concatenate([np.zeros_like(rows[:1]), rows]))[1:])
+        # Prefixes are sums of their own only where terms are added one at a time. A draw depends on the number of the
+        # call, and a meter counts every sum, so both need a sum for each row. With more columns than rows that is also
+        # the smaller number of calls.
         modes = (*self.reduce.roundings, self.target.rounding)
         is_linear = self.reduce.chunk == 1 and not any(mode.is_stochastic for mode in modes)
         if not is_linear or self.metering is not None or columns > count or type(rows) is not np.ndarray:
             return np.stack([self.sum(rows[: i + 1], (0,)) for i in range(count)])
         options, ones = self._options(self.reduce, None, CPU), _ones(rows, (count,))
         try:
-            found = [partial_sums_of(np.ascontiguousarray(rows[:, j]), ones, options) for j in range(columns)]
+            sums = [partial_sums_of(np.ascontiguousarray(rows[:, j]), ones, options) for j in range(columns)]
         except ValueError as error:
             raise self._located(error) from None
-        return np.stack(found, 1)
+        return np.stack(sums, 1)
 
     def running_products(self, rows: NDArray) -> NDArray:
         """The products of all rows (n, columns) up to each, every one rounded."""
-        target, found = self.target, [self.round(rows[0])]
+        target, products = self.target, [self.round(rows[0])]
         plan = plan_for(target.format, target.rounding, np.float64, CPU)
         # Products of numbers of float32 and of the format are exact in float64.
         if not (self._is_plain(rows) and target.format.precision <= 29 and target.format.fits_float32 and plan.has_nan):
             for row in rows[1:]:
-                found.append(self.multiply(found[-1], row))
-            return np.stack(found)
+                products.append(self.multiply(products[-1], row))
+            return np.stack(products)
         results, wide = np.empty(rows.shape, target.dtype), rows.astype(np.float64)
-        results[0], exact_product = found[0], np.empty(rows.shape[1:])
+        results[0], exact_product = products[0], np.empty(rows.shape[1:])
         with np.errstate(invalid="ignore"):
             for i in range(1, len(rows)):
                 np.multiply(results[i - 1], wide[i], out=exact_product)
@@ -215,9 +220,10 @@ class Arithmetic(Elementwise, ArithmeticFields):
     def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry | Volumes, x_input: Input, w_input: Input) -> NDArray:
         """The convolution of images (N, C, H, W) with kernels (O, C / groups, h, w), each rounded as its input says."""
         if self.rotation is not None:
+            # A rotation turns runs along k, the axis of the sum, which only the patches as rows of a matrix have.
             patches, kernels = im2col(geometry.met(x), w, geometry.slices)
-            found = self.matmul(patches, kernels, x_input, w_input).swapaxes(-1, -2)
-            return found.reshape(len(patches), len(w), *geometry.slices.result)
+            product = self.matmul(patches, kernels, x_input, w_input).swapaxes(-1, -2)
+            return product.reshape(len(patches), len(w), *geometry.slices.result)
         return self._summed(convolve, (x, w, geometry), self.accumulate, (x_input, w_input))
 
     def correlate(
@@ -242,6 +248,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
     ) -> NDArray:
         """Sums of products, by a function of `operands`, of which the first two are arrays, and of Options."""
         machine = machine_of(operands[0], operands[1])
+        # Options hold loops of one device, and the key does not name it: those of a GPU are made for every call.
         options = self.kept.get(inputs) if machine is CPU else None
         try:
             if options is None:
@@ -265,19 +272,19 @@ class Arithmetic(Elementwise, ArithmeticFields):
         return ValueError(f"{self.where}: {error}")
 
     def rounded_by(self, rounding: Rounding) -> Arithmetic:
-        """The same arithmetic with a rounding mode that draws nothing."""
+        """Return this arithmetic with a rounding mode that draws nothing."""
         return self.to(self.target._replace(rounding=rounding, stream=None))
 
     def observed_by(self, observer: Observer | None) -> Arithmetic:
-        """The same arithmetic with another observer."""
+        """Return this arithmetic with another observer."""
         return self.to(self.target._replace(observer=observer))
 
     def named(self, operation: str) -> Arithmetic:
-        """The same arithmetic, whose sums and roundings have this name for an observer."""
+        """Return this arithmetic with the name under which an observer receives its sums and roundings."""
         return self.to(self.target._replace(operation=operation))
 
     def to(self, target: Target) -> Arithmetic:
-        """The same arithmetic with another target."""
+        """Return this arithmetic with another target."""
         return self._replace(target=target, kept={})
 
 
@@ -295,7 +302,7 @@ def _ones(x: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 @lru_cache(maxsize=64)
 def _few_ones(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """The same for all sums of one length."""
+    """Return an array of ones that all sums of one length share."""
     return np.ones(shape, dtype)
 
 

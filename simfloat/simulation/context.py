@@ -76,7 +76,7 @@ class Context(NamedTuple):
     names: Names | None = None  # those of the root module that runs, when it or the last module inside was called
 
     def with_blocks(self, blocks: tuple[OpenBlock, ...]) -> Context:
-        """The same with these blocks open, the innermost last."""
+        """Return this context with these blocks open, the innermost last."""
         decided = {block.field: block.value for block in blocks if not block.is_suspended}
         return self._replace(
             blocks=blocks,

@@ -29,8 +29,8 @@ class Formats:
 
     def of(self, x: NDArray) -> Format | None:
         """The format of an array, if it is known."""
-        known = self._known.get(id(_owner(x)))
-        return None if known is None else known[1]
+        array_and_format = self._known.get(id(_owner(x)))
+        return None if array_and_format is None else array_and_format[1]
 
     def put(self, x: NDArray, format: Format | None) -> None:
         """Know the format of an array from now on."""
@@ -40,8 +40,8 @@ class Formats:
 
     def widest(self, operands: Iterable[NDArray]) -> Format:
         """The widest format of operands; as in array promotion, constants without axes do not count beside arrays."""
-        found = [(x, self.of(x)) for x in operands]
-        counting = [(x, format) for x, format in found if format is not None or x.ndim] or found
+        pairs = [(x, self.of(x)) for x in operands]
+        counting = [(x, format) for x, format in pairs if format is not None or x.ndim] or pairs
         return widest(format or (FP32 if x.dtype == np.float32 else FP64) for x, format in counting)
 
 

@@ -138,8 +138,8 @@ class MeteredArithmetic(Arithmetic):
         a, b = (self._site_of(x) for x in inputs)
         meter.results[site] += result.size
         meter.products[Product(site, a, b)] += products
-        for operand, numbers in zip((a, b), operands, strict=True):
-            meter.operands[operand] += numbers.size
+        for operand, array in zip((a, b), operands, strict=True):
+            meter.operands[operand] += array.size
         return result
 
     def _site_of(self, operand: Input) -> Site:

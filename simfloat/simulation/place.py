@@ -99,29 +99,31 @@ class Place:
 
     def beside(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
         """Where another operation runs under the same policy."""
-        found = self._beside.get((operation, path, composites))
-        if found is None:
-            found = Place(self.in_force, path, (*composites, operation))
-            self._beside[operation, path, composites] = found
-        return found
+        place = self._beside.get((operation, path, composites))
+        if place is None:
+            place = Place(self.in_force, path, (*composites, operation))
+            self._beside[operation, path, composites] = place
+        return place
 
     def in_type(self, format: Format) -> Place:
-        """The same in a type of the program's own, which counts where the policy is `written` for such types."""
+        """Return this place for a program's own type, which counts where the policy is `written` for such types."""
         if format is self.type or not self.is_written or format == self.type:
             return self
+        # Typed places hang on the untyped one, which is the place for FP32, so that a type has one place however it is
+        # reached, and its arithmetics are made once.
         untyped = self.untyped
         if format == FP32:
             return untyped
-        found = untyped._typed.get(format)
-        if found is None:
+        place = untyped._typed.get(format)
+        if place is None:
             typed = self.in_force._replace(policy=in_type(untyped.in_force.policy, format))
-            found = untyped._typed[format] = Place(typed, self.path, self.operations)
-            found.type, found.untyped = format, untyped
-        return found
+            place = untyped._typed[format] = Place(typed, self.path, self.operations)
+            place.type, place.untyped = format, untyped
+        return place
 
     @cached_property
     def unobserved(self) -> Place:
-        """The same without an observer: for what runs a second time."""
+        """This place without an observer, for operations that run a second time."""
         return Place(self.untyped.in_force._replace(observer=None), self.path, self.operations).in_type(self.type)
 
     @property
@@ -177,21 +179,25 @@ class Place:
         if key not in self._backward:
             recipe = self.recipe_of(parameter)
             self._backward[key] = self._arithmetic(
-                "weight_gradients", recipe, "backward", operand, format, asked=self.path_as_own(parameter)
+                "weight_gradients", recipe, "backward", operand, format, asked_path=self.path_as_own(parameter)
             )
         return self._backward[key]
 
-    def to_stored(self, parameter: str | None, operand: int, own: Format) -> Arithmetic:
+    def to_stored(self, parameter: str | None, operand: int, own_format: Format) -> Arithmetic:
         """The arithmetic that adds a gradient to that of an earlier backward pass, of a parameter or of data.
 
         Where results take the formats of operands, as under automatic mixed precision, it is kept in the format of what
-        it belongs to, `own`: only what one pass adds up meets in the narrower format of a product.
+        it belongs to, `own_format`: only what one pass adds up meets in the narrower format of a product.
         """
-        made = self.to_activation(operand, own) if parameter is None else self.to_weight(parameter, operand, own)
-        if not self.takes_formats or not holds(own, made.format):
-            return made
-        refusal = _refusal(own, made.target.rounding, "weight_gradients", self.where)
-        return made.to(made.target._replace(format=own, dtype=carrier_of(own)))._replace(refusal=refusal)
+        if parameter is None:
+            arithmetic = self.to_activation(operand, own_format)
+        else:
+            arithmetic = self.to_weight(parameter, operand, own_format)
+        if not self.takes_formats or not holds(own_format, arithmetic.format):
+            return arithmetic
+        refusal = _refusal(own_format, arithmetic.target.rounding, "weight_gradients", self.where)
+        target = arithmetic.target._replace(format=own_format, dtype=carrier_of(own_format))
+        return arithmetic.to(target)._replace(refusal=refusal)
 
     @cached_property
     def weights(self) -> Format:
@@ -219,8 +225,8 @@ class Place:
     def to_moment(self, name: str) -> Arithmetic:
         """The arithmetic of an optimizer where the moment of this name is made."""
         if name not in self._moments:
-            made = self._arithmetic("optimizer_state", self.recipe, "update", below=f".{name}")
-            self._moments[name] = made.named("moment")
+            arithmetic = self._arithmetic("optimizer_state", self.recipe, "update", below=f".{name}")
+            self._moments[name] = arithmetic.named("moment")
         return self._moments[name]
 
     @cached_property
@@ -241,16 +247,16 @@ class Place:
     @cached_property
     def to_parameter(self) -> Arithmetic:
         """The arithmetic of the last addition, w + u; ValueError for draws that it takes none of."""
-        rounding, given = mode_of_update(self.recipe), self._given
+        rounding, draws = mode_of_update(self.recipe), self._given
         arithmetic = self._arithmetic("weights", self.recipe, "update", rounding=rounding)
-        if given is None:
+        if draws is None:
             return arithmetic
         if not rounding.is_stochastic:
             raise ValueError(
                 f"draws= are given for {self.path!r}, whose update is {self.recipe.update}, and takes none: say "
                 "update=stochastic(bits=...) in the policy, or leave the draws out."
             )
-        return arithmetic._replace(target=arithmetic.target._replace(stream=given))
+        return arithmetic._replace(target=arithmetic.target._replace(stream=draws))
 
     @property
     def _given(self) -> GivenBits | None:
@@ -273,28 +279,28 @@ class Place:
             path = f"{self.path}.{path.rpartition('.')[2]}"
         return path
 
-    def input(self, parameter: str | None = None, held: Format | None = None) -> Input:
+    def input(self, parameter: str | None = None, current_format: Format | None = None) -> Input:
         """How an operand of a contraction is rounded: data, an activation, or the parameter at this path.
 
-        `held` is a format that all its numbers are known to be of.
+        All its numbers are known to be of `current_format`, if that is given.
         """
-        found = self._inputs.get((parameter, held))
-        if found is None:
-            found = self._inputs[parameter, held] = self._new_input(parameter, held)
-        return found
+        operand_input = self._inputs.get((parameter, current_format))
+        if operand_input is None:
+            operand_input = self._inputs[parameter, current_format] = self._new_input(parameter, current_format)
+        return operand_input
 
     def path_of_input(self, operand: Input) -> str:
         """The path by which the policy was asked how this operand is rounded: a parameter's, or that of the layer."""
-        parameters = (parameter for (parameter, _), known in self._inputs.items() if known is operand)
+        parameters = (parameter for (parameter, _), its_input in self._inputs.items() if its_input is operand)
         parameter = next(parameters, None)
         return self.path if parameter is None else self.path_as_own(parameter)
 
-    def _new_input(self, parameter: str | None, held: Format | None) -> Input:
+    def _new_input(self, parameter: str | None, current_format: Format | None) -> Input:
         if parameter is None:
             cast, operation = as_cast(self.recipe.compute), "cast_input"
         else:
             cast, operation = as_cast(self.recipe_of(parameter).compute_weights), "cast_weight"
-        return Input(cast, operation, held is not None and cast.leaves(held))
+        return Input(cast, operation, current_format is not None and cast.leaves(current_format))
 
     @cached_property
     def gradient(self) -> Input:
@@ -306,6 +312,7 @@ class Place:
 
         A stochastic mode rounds them to nearest even: they are constants, as a program writes them.
         """
+        # A draw here would move on the stream of the operation, and with it the bits of all that draws after it.
         rounding = self.recipe.rounding
         if rounding.is_stochastic:
             rounding = nearest_even.saturating() if rounding.saturates else nearest_even
@@ -316,6 +323,7 @@ class Place:
 
     def roles_used(self) -> Iterator[tuple[str | None, str, Any]]:
         """The roles used so far: the path of the parameter that one concerns, if any, its name, its value."""
+        # A cached property stands in __dict__ from its first use on: to ask for it here would count it as used.
         formats = [self.forward.format] if "forward" in self.__dict__ else list(self._forward)
         yield from ((None, "activations", format) for format in formats)
         for parameter, _ in self._inputs:
@@ -343,11 +351,11 @@ class Place:
         *,
         below: str = "",
         rounding: Rounding | None = None,
-        asked: str | None = None,
+        asked_path: str | None = None,
     ) -> Arithmetic:
         """The arithmetic of a role, at the place's path or at a name `below` it.
 
-        `asked` is the path by which the policy was asked for it, where that is another one.
+        `asked_path` is the path by which the policy was asked for it, where that is another one.
         """
         path, observer = self.path + below, self.observer
         chosen = getattr(recipe, role)
@@ -363,16 +371,20 @@ class Place:
         refusal = _refusal(target_format, rounding, role, self.where)
         histories = self.in_force.histories.at(path, phase, self.operation, operand)
         rotation = self._rotation(recipe) if role == "weight_gradients" else None
-        made = Arithmetic(target, accumulate, recipe.reduce, self.where, {}, refusal, histories, rotation)
+        arithmetic = Arithmetic(target, accumulate, recipe.reduce, self.where, {}, refusal, histories, rotation)
         meter = self.in_force.meter
         if meter is None:
-            return made
+            return arithmetic
         own_format = target_format if self.takes_formats else None
-        site = Site(self.path, self.path if asked is None else asked, self.operations, phase, role, own_format)
-        return MeteredArithmetic(*made[:-1], Metering(meter, site, self))
+        asked_path = self.path if asked_path is None else asked_path
+        site = Site(self.path, asked_path, self.operations, phase, role, own_format)
+        # The metering is the last field of an arithmetic.
+        return MeteredArithmetic(*arithmetic[:-1], Metering(meter, site, self))
 
     def _rotation(self, recipe: Recipe) -> Rotation | None:
         """How operands of a product that gives a parameter's gradient are turned: by the same signs everywhere."""
+        # Both factors have to be turned by one matrix, else the exact product changes. So the signs follow from one
+        # stream of the whole simulation, of which only the seed is read: no call moves the other draws on.
         streams, transform = self.streams, recipe.rotation
         if streams is None or not isinstance(transform, Hadamard):
             return None

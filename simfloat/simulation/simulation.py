@@ -222,14 +222,14 @@ class Simulation:
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """A block that goes on from here, and after which all is where it was; the observer receives nothing."""
-        held = self._in_force, self._places, self.observer
+        before = self._in_force, self._places, self.observer
         try:
             self.observer = None
             self._put_in_force(self.policy)
             with self.again_from(self.moment()):
                 yield
         finally:
-            self._in_force, self._places, self.observer = held
+            self._in_force, self._places, self.observer = before
 
     def _check_matched(self) -> None:
         """Raise ValueError if an override met nothing of all that was seen, or only another name of a parameter."""
@@ -287,16 +287,16 @@ class Simulation:
 
         One that has moved since has its new path in the same model; one that left it is met anew.
         """
-        known = self._parameters.get(id(parameter))
-        if known is None or known.parameter() is not parameter:
+        entry = self._parameters.get(id(parameter))
+        if entry is None or entry.parameter() is not parameter:
             return self._meet(parameter, current_context().names)
         state = TREES.state
-        if known.state is state:
-            return known.path
-        if known.is_there:
-            self._parameters[id(parameter)] = known._replace(state=state)
-            return known.path
-        names = None if known.renewed is None else known.renewed()
+        if entry.state is state:
+            return entry.path
+        if entry.is_there:
+            self._parameters[id(parameter)] = entry._replace(state=state)
+            return entry.path
+        names = None if entry.renewed is None else entry.renewed()
         is_part = names is not None and id(parameter) in names.parameters
         return self._meet(parameter, names if is_part else current_context().names)
 
@@ -306,32 +306,32 @@ class Simulation:
         if names is not None and names.state is not state:
             names = names.renewed()
         if names is not None and id(parameter) in names.parameters:
-            met = Met(ref(parameter), names.parameters[id(parameter)], state, names.outermost, names.renewed)
+            entry = Met(ref(parameter), names.parameters[id(parameter)], state, names.outermost, names.renewed)
         else:
             owner = parameter._outermost
-            met = Met(ref(parameter), parameter.path, state, None if owner is None else ref(owner), None)
-        self._parameters[id(parameter)] = met
-        self.note_path(met.path)
-        return met.path
+            entry = Met(ref(parameter), parameter.path, state, None if owner is None else ref(owner), None)
+        self._parameters[id(parameter)] = entry
+        self.note_path(entry.path)
+        return entry.path
 
     def moment(self) -> Moment:
         """Where random streams and delayed scalings are now, for `again_from`."""
         return Moment(self.streams.calls, self.histories.held)
 
     @contextmanager
-    def again_from(self, moment: Moment) -> Iterator[None]:
+    def again_from(self, positions: Moment) -> Iterator[None]:
         """A block that sees the random draws and the scales that followed on this moment, and moves nothing on."""
         now = self.moment()
         try:
-            self._rewind(moment)
+            self._rewind(positions)
             yield
         finally:
             with uninterrupted():
                 self._rewind(now)
 
-    def _rewind(self, moment: Moment) -> None:
-        self.streams.rewind(moment.calls)
-        self.histories.load_state(moment.histories)
+    def _rewind(self, positions: Moment) -> None:
+        self.streams.rewind(positions.calls)
+        self.histories.load_state(positions.histories)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -345,11 +345,11 @@ class Simulation:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave. Raises ValueError naming what is wrong with it, and then changes nothing."""
-        rest = dict(state) if isinstance(state, dict) else {}
-        casts, log, rule = (rest.pop(key, None) for key in ("casts", "switches", "rule"))
+        streams_state = dict(state) if isinstance(state, dict) else {}
+        casts, log, rule = (streams_state.pop(key, None) for key in ("casts", "switches", "rule"))
         histories = {} if casts is None else read_state(casts)
         switches = () if log is None else read_log(log)
-        self.streams.load_state(rest if isinstance(state, dict) else state)
+        self.streams.load_state(streams_state if isinstance(state, dict) else state)
         self.histories.load_state(histories)
         before = self.policy
         self._switches.load(switches, rule)
@@ -412,16 +412,16 @@ def simulate(
     return simulation
 
 
-def _check_is_no_model(given: object) -> None:
+def _check_is_no_model(value: object) -> None:
     """Raise ValueError for a model that is given where the policy belongs."""
-    if any(one.__module__.partition(".")[0] == "torch" for one in type(given).__mro__):
+    if any(one.__module__.partition(".")[0] == "torch" for one in type(value).__mro__):
         raise ValueError(
             "simulate takes a simfloat.Policy or its name, and is for tensors of simfloat's own; got a "
-            f"{type(given).__name__} of PyTorch's: write simfloat.torch.simulate(model, policy)."
+            f"{type(value).__name__} of PyTorch's: write simfloat.torch.simulate(model, policy)."
         )
-    if callable(given):
+    if callable(value):
         raise ValueError(
-            f"simulate takes a simfloat.Policy or its name, got the model or function {type(given).__name__}: write "
+            f"simulate takes a simfloat.Policy or its name, got the model or function {type(value).__name__}: write "
             "`with simfloat.simulate(policy):` and call it inside."
         )
 

@@ -62,8 +62,8 @@ class Repeats:
     def begin(self, policy: Policy, path: str, operation: str, operands: Sequence[NDArray]) -> None:
         """Note the first operation."""
         self.has_begun = True
-        numbers = tuple((x.shape, on_cpu(x.reshape(-1)[:KNOWN]).tobytes()) for x in operands)
-        self._beginning = Beginning(policy, (path, operation), numbers)
+        first_numbers = tuple((x.shape, on_cpu(x.reshape(-1)[:KNOWN]).tobytes()) for x in operands)
+        self._beginning = Beginning(policy, (path, operation), first_numbers)
 
     def go_on(self, other: Streams) -> None:
         """Note that what was made with other streams goes on here."""
@@ -81,8 +81,8 @@ class Repeats:
         """Warn of the first draw that repeats another one with whose results this goes on, unless it was done."""
         if self.is_settled or not self._others:
             return
-        drawn = self._streams.drawn
-        again = [key for other in self._others.values() for key in other.drawn if key in drawn]
+        calls = self._streams.drawn
+        again = [key for other in self._others.values() for key in other.drawn if key in calls]
         if again:
             self.is_settled = True
             if not any(other.is_told for other in self._others.values()):
@@ -92,16 +92,16 @@ class Repeats:
     def end(self) -> None:
         """Warn, at the end of a block, of draws that repeat others, unless it was done."""
         self.warn_of_draws()
-        drawn, beginning = self._streams.drawn, self._beginning
-        if self.is_settled or beginning is None or not drawn:
+        calls, beginning = self._streams.drawn, self._beginning
+        if self.is_settled or beginning is None or not calls:
             return
         self._beginning = None  # a simulation counts once
-        known, count = Repeats.alike
-        ran = self._streams.seed, beginning, drawn
-        Repeats.alike = ran, count + 1 if ran == known else 1
+        last_run, count = Repeats.alike
+        ran = self._streams.seed, beginning, calls
+        Repeats.alike = ran, count + 1 if ran == last_run else 1
         if Repeats.alike[1] == SAMPLES:
             self._warn(
-                next(iter(drawn)),
+                next(iter(calls)),
                 f"each of the {SAMPLES - 1} simulations before",
                 ", for the same operation on the same numbers",
             )

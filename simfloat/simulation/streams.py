@@ -34,9 +34,9 @@ class Streams:
     `given` are the user's own draws for the last additions of updates, by the parameters' paths.
     """
 
-    def __init__(self, seed: int, given: Mapping[str, GivenBits] | None = None) -> None:
+    def __init__(self, seed: int, given_draws: Mapping[str, GivenBits] | None = None) -> None:
         self.seed = BitStream(seed).seed
-        self.given = _checked(given or {})
+        self.given = _checked(given_draws or {})
         self._streams: dict[Key, BitStream] = {}
         self.is_told = False  # whether a warning said that they repeat others
 
@@ -68,9 +68,9 @@ class Streams:
     def state(self) -> dict[str, Any]:
         """The seed, how many calls each stream that was drawn from has made, and, where draws are given, how many of
         them served; JSON-able."""
-        drawn = [dict(zip(FIELDS, (*key, calls), strict=True)) for key, calls in self.drawn.items()]
-        taken = {path: given.taken for path, given in self.given.items()}
-        return {"seed": self.seed, "streams": drawn} | ({"draws": taken} if taken else {})
+        streams = [dict(zip(FIELDS, (*key, calls), strict=True)) for key, calls in self.drawn.items()]
+        draw_counts = {path: draws.taken for path, draws in self.given.items()}
+        return {"seed": self.seed, "streams": streams} | ({"draws": draw_counts} if draw_counts else {})
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave. Raises ValueError naming what is wrong with it, and then changes nothing."""
@@ -86,13 +86,17 @@ class Streams:
             if key in calls:
                 raise ValueError(f"A simulation's state names every stream once, got a second entry {entry!r}.")
             calls[key] = count
-        taken = state.get("draws", {})
-        if not isinstance(taken, dict) or set(taken) != set(self.given) or not all(map(is_integer, taken.values())):
+        draw_counts = state.get("draws", {})
+        if (
+            not isinstance(draw_counts, dict)
+            or set(draw_counts) != set(self.given)
+            or not all(map(is_integer, draw_counts.values()))
+        ):
             raise ValueError(
                 f"A simulation with draws={{...}} for {list(self.given)} goes on from the state of one with such "
-                f"draws; this one's are {taken!r}."
+                f"draws; this one's are {draw_counts!r}."
             )
-        for path, count in taken.items():
+        for path, count in draw_counts.items():
             self.given[path].taken = count
         # Places keep their streams, so these are changed, not replaced.
         self.seed = seed
@@ -101,16 +105,16 @@ class Streams:
             stream.seed, stream.calls = seed_of(seed, key), calls.get(key, 0)
 
 
-def _checked(given: Mapping[str, GivenBits]) -> dict[str, GivenBits]:
+def _checked(given_draws: Mapping[str, GivenBits]) -> dict[str, GivenBits]:
     """The draws that users give, by path."""
-    if not isinstance(given, Mapping) or not all(
-        isinstance(path, str) and isinstance(draws, GivenBits) for path, draws in given.items()
+    if not isinstance(given_draws, Mapping) or not all(
+        isinstance(path, str) and isinstance(draws, GivenBits) for path, draws in given_draws.items()
     ):
         raise ValueError(
             "draws are simfloat.GivenBits by the paths of parameters, as in "
-            f"{{'head.weight': simfloat.GivenBits(integers)}}; got {given!r}."
+            f"{{'head.weight': simfloat.GivenBits(integers)}}; got {given_draws!r}."
         )
-    return dict(given)
+    return dict(given_draws)
 
 
 def _entry(entry: Any) -> tuple[Key, int]:

@@ -158,10 +158,10 @@ class Switching:
 
     def _measured(self) -> float:
         if callable(self.measure):
-            given = on_cpu(self.measure())
-            value = one_number(given)
+            measured = on_cpu(self.measure())
+            value = one_number(measured)
             if value is None:
-                raise ValueError(f"The function measure of Switching must return a number, got {given!r}.")
+                raise ValueError(f"The function measure of Switching must return a number, got {measured!r}.")
             return value
         return self._state["met"] / self._state["of"] if self._state["of"] else 0.0
 
@@ -183,10 +183,10 @@ class Switching:
                 f"simulate(policy, observer=simfloat.Recorder()); got {observer!r}."
             )
         counts, now = observer.counts(**self._seen_where), self._state
-        known, met, of = self._before
+        last_observer, met, of = self._before
         if self._is_loaded and getattr(observer, "goes_on", False):
-            known, met, of = observer, now["seen_met"], now["seen_of"]
-        if known is not observer or counts["total"] < of or counts[event] < met:
+            last_observer, met, of = observer, now["seen_met"], now["seen_of"]
+        if last_observer is not observer or counts["total"] < of or counts[event] < met:
             met = of = 0
         now["met"] += counts[event] - met
         now["of"] += counts["total"] - of
@@ -211,8 +211,8 @@ class Switching:
         self._state, self._is_loaded = dict(state), True
 
     def __repr__(self) -> str:
-        given = {key: value for key, value in self._seen_where.items() if value is not None}
-        options = {"above": self.above, "below": self.below, "window": self.window, "hold": self.hold} | given
+        conditions = {key: value for key, value in self._seen_where.items() if value is not None}
+        options = {"above": self.above, "below": self.below, "window": self.window, "hold": self.hold} | conditions
         policies = ", ".join(repr(policy.name or policy) for policy in (self.narrow, self.wide))
         return f"Switching({policies}, {self.measure!r}, {', '.join(f'{k}={v!r}' for k, v in options.items())})"
 

@@ -16,12 +16,12 @@ def widest(formats: Iterable[Format]) -> Format:
 
     If none of them does, the smallest format of the catalog that does: FP32 for FP16 and BF16.
     """
-    found: Format | None = None
+    result: Format | None = None
     for format in formats:
-        found = format if found is None else _wider(found, format)
-    if found is None:
+        result = format if result is None else _wider(result, format)
+    if result is None:
         raise ValueError("The widest of no formats is asked for: an operation needs an operand.")
-    return found
+    return result
 
 
 @cache

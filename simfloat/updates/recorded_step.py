@@ -62,15 +62,15 @@ class UpdateProgram(NamedTuple):
     counters: dict[str, int]  # and of what the counters are after the step
     moments: tuple[ObservedMoment, ...]
 
-    def numbers(self, given: Sequence[float]) -> UpdateNumbers | None:
-        """The numbers of a step; None if the program does not serve these that are given."""
-        numbers = self.trace.again(given)
-        if numbers is None:
+    def numbers(self, values: Sequence[float]) -> UpdateNumbers | None:
+        """The numbers of a step; None if the program does not serve these values."""
+        traced = self.trace.again(values)
+        if traced is None:
             return None
-        scalars = [numbers[place] for place in self.scalars]
+        scalars = [traced[place] for place in self.scalars]
         if not are_usable(scalars):
             raise NoProgram
-        counters = {name: np.array(numbers[place], COUNTERS[name]) for name, place in self.counters.items()}
+        counters = {name: np.array(traced[place], COUNTERS[name]) for name, place in self.counters.items()}
         return UpdateNumbers(np.array(scalars or [0.0]), counters)
 
 
@@ -101,15 +101,18 @@ class RecordedStep(UpdateArithmetic):
     def program(self, u: Any) -> UpdateProgram:
         """The program that ends with the addition of u."""
         after: Any = self._last_addition(u)
-        kept = {name: x for name, x in self.state.items() if x is not self._before.get(name)}
-        outputs = {WEIGHT: after, **{name: x for name, x in kept.items() if name not in COUNTERS}}
-        counters = {name: self._trace.place_of(x) for name, x in kept.items() if name in COUNTERS}
+        # An array of the state that the step left alone is not written: it stays the array that is kept already.
+        changed_state = {name: x for name, x in self.state.items() if x is not self._before.get(name)}
+        outputs = {WEIGHT: after, **{name: x for name, x in changed_state.items() if name not in COUNTERS}}
+        counters = {name: self._trace.place_of(x) for name, x in changed_state.items() if name in COUNTERS}
         places = {name: GRADIENT + 1 + number for number, name in enumerate(self._names)}
         written = [*outputs]
         moments = tuple([ObservedMoment(f".{x}", places.get(x), written.index(x)) for x in self._moments])
         instructions = self._writer.program([*outputs.values()])
         scalars = tuple(map(self._trace.place_of, self._writer.scalars))
-        return UpdateProgram(instructions, tuple(outputs), tuple(kept), self._trace, scalars, counters, moments)
+        return UpdateProgram(
+            instructions, tuple(outputs), tuple(changed_state), self._trace, scalars, counters, moments
+        )
 
     @property
     def format(self) -> Format:

@@ -131,8 +131,8 @@ class UpdateArithmetic:
     def sum(self, x: NDArray, axis: int | None = None) -> NDArray:
         """The sums along an axis, which stays, or of all, by the policy's `reduce`, rounded to `weights`."""
         axes = tuple(range(x.ndim)) if axis is None else (axis % x.ndim,)
-        kept = () if axis is None else tuple(1 if i in axes else size for i, size in enumerate(x.shape))
-        return self._place.to_update.named("sum").sum(x, axes).reshape(kept)
+        shape = () if axis is None else tuple(1 if i in axes else size for i, size in enumerate(x.shape))
+        return self._place.to_update.named("sum").sum(x, axes).reshape(shape)
 
     def matmul(self, a: NDArray, b: NDArray) -> NDArray:
         """a @ b as a forward contraction: operands rounded to `compute`, sums by `accumulate`, rounded to `weights`."""
@@ -181,6 +181,7 @@ class UpdateArithmetic:
         is x - (1 - share) * (x - m).
         """
         before = self.kept(name, x.shape)
+        # The two forms are PyTorch's: the second one starts from x, so that a share of 1 gives x itself.
         difference = self.subtract(x, before)
         a, b = before, x
         if share < 0.5:
@@ -195,6 +196,7 @@ class UpdateArithmetic:
 
         Products are rounded to `weights`, that by a factor of 1 excepted; the sum is rounded to `optimizer_state`.
         """
+        # PyTorch's addcmul multiplies its factor by the first operand: x * x * (1 - keep) has other bits.
         a = self.multiply(keep, self.kept(name, x.shape))
         b = self.multiply(self.times(1 - keep, x), x)
         self.state[name] = self._add_to_moment(name, a, b)
@@ -285,8 +287,8 @@ class UpdateArithmetic:
         """An operation that makes a moment, of which an observer also receives how many elements stalled."""
         observer = arithmetic.target.observer
         if observer is None:
-            made: NDArray = getattr(arithmetic, operation)(*operands)
-            return made
+            result: NDArray = getattr(arithmetic, operation)(*operands)
+            return result
         events = _Events(observer)
         after: NDArray = getattr(arithmetic.observed_by(events), operation)(*operands)
         events.counts[UNCHANGED] = count_stalled(self.state.get(name), after, self.gradient)

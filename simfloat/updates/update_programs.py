@@ -76,55 +76,58 @@ def _program(
     options: SimpleNamespace,
 ) -> tuple[UpdateProgram, UpdateNumbers]:
     """The program of an update, known or written now, with its numbers; NoProgram if there is none."""
-    given = [*counters.values()]
+    # The numbers of a step stand in one list, those of the counters before those of the options. `_taken` appends them
+    # in the order in which `_with` takes them out again, so both have to walk through nested tuples alike.
+    values = [*counters.values()]
     key = (
         kind,
         rules,
         names,
         (*counters,),
-        tuple([(name, _taken(value, given)) for name, value in vars(options).items()]),
+        tuple([(name, _taken(value, values)) for name, value in vars(options).items()]),
     )
-    known = _known.get(key, ())
-    if known is None:
+    # None is known too: a step without a program is not recorded again each time it is made.
+    programs = _known.get(key, ())
+    if programs is None:
         raise NoProgram
-    for program in known:
-        numbers = program.numbers(given)
-        if numbers is not None:
-            return program, numbers
+    for program in programs:
+        step_numbers = program.numbers(values)
+        if step_numbers is not None:
+            return program, step_numbers
     try:
-        trace = NumberTrace(given)
+        trace = NumberTrace(values)
         program = _written(addend, rules, names, counters, options, trace, iter(trace.given))
     except (TypeError, AttributeError):  # what is done with a number leaves no trace: the program is for these numbers
-        return _program_for_these(key, given, addend, rules, names, counters, options)
+        return _program_for_these(key, values, addend, rules, names, counters, options)
     except NoProgram:
         _keep(key, None)
         raise
-    _keep(key, (*known[-MOST_OF_A_KIND:], program))
-    return program, _numbers(program, given)
+    _keep(key, (*programs[-MOST_OF_A_KIND:], program))
+    return program, _numbers(program, values)
 
 
 def _program_for_these(
     key: Any,
-    given: list[float],
+    values: list[float],
     addend: Addend,
     rules: UpdateRules,
     names: tuple[str, ...],
     counters: dict[str, float],
     options: SimpleNamespace,
 ) -> tuple[UpdateProgram, UpdateNumbers]:
-    """The same for these numbers alone."""
-    key = (*key, *map(repr, given))  # texts tell 0.0 from -0.0
-    known = _known.get(key, ())
-    if known is None:
+    """Return a program that serves these values alone, with its numbers; NoProgram if there is none."""
+    key = (*key, *map(repr, values))  # texts tell 0.0 from -0.0
+    programs = _known.get(key, ())
+    if programs is None:
         raise NoProgram
-    if not known:
+    if not programs:
         try:
-            known = (_written(addend, rules, names, counters, options, NumberTrace(()), iter(given)),)
+            programs = (_written(addend, rules, names, counters, options, NumberTrace(()), iter(values)),)
         except NoProgram:
             _keep(key, None)
             raise
-        _keep(key, known)
-    return known[0], _numbers(known[0], ())
+        _keep(key, programs)
+    return programs[0], _numbers(programs[0], ())
 
 
 def _written(
@@ -146,10 +149,10 @@ def _written(
     return step.program(u)
 
 
-def _numbers(program: UpdateProgram, given: Sequence[float]) -> UpdateNumbers:
-    numbers = program.numbers(given)
-    assert numbers is not None, "a trace holds for the numbers it is of"
-    return numbers
+def _numbers(program: UpdateProgram, values: Sequence[float]) -> UpdateNumbers:
+    step_numbers = program.numbers(values)
+    assert step_numbers is not None, "a trace holds for the numbers it is of"
+    return step_numbers
 
 
 def _keep(key: Any, programs: tuple[UpdateProgram, ...] | None) -> None:
@@ -158,12 +161,12 @@ def _keep(key: Any, programs: tuple[UpdateProgram, ...] | None) -> None:
     _known[key] = programs
 
 
-def _taken(value: Any, given: list[float]) -> Any:
-    """What of an option is the same for all programs of a kind; its numbers are appended to those that are given."""
+def _taken(value: Any, values: list[float]) -> Any:
+    """Return what an option has in common in all programs of a kind, and append its numbers to `values`."""
     if type(value) is float:
-        given.append(value)
+        values.append(value)
         return None
-    return tuple([_taken(part, given) for part in value]) if type(value) is tuple else repr(value)
+    return tuple([_taken(part, values) for part in value]) if type(value) is tuple else repr(value)
 
 
 def _with(value: Any, numbers: Iterator[Any]) -> Any:
