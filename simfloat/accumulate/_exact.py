@@ -98,9 +98,9 @@ class _Bins(NamedTuple):
         loops.bins.carry(bins, self.anchors)
         loops.bins.odd_totals(bins, out)
         if self.to_nearest:
-            totals, kept = on_cpu(out), on_cpu(bins)
-            finite = np.isfinite(kept[0])
-            totals[finite] = [math.fsum(pieces) for pieces in kept[:, finite].T]
+            totals, parts = on_cpu(out), on_cpu(bins)
+            finite = np.isfinite(parts[0])
+            totals[finite] = [math.fsum(pieces) for pieces in parts[:, finite].T]
             put_back(totals, out)
 
 
@@ -126,11 +126,11 @@ class Fractions(NamedTuple):
         scales = region.scales and (on_cpu(region.scales[0]), on_cpu(region.scales[1]))
         a, b, totals = on_cpu(a), on_cpu(b), on_cpu(out)
         with np.errstate(all="ignore"):
-            initial, left = totals.copy(), np.ones(totals.shape, bool)
+            initial, uncertain = totals.copy(), np.ones(totals.shape, bool)
             if self.anchors is not None and totals.size:
-                totals[...], known = self._divided(a, b, scales, initial)
-                left = ~(known & np.isfinite(a).all(1)[:, np.newaxis] & np.isfinite(b).all(0))
-            for i, j in np.argwhere(left):
+                totals[...], are_certain = self._divided(a, b, scales, initial)
+                uncertain = ~(are_certain & np.isfinite(a).all(1)[:, np.newaxis] & np.isfinite(b).all(0))
+            for i, j in np.argwhere(uncertain):
                 # The plain sum is infinite or NaN just where an operand makes it so, or where nothing does.
                 start = float(initial[i, j])
                 special = _special(a[i], b[:, j], start)
@@ -169,10 +169,10 @@ class Fractions(NamedTuple):
             return near
         if math.isinf(near):
             return math.copysign(LARGEST, near)
-        rest = total - Fraction(near)
+        error = total - Fraction(near)
         is_odd = int(np.float64(near).view(np.int64)) % 2 == 1
         # Rounded to odd, an exact tie of a narrower format and what lies beside it stay apart.
-        return near if rest == 0 or is_odd else math.nextafter(near, math.copysign(math.inf, rest))
+        return near if error == 0 or is_odd else math.nextafter(near, math.copysign(math.inf, error))
 
 
 def fractions_for(problem: Problem, block: int | None = None) -> Fractions:

@@ -67,7 +67,7 @@ def partial_sums(
 
 
 def partial_sums_of(a: NDArray, b: NDArray, options: Options, given: NDArray | None = None) -> NDArray[np.floating]:
-    """The same of two vectors under these options, from the number that is `given`; nothing is checked."""
+    """The running sums of two vectors under these options, from the number `given` on; nothing is checked."""
     accumulator = options.accumulator
     row, column, work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options, initial=given)
     start = np.zeros((1, 1), like=row) if work.initial is None else work.initial.reshape(1, 1)
@@ -115,8 +115,8 @@ def _resumed_sums(
     region: Region,
     start: NDArray,
 ) -> NDArray:
-    """The same of a sum that goes on from its running sums: from each, or, as words are drawn for some steps at once,
-    from each so many-th.
+    """The running sums of an accumulator that resumes: each starts from the one before it, or, where one draw of
+    words serves several steps, from the last one at which a draw begins.
     """
     chunk, terms = accumulator.chunk, row.size
     assert chunk is not None

@@ -121,9 +121,9 @@ class SequentialSum(Accumulator):
         if native is not None:
             if native.carrier is np.float64 or (problem.a.in_float32 and problem.b.in_float32):
                 return native
-        own = own_kind(problem, self.rounding, *self._formats)
-        if own is not None:
-            return of_own_kind(_loop(self, f"{self._fusion}_{own}", np.float32), own, self.format)
+        kind = own_kind(problem, self.rounding, *self._formats)
+        if kind is not None:
+            return of_own_kind(_loop(self, f"{self._fusion}_{kind}", np.float32), kind, self.format)
         lanes = lane_loop(problem, self.format, self.rounding, self.products)
         may_convert = self.format == FP16 and self.rounding == nearest_even
         if lanes is not None and not may_convert:
@@ -191,7 +191,7 @@ class _Loop(NamedTuple):
         loop(a, b, out, self.grid, self.products, self.sign)
 
     def lifted(self, factor: np.float32) -> _Loop:
-        """The same loop, with its grids lifted."""
+        """The loop with its grids times a power of two, `factor`."""
         grid, products = (kernels.grid.lifted(numbers, factor) for numbers in (self.grid, self.products))
         return self._replace(grid=grid, products=products)
 

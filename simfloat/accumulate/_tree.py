@@ -185,9 +185,9 @@ class NumPySum(InTreeOrder):
         """The loop of the hardware's own steps, if these are wanted, for operands that its type holds."""
         if self.products is not None or self.rounding != nearest_even or self.format not in (FP32, FP64):
             return None
-        known = OperandBounds(numbers_of(self.format), self.format, self.format == FP32)
+        any_number = OperandBounds(numbers_of(self.format), self.format, self.format == FP32)
         in_type = self.format == FP64 or (a.fits_float32 and b.fits_float32)
-        return self._of_numbers(Problem(known, known, LARGEST, self.format)) if in_type else None
+        return self._of_numbers(Problem(any_number, any_number, LARGEST, self.format)) if in_type else None
 
     def _of_numbers(self, problem: Problem) -> Engine:
         """The engine where products are not rounded first."""
@@ -271,10 +271,15 @@ def _program_of_numbers(
         need = _places_of(program)
     else:
         middle = count // 2 - count // 2 % LANES
-        (left, room), (right, other) = (_program_of_numbers(part, programs) for part in (middle, count - middle))
+        (left, left_room), (right, right_room) = (
+            _program_of_numbers(part, programs) for part in (middle, count - middle)
+        )
         right = np.where(right >= 0, right + middle, right - middle)
-        parts = [right, left] if other > room else [left, right]
-        program, need = np.concatenate([*parts, [-1 - middle]]), max(room, other, min(room, other) + 1)
+        parts = [right, left] if right_room > left_room else [left, right]
+        program, need = (
+            np.concatenate([*parts, [-1 - middle]]),
+            max(left_room, right_room, min(left_room, right_room) + 1),
+        )
     programs[count] = program, need
     return program, need
 
@@ -299,8 +304,8 @@ def numpys_order(first: int, stop: int) -> list[int]:
     lanes = [_chain(range(first + lane, first + whole, LANES)) for lane in range(LANES)] if whole else []
     while len(lanes) > 1:
         lanes = [[*left, *right, ADD] for left, right in zip(lanes[::2], lanes[1::2], strict=True)]
-    rest = range(first + whole, stop)
-    return [*lanes[0], *(x for k in rest for x in (k, ADD))] if lanes else _chain(rest)
+    tail = range(first + whole, stop)
+    return [*lanes[0], *(x for k in tail for x in (k, ADD))] if lanes else _chain(tail)
 
 
 def _chain(terms: range) -> list[int]:

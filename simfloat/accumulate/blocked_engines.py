@@ -220,7 +220,7 @@ class RunsEngine(NamedTuple):
         return sums.astype(self.outer.carrier, copy=False)
 
     def _freed_sums(self, a: NDArray, b: NDArray, places: list[slice], region: Region) -> NDArray:
-        """The same of runs that are scaled blocks."""
+        """The results of runs that are scaled blocks, without their scales."""
         assert self.freeing and region.scales
         freed = np.zeros((len(places), len(a), b.shape[1]), self.outer.carrier, like=b)
         for run, within in enumerate(places):

@@ -121,7 +121,7 @@ def terms_and_sums(
 
 
 def limited_sums(added: Bounds, sums: Bounds, format: Format, rounding: Rounding) -> tuple[Bounds, Bounds]:
-    """The same bounds for a format that has a largest number, which infinite sums and terms may become."""
+    """Widen the bounds for a format whose largest number infinite sums and terms may become."""
     limited = sums.limited(format, rounding)
     if limited.high > sums.high or limited.low < sums.low:
         # From the largest number on, sums go on; they are multiples of its last bit.

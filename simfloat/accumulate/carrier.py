@@ -127,20 +127,20 @@ def quickest_step(
     """
     _, double = CARRIERS
     products = a.times(b)
-    held = (a, b, products) if initial is None else (a, b, products, initial)
+    to_hold = (a, b, products) if initial is None else (a, b, products, initial)
     if not all(kernels.grid.plain(format, rounding) for format in formats) or not double.holds(products):
         return None
     if rounding.is_stochastic:
-        return _drawing_step(formats, rounding, products if rounded else None, held, terms, sums)
+        return _drawing_step(formats, rounding, products if rounded else None, to_hold, terms, sums)
     if rounding == nearest_even and kernels.processor.CONVERTS_FP16 and all(format == FP16 for format in formats):
         single = CARRIERS[0]
-        if all(map(single.holds, held)) and sums.high < single.highest:
+        if all(map(single.holds, to_hold)) and sums.high < single.highest:
             kind = next(kind for kind, suits in CONVERTED_STEPS if suits(single, FP16, terms, sums))
             return CarrierStep(kind, single.type, sums.high - 1)
     able = [
         carrier
         for carrier in CARRIERS
-        if all(map(carrier.holds, held)) and all(carrier.has_room(format, sums) for format in formats)
+        if all(map(carrier.holds, to_hold)) and all(carrier.has_room(format, sums) for format in formats)
     ]
     for kind, suits in STEPS.get(rounding.mode, DIRECTED_STEPS):
         for carrier in able:
@@ -157,7 +157,7 @@ def _drawing_step(
     terms: Bounds,
     sums: Bounds,
 ) -> CarrierStep | None:
-    """The same for a stochastic mode; `products` are those that are rounded, if they are."""
+    """The cheapest step in a stochastic mode; `products` are those that are rounded, None if they are not."""
     if _is_likely(formats, rounding, products, held, sums):
         return CarrierStep("likely", CARRIERS[0].type, sums.high - 1)
     for carrier in CARRIERS:
@@ -191,16 +191,16 @@ def _is_likely(
     variant A.
     """
     single, double = CARRIERS
-    told = all(
+    are_told = all(
         format.has_negative_zero
         and format.emin >= single.lowest + single.precision - 1
         and format.last_binade < single.highest
         for format in formats
     )
-    rare = all(
+    are_rare = all(
         min(rounding.bits, single.precision - format.precision) >= (11 if rounding.variant == "A" else 8)
         for format in formats
     )
-    shown = all(double.shows(format, rounding, sums) for format in formats) and double.grows(formats[0], sums)
+    are_shown = all(double.shows(format, rounding, sums) for format in formats) and double.grows(formats[0], sums)
     grows = products is None or double.grows(formats[-1], products)
-    return told and rare and shown and grows and all(map(single.holds, held))
+    return are_told and are_rare and are_shown and grows and all(map(single.holds, held))

@@ -75,8 +75,8 @@ def in_order(rows: NDArray[np.floating], order: Order) -> NDArray[np.floating]:
     """The numbers of every column, one of each replica, in the order in which they are added."""
     if order != "ring":
         return rows
-    found: NDArray[np.floating] = rows[beside(_ring(*rows.shape), rows), beside(np.arange(rows.shape[1]), rows)]
-    return found
+    ordered: NDArray[np.floating] = rows[beside(_ring(*rows.shape), rows), beside(np.arange(rows.shape[1]), rows)]
+    return ordered
 
 
 def _stacked(parts: Any) -> NDArray:

@@ -52,7 +52,7 @@ def prepare(
         a, b = machine.take(a), machine.take(b)
     if plan.has_scales:
         _check_scaled(options, scales, initial)
-    if isinstance(target.stream, GivenBits) and any(one.is_stochastic for one in plan.accumulator.roundings):
+    if isinstance(target.stream, GivenBits) and any(rounding.is_stochastic for rounding in plan.accumulator.roundings):
         return _prepare_given(a, b, shape, depth, options, scales, initial)
     draw = take_draw(target.stream, *plan.drawing) if plan.drawing else None
     if scales is not None or initial is not None or plan.is_scaled:
@@ -70,11 +70,11 @@ def prepare(
             works = plan.short_works
         if works is not None:
             # No bounds are needed: neither for the engine nor to see that a rounding changes nothing.
-            ready, other = left.rounded(a, settled[0]), right.rounded(b, settled[1])
-            work = works[ready is not a and other is not b]
+            left_numbers, right_numbers = left.rounded(a, settled[0]), right.rounded(b, settled[1])
+            work = works[left_numbers is not a and right_numbers is not b]
             if work.is_final and work.engine.carrier is not target.dtype:
                 work = work._replace(is_final=False)
-            return ready, other, work
+            return left_numbers, right_numbers, work
         x, y = left.take(a, settled[0]), right.take(b, settled[1])
     else:
         x, y = _take(a, options, 0, draw), _take(b, options, 1, draw)
@@ -93,22 +93,30 @@ def _prepare_further(
     scales: Scales | None,
     initial: NDArray | None,
 ) -> tuple[NDArray, NDArray, Work]:
-    """The same for operands with scales, and for sums with an initial value."""
+    """Prepare sums of operands with scales, and sums that start from `initial`."""
     plan, target = options.plan, options.target
     machine, accumulator = plan.machine, plan.accumulator
-    x, y, own, divisor = _take_scaled(a, b, options, draw, scales)
+    x, y, own_scales, divisor = _take_scaled(a, b, options, draw, scales)
     if divisor != 1.0:
         check_precision(target.format, target.rounding)  # of what is divided
     initial = None if initial is None else machine.take(_taken_initial(accumulator, initial, shape))
-    factors = (bounds_of(own.a), bounds_of(own.b)) if own and accumulator.scales else None
+    factors = (bounds_of(own_scales.a), bounds_of(own_scales.b)) if own_scales and accumulator.scales else None
     addend = None if initial is None else bounds_of(initial)
     problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
-    engine = engine_by_blocks(accumulator, problem, own) if own and not factors else accumulator.engine(problem)
+    engine = (
+        engine_by_blocks(accumulator, problem, own_scales)
+        if own_scales and not factors
+        else accumulator.engine(problem)
+    )
     # Exact sums that float64 does not hold are divided where they are made.
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
     assert x.array is not None and y.array is not None
     is_final = divisor == 1.0 and _is_final(plan, engine, target)
-    return x.array, y.array, Work(machine, engine, _are_quiet(engine, x, y), is_final, draw, own, initial, divisor)
+    return (
+        x.array,
+        y.array,
+        Work(machine, engine, _are_quiet(engine, x, y), is_final, draw, own_scales, initial, divisor),
+    )
 
 
 def _prepare_given(
@@ -120,10 +128,10 @@ def _prepare_given(
     scales: Scales | None,
     initial: NDArray | None,
 ) -> tuple[NDArray, NDArray, Work]:
-    """The same for sums whose steps take draws of the user's: theirs alone, since these have one order."""
+    """Prepare sums whose steps take the user's draws. Nothing else may draw then, since these draws have one order."""
     plan, target = options.plan, options.target
     others = (plan.rounding, *(cast.rounding for cast in plan.casts or ()))
-    if scales is not None or plan.is_scaled or any(one.is_stochastic for one in others):
+    if scales is not None or plan.is_scaled or any(rounding.is_stochastic for rounding in others):
         raise ValueError(
             "GivenBits serve the steps of a sum alone: pass operands and an output without stochastic roundings and "
             "scales, or stream=simfloat.BitStream(seed)."
@@ -158,8 +166,8 @@ def _take(x: NDArray, options: Options, side: int, draw: Draw | None) -> Operand
     if plans is None:
         return OperandBounds(None, None, x.dtype == FLOAT32, x)
     plan = plans[side]
-    drawn = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
-    return plan.take(x, options.settled[side], drawn, options.target.observer if name else None, name)
+    own_draw = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
+    return plan.take(x, options.settled[side], own_draw, options.target.observer if name else None, name)
 
 
 def _take_scaled(
@@ -185,9 +193,9 @@ def _scaled(x: NDArray, options: Options, side: int, draw: Draw | None) -> Taken
     plan, name = options.plan.operands[side], options.cast_operations[side]
     if plan.cast.scale is None:
         return Taken(_take(x, options, side, draw))
-    drawn = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
+    own_draw = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
     observer = options.target.observer if name else None
-    return plan.take_scaled(x, DEPTHS[side], drawn, observer, name, options.histories[side])
+    return plan.take_scaled(x, DEPTHS[side], own_draw, observer, name, options.histories[side])
 
 
 def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:

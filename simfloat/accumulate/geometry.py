@@ -62,7 +62,7 @@ class Geometry(NamedTuple):
         """The images, spread and with zeros around them, or another number, in an array of this type."""
         if self.before == self.after == (0, 0) and self.spacing == (1, 1) and x.dtype == dtype:
             return x
-        sizes, inside, kept = [], [], []
+        sizes, inside, remaining = [], [], []
         for size, step, first, last in zip(x.shape[2:], self.spacing, self.before, self.after, strict=True):
             total = first + (size - 1) * step + 1 + last
             cut = -(min(first, 0) // step)  # pixels that lie before the first place
@@ -70,12 +70,12 @@ class Geometry(NamedTuple):
             count = max(min(size - cut, len(range(start, total, step))), 0)
             sizes.append(total)
             inside.append(slice(start, start + count * step, step))
-            kept.append(slice(cut, cut + count))
+            remaining.append(slice(cut, cut + count))
         shape = (*x.shape[:2], *sizes)
         out = machine_of(x).make("zeros", shape, dtype)
         if border:
             out[...] = border
-        out[:, :, inside[0], inside[1]] = x[:, :, kept[0], kept[1]]
+        out[:, :, inside[0], inside[1]] = x[:, :, remaining[0], remaining[1]]
         return out
 
     def windows(self, x: NDArray) -> NDArray:
@@ -153,8 +153,8 @@ def border_of(padding: Any, steps: Pair, gaps: Pair, window: Pair) -> tuple[Pair
     As in torch.nn.Conv2d, "same" gives results as large as images; of an odd number the one more lies at the end.
     """
     if not isinstance(padding, str):
-        both = pair_of("padding", padding, 0)
-        return both, both
+        pair = pair_of("padding", padding, 0)
+        return pair, pair
     if padding not in ("same", "valid") or (padding == "same" and steps != (1, 1)):
         raise ValueError(
             f"padding is an integer, a pair of them, 'valid' or, with a stride of 1, 'same'; got {padding!r} with "

@@ -78,14 +78,14 @@ class GivenSteps(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         rows, columns = np.indices(out.shape)
         elements = region.first + rows * region.row_step + columns * region.column_step
-        drawn = _Drawn(np.moveaxis(self.words[elements], -1, 0))
+        operations = _Drawn(np.moveaxis(self.words[elements], -1, 0))
         least = self.least[::-1] if region.swapped else self.least
-        out[...] = drawn.sum(self.accumulator, _factors(a, b), out, least)
+        out[...] = operations.sum(self.accumulator, _factors(a, b), out, least)
 
     def running_sums(self, row: NDArray, column: NDArray, start: NDArray) -> NDArray[np.float64]:
         """The sum of one element after every step of its accumulator, drawn as if it ended there."""
-        drawn, begin = _Drawn(self.words[0].reshape(-1, 1, 1)), start.astype(np.float64)
-        totals = list(drawn.running(self.accumulator, _factors(row, column), begin, self.least))
+        operations, begin = _Drawn(self.words[0].reshape(-1, 1, 1)), start.astype(np.float64)
+        totals = list(operations.running(self.accumulator, _factors(row, column), begin, self.least))
         sums = np.zeros(len(totals), like=row)
         for i, total in enumerate(totals):
             sums[i] = total[0, 0]
@@ -193,8 +193,11 @@ class _Drawn:
     def _in_order(self, accumulator: InTreeOrder, factors: list[Any], start: NDArray) -> NDArray:
         do = self._in(accumulator.format, accumulator.rounding, start.shape)
         if isinstance(accumulator, NumPySum) and accumulator.products is not None:
-            rounded, one = self._in(accumulator.products, accumulator.rounding, start.shape), np.ones_like(start)
-            factors = [(rounded("multiply", x, y), one) for x, y in factors]
+            round_products, ones = (
+                self._in(accumulator.products, accumulator.rounding, start.shape),
+                np.ones_like(start),
+            )
+            factors = [(round_products("multiply", x, y), ones) for x, y in factors]
         # The last one is the zero that NumPy's sums start from.
         numbers, waiting = [*(do("multiply", x, y) for x, y in factors), start], list[NDArray]()
         for k in accumulator.order(len(factors)):

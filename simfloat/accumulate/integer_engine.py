@@ -141,7 +141,7 @@ def _totals(unit: FusedUnit) -> str | None:
 
 @lru_cache(maxsize=64)
 def floored_in_integers(wide: Engine, terms: int, sections: int, least: tuple[int, int], dropped: int) -> Engine:
-    """The same for sums of CDNA3, of products with 24 fraction bits: 8 of at most 22 bits need 29 of an int32."""
+    """The engine for sums of CDNA3, whose products have 24 fraction bits: 8 of at most 22 bits need 29 of an int32."""
     numbers = _numbers(
         least,
         lambda pair: (terms, sections, terms, 24, *pair, dropped, FP32.emin, NO_EXPONENT, 0, 24 - FAR_BELOW, 0, 0),

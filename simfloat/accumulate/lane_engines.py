@@ -202,13 +202,13 @@ def can_be_cut(format: Format, other: Format, rounding: Rounding) -> bool:
 
     The sums travel as they are, too: with another bias they may lie outside float32's range.
     """
-    kept = SINGLE.precision - (2 if rounding.is_to_nearest else 1)
+    most_bits = SINGLE.precision - (2 if rounding.is_to_nearest else 1)
     lift = lift_of(format)
     return (
         kernels.grid.plain(format, rounding)
         and format.has_negative_zero
         and format.fits_float32
-        and format.mantissa_bits <= kept
+        and format.mantissa_bits <= most_bits
         and format.emin == other.emin
         and abs(lift) < SINGLE.highest - 1
         and format.emax + lift < SINGLE.highest

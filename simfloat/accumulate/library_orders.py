@@ -45,7 +45,7 @@ class RegisterArithmetic(Protocol):
         """The sums of two registers, lane by lane."""
 
     def with_products(self, places: Places, x: Any) -> Any:
-        """The same chain of products that are rounded first, from a register on."""
+        """A chain of products that are rounded before they are added, from a register on."""
 
     def with_double(self, places: Places, x: Any) -> Any:
         """A chain in double precision to which a register of one lane is added."""
@@ -154,8 +154,8 @@ def numpy_einsum(sums: RegisterArithmetic, terms: int) -> Any:
     if full * BUFFER < terms:
         whole = terms - (terms - full * BUFFER) % 16
         start = sums.chain(Places(full * BUFFER, (whole - full * BUFFER) // 4, 4, 4, turned=4))
-        rest = sums.chain(Places(whole, -(-(terms - whole) // 4), 4, 4), start)
-        total = sums.add(total, _folded(sums, rest))
+        tail = sums.chain(Places(whole, -(-(terms - whole) // 4), 4, 4), start)
+        total = sums.add(total, _folded(sums, tail))
     return total
 
 
@@ -218,12 +218,12 @@ def torch_bfloat16(sums: RegisterArithmetic, terms: int) -> Any:
     """
     whole, sixteens = terms - terms % 64, terms - terms % 16
     total = sums.chain(Places(0, whole // 64, 64, 64))
-    rest = sums.chain(Places(whole, (sixteens - whole) // 8, 8, 8))
+    tail = sums.chain(Places(whole, (sixteens - whole) // 8, 8, 8))
     while len(total) > 1:
         total = _in_halves(sums, total)
-    while len(rest) > 1:
-        rest = _in_halves(sums, rest)
-    return sums.with_products(Places(sixteens, terms - sixteens, 1, 1), sums.add(total, rest))
+    while len(tail) > 1:
+        tail = _in_halves(sums, tail)
+    return sums.with_products(Places(sixteens, terms - sixteens, 1, 1), sums.add(total, tail))
 
 
 #: The orders by name.

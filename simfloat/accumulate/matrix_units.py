@@ -77,10 +77,10 @@ def find(
         scaled = scales in instruction.scales if scales else not instruction.scales
         if inputs in pairs_of(instruction.formats, repeat=2) and output in instruction.outputs and scaled:
             return instruction
-    wanted = f"{inputs[0]} x {inputs[1]} -> {output}"
-    wanted += f" under scales=({scales[0]}, {scales[1]})" if scales else " without scales"
+    request = f"{inputs[0]} x {inputs[1]} -> {output}"
+    request += f" under scales=({scales[0]}, {scales[1]})" if scales else " without scales"
     has = "; ".join(map(str, instructions))
-    raise ValueError(f"{architecture} has no unit for {wanted}. It has {has}.")
+    raise ValueError(f"{architecture} has no unit for {request}. It has {has}.")
 
 
 def taken_by(inputs: FormatPair) -> FormatPair:

@@ -52,15 +52,15 @@ def _can_be_lifted(problem: Problem, rounding: Rounding, format: Format) -> bool
 
 def _inside(problem: Problem, format: Format) -> bool:
     """Whether operands, and what the sums start from, are numbers of the format."""
-    known = (problem.a.bounds, problem.b.bounds, problem.initial)
-    return all(bounds is None or bounds.inside(format) for bounds in known)
+    all_bounds = (problem.a.bounds, problem.b.bounds, problem.initial)
+    return all(bounds is None or bounds.inside(format) for bounds in all_bounds)
 
 
 class Liftable(Engine, Protocol):
     """An engine that can be made for numbers times a power of two."""
 
     def lifted(self, factor: np.float32) -> Engine:
-        """The same loop, with its grids lifted."""
+        """The engine with its grids times a power of two, `factor`."""
 
 
 def of_own_kind(engine: Liftable, kind: str, format: Format) -> Engine:

@@ -63,10 +63,10 @@ def program_of(postfix: Sequence[int]) -> list[int]:
         if k != ADD:
             waiting.append((1, k, [k]))
             continue
-        need, begins, right = waiting.pop()
-        other, first, left = waiting.pop()
-        most, code = max(need, other, min(need, other) + 1), left
-        if need > other:
+        right_need, begins, right = waiting.pop()
+        left_need, first, left = waiting.pop()
+        most, code = max(right_need, left_need, min(right_need, left_need) + 1), left
+        if right_need > left_need:
             right.extend(left)
             code = right
         else:

@@ -99,9 +99,9 @@ class InOneFormat(Accumulator):
         if self.rounding == nearest_even and self.format in (FP32, FP64):
             if self.format == FP64 or (problem.a.in_float32 and problem.b.in_float32):
                 return _engine(self, "native", np.float64 if self.format == FP64 else np.float32, None)
-        own = own_kind(problem, self.rounding, self.format)
-        if own is not None:
-            return of_own_kind(_engine(self, own, np.float32, None), own, self.format)
+        kind = own_kind(problem, self.rounding, self.format)
+        if kind is not None:
+            return of_own_kind(_engine(self, kind, np.float32, None), kind, self.format)
         engine = _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
         if engine.kind in QUICK:
             return engine
@@ -137,14 +137,14 @@ class OrderLoop(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         where, seed = kernel_region(region)
         machine = machine_of(out)
-        own = self.accumulator.arguments(a.shape[1])
+        arguments = self.accumulator.arguments(a.shape[1])
         if machine is not CPU:
-            own = tuple(map(machine.arrays.asarray, own))
+            arguments = tuple(map(machine.arrays.asarray, arguments))
         loop = self.accumulator.loops(machine)[self.kind]
-        loop(a, b, out, *own, self.numbers, self.sign, self.pair, where, seed)
+        loop(a, b, out, *arguments, self.numbers, self.sign, self.pair, where, seed)
 
     def lifted(self, factor: np.float32) -> OrderLoop:
-        """The same loop, with its grid lifted."""
+        """The loop with its grid times a power of two, `factor`."""
         return self._replace(numbers=kernels.grid.lifted(self.numbers, factor))
 
 

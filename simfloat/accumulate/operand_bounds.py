@@ -125,10 +125,10 @@ class OperandPlan(NamedTuple):
         bounds = None
         if self.looks:
             # Operands are often in the format already, and then need not be rounded again.
-            found = bounds_of(x)
-            unchanged, bounds = after_cast(found, cast)
+            measured = bounds_of(x)
+            unchanged, bounds = after_cast(measured, cast)
             if unchanged and observer is None:
-                return OperandBounds(found, cast.format, single, x)
+                return OperandBounds(measured, cast.format, single, x)
         target, plan = self.ways[single]
         if observer is not None:
             target = target._replace(observer=observer, operation=operation or "")

@@ -129,7 +129,7 @@ def product_plan(
     scales = [cast.scale for cast in casts or () if cast.scale is not None]
     modes = (rounding, *accumulator.roundings, *(cast.rounding for cast in casts or ()))
     draws = any(mode.is_stochastic for mode in modes)
-    engines = [_engine_for_all(accumulator, formats, own) for own in (FP64, FP32)]
+    engines = [_engine_for_all(accumulator, formats, array_format) for array_format in (FP64, FP32)]
     operands = None
     if casts is not None:
         looks = engines[0] is None and not accumulator.is_matrix_unit

@@ -33,16 +33,16 @@ class QuotientSums:
         """Add a quotient to each sum."""
         self._are_known &= (numerators == 0) | _has_quotients(numerators)
         self._are_known &= _has_quotients(divisors)
-        rest = numerators
+        remainder = numerators
         for _ in range(PARTS):
-            quotients = rest / divisors
+            quotients = remainder / divisors
             self._take(quotients)
             product, error = _product(quotients, divisors)
-            rest = (rest - product) - error  # without error: a remainder is a float64 number
-        self._lost += np.abs(rest / divisors)
+            remainder = (remainder - product) - error  # without error: a remainder is a float64 number
+        self._lost += np.abs(remainder / divisors)
 
     def add_product_quotients(self, numerators: Numbers, divisors: Numbers, divisor: float) -> None:
-        """The same of divisors that are each multiplied by one more."""
+        """Add quotients whose divisors are each multiplied by `divisor` first."""
         product, error = _product(divisors, divisor)
         self._are_known &= error == 0
         self.add(numerators, product)
@@ -56,15 +56,17 @@ class QuotientSums:
         second, third = _sum(second, third)
         lost = 2 * self._lost + np.abs(third)
         is_exact = (lost == 0) & (second == 0)
-        known = self._are_known & (first + second == first)
+        are_certain = self._are_known & (first + second == first)
         if to_nearest:
             # What is lost moves the total to no other side of the middle of two numbers.
-            known &= (lost <= np.abs(second) * 2.0**-22) & (first + second * (1 + 2.0**-20) == first) | (lost == 0)
-            return first + 0.0, known
-        known &= is_exact | (lost < np.abs(second) * 0.25)
+            are_certain &= (lost <= np.abs(second) * 2.0**-22) & (first + second * (1 + 2.0**-20) == first) | (
+                lost == 0
+            )
+            return first + 0.0, are_certain
+        are_certain &= is_exact | (lost < np.abs(second) * 0.25)
         is_odd = first.view(np.int64) & 1 == 1
         beside = np.nextafter(first, np.copysign(np.inf, second))
-        return np.where(is_exact | is_odd, first, beside) + 0.0, known
+        return np.where(is_exact | is_odd, first, beside) + 0.0, are_certain
 
     def _take(self, rest: Numbers) -> None:
         for part in self._parts:

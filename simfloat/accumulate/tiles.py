@@ -66,7 +66,7 @@ def sums_of_matrices(shape: tuple[int, ...], a: NDArray, b: NDArray, work: Work,
 def _sums_of_tiles(
     shape: tuple[int, ...], a: NDArray, b: NDArray, scales: Scales | None, work: Work, turned: bool
 ) -> NDArray:
-    """The same by as many tiles as keep the threads busy, for operands with these scales."""
+    """Sum as many tiles as keep the threads busy, of operands with these scales."""
     machine, engine, quiet, is_final, draw, _, initial, _ = work
     *batch, m, n = shape
     count = math.prod(batch)
@@ -165,8 +165,8 @@ class _MatrixTask(NamedTuple):
         i, first, last = tile
         scales = None
         if self.blocks:
-            one, other = self.blocks
-            scales = one[i % len(one)][first:last], other[i % len(other)]
+            left_scales, right_scales = self.blocks
+            scales = left_scales[i % len(left_scales)][first:last], right_scales[i % len(right_scales)]
         rows, columns = self.sums.shape[1:]
         start = i * rows * columns + first * self.row_step
         region = Region(start, self.row_step, self.column_step, self.draw, self.swap, scales=scales)

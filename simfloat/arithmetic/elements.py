@@ -56,11 +56,11 @@ def check_places(array: NDArray, places: Any, axis: int | None) -> None:
 def _check_key(array: NDArray, key: Any) -> bool:
     """Whether integers in arrays name places, all of which are there."""
     parts = [_as_indices(part) for part in (key if isinstance(key, tuple) else (key,))]
-    taken = sum(_axes_of(part) for part in parts)
+    axes = sum(_axes_of(part) for part in parts)
     axis, names_places = 0, False
     for part in parts:
         if part is Ellipsis:
-            axis += array.ndim - taken
+            axis += array.ndim - axes
             continue
         if hasattr(part, "dtype") and axis < array.ndim:
             check_places(array, part, axis)
