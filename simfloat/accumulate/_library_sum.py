@@ -83,6 +83,7 @@ class LibrarySum(Accumulator):
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
         """The engine for all numbers of formats that FP32 holds; None for wider formats."""
+        # FP16, BF16 and FP8 operands are FP32 numbers, and their products are summed by the same instructions.
         if not (numbers_of(a).inside(FP32) and numbers_of(b).inside(FP32)):
             return None
         any_number = OperandBounds(numbers_of(FP32), FP32, True)
@@ -117,6 +118,8 @@ class RegistersEngine(NamedTuple):
     cost: float = 0.2
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        # Below, factors of all lanes are written out side by side. A few long
+        # sums have a loop that reads both vectors where they lie.
         if out.size <= FEW and len(b) >= LEAST_LONG and machine_of(out) is CPU:
             for i in range(out.shape[0]):
                 for j in range(out.shape[1]):
@@ -124,6 +127,7 @@ class RegistersEngine(NamedTuple):
             return
         if machine_of(out) is CPU:
             a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        # No order has more than 64 lanes at once: four registers of 16, or eight of 8.
         rows = max(1, KEPT // (64 * max(out.shape[1], 1)))
         for top in range(0, len(a), rows):
             sums = RegisterSums(self, a[top : top + rows], b, region)
@@ -167,6 +171,8 @@ class RegisterSums(NamedTuple):
         if not indices.size:
             return start
         lanes, (m, n) = indices.shape[1], start.shape[1:]
+        # Places beyond the last product are zeros. They change nothing: a chain starts from
+        # +0 and is never -0, since to nearest even only -0 and -0 make -0.
         short = max(int(indices.max()) + 1 - self.b.shape[0], 0)
         here = np.array(indices.tolist(), np.int64, like=self.b)
         a, b = np.pad(self.a, ((0, 0), (0, short))), np.pad(self.b, ((0, short), (0, 0)))

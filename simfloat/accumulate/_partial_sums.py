@@ -100,6 +100,8 @@ def _running_sums(
         results = engine.results(row, column, whole)
         ones, outer, at = np.ones_like(results.T), _outer(engine, accumulator), region._replace(swapped=True)
         return _running_sums(ones, results, engine.outer, outer, None, at, start).astype(engine.carrier, copy=False)
+    # A compensated sum cannot go on from a running sum: its correction is lost. A loop of its own keeps every running
+    # sum, in the time of one sum; a sum for every length took time in proportion to the square of the length.
     if isinstance(accumulator, InOneFormat):
         sums = running_sums(accumulator, row, column, start, region)
         return machine_of(row).take(sums.astype(engine.carrier, copy=False))
@@ -124,6 +126,8 @@ def _resumed_sums(
     sums = np.zeros(-(-terms // chunk), engine.carrier, like=row)
     running = np.zeros((1, 1), engine.carrier, like=row)
     for i in range(sums.size):
+        # Words are drawn for four or sixteen steps at a time. A piece that began inside such a group would read the
+        # first words of the group, so it begins with the group, and up to fifteen steps are made again.
         first = i - i % span
         within = slice(first * chunk, min((i + 1) * chunk, terms))
         running[:] = sums[first - 1] if first else start

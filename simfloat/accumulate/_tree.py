@@ -175,6 +175,7 @@ class NumPySum(InTreeOrder):
                 "pass finite operands."
             )
         numbers = OperandBounds(rounded, self.products, False)
+        # Rounded products are numbers like any others, which are summed as products with ones.
         of_numbers = Problem(
             numbers, UNITY, problem.depth, problem.output, problem.rounding, initial=None, machine=problem.machine
         )
@@ -228,6 +229,7 @@ class ProductsFirst(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         ones = np.ones_like(a, self.engine.carrier, shape=(1, a.shape[1]))
         target = Target(self.products.format, self.products.rounding, np.float64)
+        # Row by row: the products of all rows at once would be as many numbers as there are multiply-adds.
         for i in range(len(a)):
             terms = compute_alone("multiply", [a[i][:, np.newaxis], b], target)
             sums = np.zeros_like(out, self.engine.carrier, shape=(1, out.shape[1]))
@@ -274,6 +276,8 @@ def _program_of_numbers(
         (left, left_room), (right, right_room) = (
             _program_of_numbers(part, programs) for part in (middle, count - middle)
         )
+        # Both programs number their terms from 0. Those of the right half move up by `middle`: k
+        # >= 0 is a term, and -1 - k names the term whose draw an addition takes.
         right = np.where(right >= 0, right + middle, right - middle)
         parts = [right, left] if right_room > left_room else [left, right]
         program, need = (
@@ -298,6 +302,7 @@ def numpys_order(first: int, stop: int) -> list[int]:
     """How NumPy adds the numbers from `first` to `stop` - 1, in postfix form: `pairwise_sum` of its loops."""
     count = stop - first
     if count > LARGEST:
+        # As NumPy has it, n2 = n / 2; n2 -= n2 % 8: the left half is whole rounds of its eight sums.
         middle = first + count // 2 - count // 2 % LANES
         return [*numpys_order(first, middle), *numpys_order(middle, stop), ADD]
     whole = count - count % LANES if count >= LANES else 0

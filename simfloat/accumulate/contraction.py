@@ -54,6 +54,8 @@ def prepare(
         _check_scaled(options, scales, initial)
     if isinstance(target.stream, GivenBits) and any(rounding.is_stochastic for rounding in plan.accumulator.roundings):
         return _prepare_given(a, b, shape, depth, options, scales, initial)
+    # One draw serves the whole call. Casts, steps and the result are told apart by
+    # their stage, so that none of them needs a call number of its own.
     draw = take_draw(target.stream, *plan.drawing) if plan.drawing else None
     if scales is not None or initial is not None or plan.is_scaled:
         return _prepare_further(a, b, shape, depth, options, draw, scales, initial)
@@ -66,11 +68,15 @@ def prepare(
     if draw is None and target.observer is None:
         left, right = plan.operands
         works = plan.rounded_works
+        # Bounds of the operands take longer than a small product may spare, so it takes an engine that is right for all
+        # numbers of the casts' formats, for so few terms. The product of both sizes over the depth is m k n.
         if works is None and depth <= SHORT and a.size * b.size <= FEW_PRODUCTS * depth:
             works = plan.short_works
         if works is not None:
             # No bounds are needed: neither for the engine nor to see that a rounding changes nothing.
             left_numbers, right_numbers = left.rounded(a, settled[0]), right.rounded(b, settled[1])
+            # Roundings make quiet NaN. If both operands were rounded (True, 1), none of their
+            # NaN is signalling, and they are converted without care for warnings.
             work = works[left_numbers is not a and right_numbers is not b]
             if work.is_final and work.engine.carrier is not target.dtype:
                 work = work._replace(is_final=False)
@@ -140,6 +146,7 @@ def _prepare_given(
     initial = None if initial is None else plan.machine.take(_taken_initial(plan.accumulator, initial, shape))
     # What the accumulator refuses, it refuses here too.
     addend = None if initial is None else bounds_of(initial)
+    # The engine itself is not used: sums with given draws are made by elementwise operations, step by step.
     plan.accumulator.engine(Problem(x, y, depth, target.format, target.rounding, None, addend))
     assert isinstance(target.stream, GivenBits) and x.array is not None and y.array is not None
     least = x.own_format.emin, y.own_format.emin
@@ -156,6 +163,7 @@ def _is_final(plan: ProductPlan, engine: Engine, target: Target) -> bool:
 
 def _are_quiet(engine: Engine, x: OperandBounds, y: OperandBounds) -> bool:
     """Whether there is no signalling NaN for certain among operands that are converted."""
+    # A chain of comparisons: where all three are alike, operands have the engine's type already, and nothing is asked.
     is_converted = not x.is_float32 == y.is_float32 == (engine.carrier is np.float32)
     return is_converted and x.are_quiet and y.are_quiet
 
@@ -247,6 +255,7 @@ def finish(
         target = target._replace(observer=OfSum(target.observer, (a, b), result))
     if result is not None and result is not target.format and not result.has_nan:
         check_no_nan(sums.reshape(shape), result)
+    # Scales of whole operands are divided out of sums that are not rounded to `output` yet: one rounding in all.
     if work.divisor != 1.0:
         return compute_drawn("divide", [sums.reshape(-1), np.array([work.divisor])], target, work.draw).reshape(shape)
     single = sums.dtype == FLOAT32

@@ -80,6 +80,7 @@ class Geometry(NamedTuple):
 
     def windows(self, x: NDArray) -> NDArray:
         """A view (image, channel, kernel row, kernel column, row, column) of padded images: what each place meets."""
+        # Strides alone make the windows: a pixel that several kernels' places meet lies in memory once.
         image, channel, row, column = x.strides
         return machine_of(x).arrays.lib.stride_tricks.as_strided(
             x,
@@ -100,6 +101,8 @@ class Geometry(NamedTuple):
         Its kernels are those of `turned`. Results are spread by the stride; what their kernels did not reach of an
         image, at its end, gets zeros.
         """
+        # A pixel is met by every window that begins up to `reach` before it, so the spread
+        # results get a border of that width, less the border that the image itself had.
         reach = [gap * (places - 1) for gap, places in zip(self.dilation, self.window, strict=True)]
         before = [r - first for r, first in zip(reach, self.before, strict=True)]
         spread = [(places - 1) * step + 1 for places, step in zip(self.result, self.stride, strict=True)]

@@ -159,6 +159,8 @@ class _Drawn:
         if not all(any(mode.is_stochastic for mode in sums.roundings) for sums in (accumulator.inner, outer)):
             yield from self.running(outer, totals, start, _ends(accumulator))
             return
+        # The user's draws are in one order: those of all runs, then those of their sum. A sum of fewer
+        # runs finds its draws at another place, so the outer sum is made anew for every step.
         for first in range(0, len(totals), outer.chunk or 1):
             count = min(first + (outer.chunk or 1), len(totals))
             yield _Drawn(self._words[ends[count - 1] :]).sum(outer, totals[:count], start, _ends(accumulator))
@@ -214,8 +216,10 @@ class _Drawn:
         do = self._in(accumulator.output, accumulator.mode, total.shape)
         for first in range(0, len(factors), accumulator.terms):
             chunk = chunk_total(accumulator, factors[first : first + accumulator.terms], total, least)
+            # The chunk is exact, so adding zero rounds it once, with its draw. A unit has no -0: + 0.0 makes it +0.
             total = do("add", chunk, np.zeros_like(total)) + 0.0
             if accumulator.conversion == "truncated":
+                # Toward zero the operation stops at the largest number, where a tensor core's total becomes infinite.
                 beyond = np.abs(chunk) >= 2.0 ** (accumulator.output.last_binade + 1)
                 total = np.where(beyond, np.copysign(np.inf, chunk), total)
             yield total

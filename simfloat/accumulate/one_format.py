@@ -112,6 +112,8 @@ def running_sums(
     accumulator: InOneFormat, row: NDArray, column: NDArray, start: NDArray, region: Region
 ) -> NDArray[np.float64]:
     """The sum of a row (1, k) times a column (k, 1) after every product, made on the CPU; `start` is (1, 1)."""
+    # All loops of an order have the same bits, so the one for any operands and any grid is
+    # enough here: one loop an order is compiled for running sums, not one a kind of step.
     wide = _engine(accumulator, "wide", np.float64, None)
     sums = np.zeros((column.size, 1))
     with np.errstate(invalid="ignore"):  # signalling NaN that are converted
@@ -138,6 +140,7 @@ class OrderLoop(NamedTuple):
         where, seed = kernel_region(region)
         machine = machine_of(out)
         arguments = self.accumulator.arguments(a.shape[1])
+        # A program lies in NumPy's memory, and is the only array that a GPU's loop would not find on its own device.
         if machine is not CPU:
             arguments = tuple(map(machine.arrays.asarray, arguments))
         loop = self.accumulator.loops(machine)[self.kind]

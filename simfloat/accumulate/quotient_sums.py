@@ -33,6 +33,7 @@ class QuotientSums:
         """Add a quotient to each sum."""
         self._are_known &= (numerators == 0) | _has_quotients(numerators)
         self._are_known &= _has_quotients(divisors)
+        # Long division with digits of 53 bits: each quotient's remainder is exact, and is divided in its turn.
         remainder = numerators
         for _ in range(PARTS):
             quotients = remainder / divisors
@@ -50,6 +51,8 @@ class QuotientSums:
     def totals(self, to_nearest: bool) -> tuple[Numbers, NDArray[np.bool_]]:
         """The sums rounded to nearest even, or to odd; and where these are certain."""
         first, second, third = self._parts
+        # Parts overlap after many additions. Two passes of sums without
+        # error bring the leading bits into the first one.
         for _ in range(2):
             second, third = _sum(second, third)
             first, second = _sum(first, second)
@@ -69,6 +72,7 @@ class QuotientSums:
         return np.where(is_exact | is_odd, first, beside) + 0.0, are_certain
 
     def _take(self, rest: Numbers) -> None:
+        # Each part takes what it can and hands on what it lacks; below the last one nothing is kept but a bound.
         for part in self._parts:
             part[...], rest = _sum(part, rest)
         self._lost += np.abs(rest)
@@ -80,6 +84,7 @@ def _has_quotients(x: Numbers | float) -> NDArray[np.bool_]:
 
 def _sum(x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:
     """The rounded sum, and what it lacks."""
+    # Knuth's, six operations: it asks nothing of the order of magnitudes, which Dekker's three do.
     total = x + y
     of_y = total - x
     return total, (x - (total - of_y)) + (y - of_y)
@@ -94,6 +99,7 @@ def _product(x: Numbers, y: Numbers | float) -> tuple[Numbers, Numbers]:
 
 def _halves(x: Numbers | float) -> tuple[Numbers, Numbers]:
     """Two numbers of 26 bits whose sum is x."""
+    # Veltkamp's splitting. Up to 2^FARTHEST the product does not overflow; results for larger numbers are not used.
     scaled = (2.0**27 + 1) * np.asarray(x)
     upper = scaled - (scaled - x)
     return upper, x - upper

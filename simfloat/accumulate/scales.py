@@ -124,6 +124,7 @@ def scales_of_blocks(left: Taken, right: Taken, accumulator: Accumulator) -> Sca
                 f"{accumulator} takes blocks of {block} products with {format} scales, got blocks of {blocks.block} "
                 f"with {blocks.format} scales."
             )
+    # FP32's scales are max / amax, by which sums are divided; those of other formats multiply. A product has one kind.
     # Powers of two serve either way.
     divide = first.divide if first.format != E8M0 else last.divide
     values = [_values_of(operand, axis, first.block, divide) for operand, axis in ((left, -1), (right, -2))]

@@ -91,6 +91,8 @@ def _write_last(array: NDArray, key: Any, value: Any) -> None:
     """Write to elements of which one may be named several times: the last value stays."""
     places = np.arange(array.size, like=array).reshape(array.shape)[key]
     values = np.broadcast_to(value.reshape(value.shape[-places.ndim :]), places.shape).reshape(-1)
+    # A stable sort leaves the values of one element in their order, so the last of each group is written last.
+    # CuPy writes them in any order.
     order = np.argsort(places.reshape(-1), kind="stable")
     named = places.reshape(-1)[order]
     is_last = np.concatenate([named[1:] != named[:-1], np.ones_like(named[:1], bool)])

@@ -139,6 +139,8 @@ class Flagged:
 
     def flag_doubts(self, exact: NDArray, start: int, words: NDArray, flags: Flags) -> None:
         """Flag what the exact results do not tell, by rounding without a largest number, and without tiny ones."""
+        # Draws decide here, so results are rounded again with the same words: overflow shows in results
+        # without a largest number, underflow where tiny numbers are made zero.
         chosen = scratch("flagged", exact.size, np.float64)
         numbers = np.isfinite(exact) & (flags & INVALID == 0)
         self.source.round_unbounded(self.plan, exact, start, words, chosen)
