@@ -22,7 +22,8 @@ from simfloat.formats import FP32, FP64, Format
 #: The orders whose products are rounded before they are added.
 UNFUSED = ("numpy-einsum", "torch-sum")
 
-#: Products of a sum from which on it is long: few such sums have a loop of their own.
+#: Products of a sum from which on it is long: few such sums have a loop of their own, which reads both vectors where
+#: they lie. For other sums the factors of all lanes are written out side by side.
 LEAST_LONG = 1 << 8
 
 #: Float32 numbers of running sums that are kept at once, some megabytes.
@@ -118,8 +119,6 @@ class RegistersEngine(NamedTuple):
     cost: float = 0.2
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        # Below, factors of all lanes are written out side by side. A few long
-        # sums have a loop that reads both vectors where they lie.
         if out.size <= FEW and len(b) >= LEAST_LONG and machine_of(out) is CPU:
             for i in range(out.shape[0]):
                 for j in range(out.shape[1]):

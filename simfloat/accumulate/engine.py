@@ -65,14 +65,14 @@ def keeps_sums(result: Format | None, format: Format, rounding: Rounding) -> boo
     return format.special == "ieee" and format.subnormals and format.signed
 
 
-#: The region and the seed that a loop is given where no step draws: it reads neither.
+#: The region and the seed that a loop is given where no step draws: it reads neither. Compiled loops have one signature
+#: for all modes, so one array, made once, stands for every region.
 UNREAD = np.zeros(6, np.int64), np.uint64(0)
 
 
 def kernel_region(region: Region) -> tuple[NDArray[np.int64], np.uint64]:
     """The region and the seed in the form that kernels take them."""
     first, row_step, column_step, draw, _, stage, step, _ = region
-    # Compiled loops have one signature for all modes: one array, made once, stands for the region where nothing draws.
     if draw is None:
         return UNREAD
     return np.array([first, row_step, column_step, draw.call, stage, step], np.int64), np.uint64(draw.seed)

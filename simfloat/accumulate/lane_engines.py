@@ -101,10 +101,10 @@ def lane_loop(problem: Problem, format: Format, rounding: Rounding, products: Fo
         return _loop_of(problem.machine, format, rounding, products, "plain", False)
     if rounding == nearest_even and products is not None:
         return None  # the hardware's roundings, or float32's with another, are as quick
-    mode = "toward_positive" if rounding.mode == "toward_negative" else rounding.mode
     # Lifted sums below the format's smallest normal number are float32's subnormal
     # numbers, with which some processors are a hundred times as slow: one such sum in
     # fifty halved the rate of E4M3. A loop for small sums rounds by anchors.
+    mode = "toward_positive" if rounding.mode == "toward_negative" else rounding.mode
     are_small = a.high + b.high < format.emin + SMALL and format.precision <= SINGLE.precision - 2
     return _loop_of(problem.machine, format, rounding, products, mode, are_small)
 

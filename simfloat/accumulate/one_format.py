@@ -139,12 +139,11 @@ class OrderLoop(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         where, seed = kernel_region(region)
         machine = machine_of(out)
-        arguments = self.accumulator.arguments(a.shape[1])
-        # A program lies in NumPy's memory, and is the only array that a GPU's loop would not find on its own device.
+        own = self.accumulator.arguments(a.shape[1])
         if machine is not CPU:
-            arguments = tuple(map(machine.arrays.asarray, arguments))
+            own = tuple(map(machine.arrays.asarray, own))
         loop = self.accumulator.loops(machine)[self.kind]
-        loop(a, b, out, *arguments, self.numbers, self.sign, self.pair, where, seed)
+        loop(a, b, out, *own, self.numbers, self.sign, self.pair, where, seed)
 
     def lifted(self, factor: np.float32) -> OrderLoop:
         """The loop with its grid times a power of two, `factor`."""

@@ -153,9 +153,9 @@ class _MatrixTask(NamedTuple):
         count, rows, columns = self.sums.shape
         work_of_row = columns * self.left.shape[-1] * self.engine.cost
         in_pieces, draws = machine_of(self.sums).in_pieces, self.draw is not None
-        # Matrices enough for all threads: each takes a stack of them in one call of the loop, since
-        # entering a loop takes half a microsecond. Draws are placed in one matrix at a time.
         if in_pieces and is_direct(self.engine) and not draws and count > busy_threads(count * rows * work_of_row):
+            # Matrices enough for all threads: each takes a stack of them in one call of the loop, since
+            # entering a loop takes half a microsecond. Draws are placed in one matrix at a time.
             run_all(self._compute_stack, _stacks(count, rows * columns, rows * work_of_row))
         elif in_pieces:
             tiles = _tiles(count, rows, work_of_row)
