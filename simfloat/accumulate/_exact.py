@@ -52,6 +52,7 @@ class Exact(Accumulator):
         summands = problem.products if problem.initial is None else problem.products.joined(problem.initial)
         growth = _growth(problem.depth + (problem.initial is not None), exact_products)
         inside = _are_inside(summands, growth)
+        # Grids are needed only where the sum of all products may have more than 53 bits.
         if inside and exact_products and summands.high + growth - summands.low <= 53:
             # Every partial sum is a float64 number: the hardware's sum is exact in any order, and may be divided then.
             return _Plain()
@@ -94,13 +95,18 @@ class _Bins(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         machine = machine_of(out)
         bins, loops = empty((self.anchors.size, *out.shape), np.float64, machine), machine.loops
+        # Every product is cut into pieces, one a grid, and each grid has 53 bits of room
+        # for the sum of its pieces. After the carry a bin's part is at most half the next
+        # coarser grid, so one pass from fine to coarse rounds to odd.
         loops.bins.bin_sums(a, b, out, bins, self.anchors, self.exact_products)
         loops.bins.carry(bins, self.anchors)
         loops.bins.odd_totals(bins, out)
         if self.to_nearest:
-            totals, kept = on_cpu(out), on_cpu(bins)
-            finite = np.isfinite(kept[0])
-            totals[finite] = [math.fsum(pieces) for pieces in kept[:, finite].T]
+            # To FP64 a second rounding, from a float64 that is odd, would
+            # have no bits left: fsum rounds the exact sum once.
+            totals, parts = on_cpu(out), on_cpu(bins)
+            finite = np.isfinite(parts[0])
+            totals[finite] = [math.fsum(pieces) for pieces in parts[:, finite].T]
             put_back(totals, out)
 
 
@@ -126,11 +132,13 @@ class Fractions(NamedTuple):
         scales = region.scales and (on_cpu(region.scales[0]), on_cpu(region.scales[1]))
         a, b, totals = on_cpu(a), on_cpu(b), on_cpu(out)
         with np.errstate(all="ignore"):
-            initial, left = totals.copy(), np.ones(totals.shape, bool)
+            initial, uncertain = totals.copy(), np.ones(totals.shape, bool)
             if self.anchors is not None and totals.size:
-                totals[...], known = self._divided(a, b, scales, initial)
-                left = ~(known & np.isfinite(a).all(1)[:, np.newaxis] & np.isfinite(b).all(0))
-            for i, j in np.argwhere(left):
+                totals[...], are_certain = self._divided(a, b, scales, initial)
+                uncertain = ~(are_certain & np.isfinite(a).all(1)[:, np.newaxis] & np.isfinite(b).all(0))
+            # Fractions take some thousand times as long as bins (`cost`), so only sums in doubt are made of
+            # them: those that lie too close to a float64 number, and those with an infinity or a NaN.
+            for i, j in np.argwhere(uncertain):
                 # The plain sum is infinite or NaN just where an operand makes it so, or where nothing does.
                 start = float(initial[i, j])
                 special = _special(a[i], b[:, j], start)
@@ -169,10 +177,10 @@ class Fractions(NamedTuple):
             return near
         if math.isinf(near):
             return math.copysign(LARGEST, near)
-        rest = total - Fraction(near)
+        error = total - Fraction(near)
         is_odd = int(np.float64(near).view(np.int64)) % 2 == 1
         # Rounded to odd, an exact tie of a narrower format and what lies beside it stay apart.
-        return near if rest == 0 or is_odd else math.nextafter(near, math.copysign(math.inf, rest))
+        return near if error == 0 or is_odd else math.nextafter(near, math.copysign(math.inf, error))
 
 
 def fractions_for(problem: Problem, block: int | None = None) -> Fractions:
@@ -184,6 +192,7 @@ def fractions_for(problem: Problem, block: int | None = None) -> Fractions:
     _check_ends(problem.output, problem.rounding)
     products, exact_products = problem.products, problem.products.precision <= 53
     growth = _growth(min(block or problem.depth, problem.depth), exact_products)
+    # A block's sum is divided by its own scales, so each block has bins of its own, which grow with the block only.
     anchors = _anchors(products, growth) if _are_inside(products, growth) else None
     return Fractions(problem.divisor, problem.output == FP64, block, anchors, exact_products)
 

@@ -154,12 +154,15 @@ class Fused(Accumulator):
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products: cutting does not make them larger."""
+        # Other modes may round up at every chunk, in the end to the largest number: all that is known is the format.
         is_inward = self.align == toward_zero and self.mode in (nearest_even, toward_zero)
         return products.summed(terms).numbers_of(self.output) if is_inward else numbers_of(self.output)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
         """The loop, where it takes all products of numbers of the formats."""
         products = numbers_of(a).times(numbers_of(b))
+        # Formats of wide range have products that this loop does not take, although most
+        # operands' are taken: then the bounds of the operands decide.
         if not _are_taken(products):
             return None
         in_float32 = a.fits_float32 and b.fits_float32
@@ -254,6 +257,8 @@ class FusedEngine(NamedTuple):
         machine = machine_of(out)
         if self.cuts:
             a, b = cut_to_tf32(a), cut_to_tf32(b)
+        # A product's exponent is that of its operands' formats, and a
+        # tile of the transposed product has them exchanged.
         left, right = reversed(self.least) if region.swapped else self.least
         a_powers, b_powers = powers(a, left, machine), powers(b, right, machine)
         if region.scales is not None:
@@ -261,6 +266,8 @@ class FusedEngine(NamedTuple):
             s, t = (np.repeat(x, self.block, axis) for x, axis in zip(region.scales, (1, 0), strict=True))
             s, t = s[:, : a.shape[1]], t[: b.shape[0]]
             a, b, a_powers, b_powers = a * s, b * t, a_powers * s, b_powers * t
+        # The power of an infinity or of NaN is not finite. Where all powers are, the loop
+        # leaves out a second sum, which finds what IEEE 754 makes of them.
         many = a.size * b.shape[1] >= WORTH_A_TEST
         finite = many and bool(a_powers.max() < np.inf and b_powers.max() < np.inf)
         loop = machine.loops.fused_loops.loops[self.fused.align.mode][self.fused.conversion]

@@ -22,7 +22,8 @@ from simfloat.formats import FP32, FP64, Format
 #: The orders whose products are rounded before they are added.
 UNFUSED = ("numpy-einsum", "torch-sum")
 
-#: Products of a sum from which on it is long: few such sums have a loop of their own.
+#: Products of a sum from which on it is long: few such sums have a loop of their own, which reads both vectors where
+#: they lie. For other sums the factors of all lanes are written out side by side.
 LEAST_LONG = 1 << 8
 
 #: Float32 numbers of running sums that are kept at once, some megabytes.
@@ -82,17 +83,18 @@ class LibrarySum(Accumulator):
         return numbers_of(FP32)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
-        """The same for all numbers of formats that FP32 holds."""
+        """The engine for all numbers of formats that FP32 holds; None for wider formats."""
+        # FP16, BF16 and FP8 operands are FP32 numbers, and their products are summed by the same instructions.
         if not (numbers_of(a).inside(FP32) and numbers_of(b).inside(FP32)):
             return None
-        known = OperandBounds(numbers_of(FP32), FP32, True)
-        return self.engine(Problem(known, known, LEAST_LONG, FP32))
+        any_number = OperandBounds(numbers_of(FP32), FP32, True)
+        return self.engine(Problem(any_number, any_number, LEAST_LONG, FP32))
 
     def engine(self, problem: Problem) -> Engine:
         """The chains of lanes, and how lanes are added."""
-        for known in (problem.a, problem.b):
-            if not (known.is_float32 or known.format == FP32 or known.bounds.inside(FP32)):
-                raise _refusal(self, known)
+        for operand in (problem.a, problem.b):
+            if not (operand.is_float32 or operand.format == FP32 or operand.bounds.inside(FP32)):
+                raise _refusal(self, operand)
         unfused, wide = (sequential(format, products=FP32).engine(problem) for format in (FP32, FP64))
         chain = unfused if self.name in UNFUSED else sequential(FP32).engine(problem)
         return RegistersEngine(self.name, chain, unfused, wide)
@@ -124,6 +126,7 @@ class RegistersEngine(NamedTuple):
             return
         if machine_of(out) is CPU:
             a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        # No order has more than 64 lanes at once: four registers of 16, or eight of 8.
         rows = max(1, KEPT // (64 * max(out.shape[1], 1)))
         for top in range(0, len(a), rows):
             sums = RegisterSums(self, a[top : top + rows], b, region)
@@ -151,15 +154,15 @@ class RegisterSums(NamedTuple):
             return x + y
 
     def with_products(self, places: Places, x: NDArray) -> NDArray:
-        """The same of products in FP32."""
+        """Every lane's chain of products that are rounded to FP32 before they are added."""
         return self._summed(self.engine.unfused, places, x)
 
     def with_double(self, places: Places, x: NDArray) -> NDArray:
         """The products in FP64, then the register, then one rounding to FP32."""
         zero = np.zeros(x.shape, np.float64, like=x)
-        rest = self._summed(self.engine.wide, places, zero)
+        tail = self._summed(self.engine.wide, places, zero)
         with np.errstate(all="ignore"):
-            return (rest + x).astype(np.float32)
+            return (tail + x).astype(np.float32)
 
     def _summed(self, engine: Engine, places: Places, start: NDArray) -> NDArray:
         """The sums of each lane's products, from what the lanes hold."""
@@ -167,6 +170,8 @@ class RegisterSums(NamedTuple):
         if not indices.size:
             return start
         lanes, (m, n) = indices.shape[1], start.shape[1:]
+        # Places beyond the last product are zeros. They change nothing: a chain starts from
+        # +0 and is never -0, since to nearest even only -0 and -0 make -0.
         short = max(int(indices.max()) + 1 - self.b.shape[0], 0)
         here = np.array(indices.tolist(), np.int64, like=self.b)
         a, b = np.pad(self.a, ((0, 0), (0, short))), np.pad(self.b, ((0, short), (0, 0)))
@@ -182,7 +187,7 @@ class RegisterSums(NamedTuple):
 
 
 class LongSums(NamedTuple):
-    """The same of one sum of many products, by a loop of its own: registers are arrays (lanes,)."""
+    """An order's sum of a row times a column of many products, by a loop of its own: registers are arrays (lanes,)."""
 
     x: NDArray[np.float32]
     y: NDArray[np.float32]
@@ -198,14 +203,14 @@ class LongSums(NamedTuple):
             return x + y
 
     def with_products(self, places: Places, x: NDArray) -> NDArray:
-        """The same of products in FP32."""
+        """Every lane's chain of products that are rounded to FP32 before they are added."""
         return self._summed("ones" if self.kind == "ones" else "unfused", places, x)
 
     def with_double(self, places: Places, x: NDArray) -> NDArray:
         """The products in FP64, then the register, then one rounding to FP32."""
-        rest, total = slice(places.first, places.first + places.steps), np.zeros(1)
+        tail, total = slice(places.first, places.first + places.steps), np.zeros(1)
         with np.errstate(all="ignore"):
-            products = self.x[rest] if self.kind == "ones" else self.x[rest] * self.y[rest]
+            products = self.x[tail] if self.kind == "ones" else self.x[tail] * self.y[tail]
             for product in products.astype(np.float64):
                 total += product
             return (total + x).astype(np.float32)

@@ -125,7 +125,10 @@ class MatrixCore(Accumulator):
             return _Exact(self.chunk)
         if self.architecture == "cdna2":
             return _Flushed(self.chunk, least[0])
+        # On CDNA3 a product of 2^128 or more is infinite: only where there is none may the loop leave out that care.
         finite = problem.products.finite and problem.products.high <= 128
+        # The sixteen products of FP8 are two sums: of those with even and of those
+        # with odd numbers, each aligned to its own largest exponent.
         parts = 2 if self.row.terms == 16 else 1
         cuts = TF32 in self.inputs
         wide = _Floored(self.row.terms, parts, least, finite, cuts)
@@ -157,6 +160,7 @@ class _Flushed(NamedTuple):
     cost: float = 0.3
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        # CDNA2 takes operands below this, subnormal in their own format, for zeros.
         least = np.float32(2.0**self.emin)
         if a.shape[1]:  # what the first sum starts from is an operand, and flushed as one
             out[np.abs(out) < 2.0**FP32.emin] = 0.0

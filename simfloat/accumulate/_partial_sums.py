@@ -67,7 +67,7 @@ def partial_sums(
 
 
 def partial_sums_of(a: NDArray, b: NDArray, options: Options, given: NDArray | None = None) -> NDArray[np.floating]:
-    """The same of two vectors under these options, from the number that is `given`; nothing is checked."""
+    """The running sums of two vectors under these options, from the number `given` on; nothing is checked."""
     accumulator = options.accumulator
     row, column, work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options, initial=given)
     start = np.zeros((1, 1), like=row) if work.initial is None else work.initial.reshape(1, 1)
@@ -100,6 +100,8 @@ def _running_sums(
         results = engine.results(row, column, whole)
         ones, outer, at = np.ones_like(results.T), _outer(engine, accumulator), region._replace(swapped=True)
         return _running_sums(ones, results, engine.outer, outer, None, at, start).astype(engine.carrier, copy=False)
+    # A compensated sum cannot go on from a running sum: its correction is lost. A loop of its own keeps every running
+    # sum, in the time of one sum; a sum for every length took time in proportion to the square of the length.
     if isinstance(accumulator, InOneFormat):
         sums = running_sums(accumulator, row, column, start, region)
         return machine_of(row).take(sums.astype(engine.carrier, copy=False))
@@ -115,8 +117,8 @@ def _resumed_sums(
     region: Region,
     start: NDArray,
 ) -> NDArray:
-    """The same of a sum that goes on from its running sums: from each, or, as words are drawn for some steps at once,
-    from each so many-th.
+    """The running sums of an accumulator that resumes: each starts from the one before it, or, where one draw of
+    words serves several steps, from the last one at which a draw begins.
     """
     chunk, terms = accumulator.chunk, row.size
     assert chunk is not None
@@ -124,6 +126,8 @@ def _resumed_sums(
     sums = np.zeros(-(-terms // chunk), engine.carrier, like=row)
     running = np.zeros((1, 1), engine.carrier, like=row)
     for i in range(sums.size):
+        # Words are drawn for four or sixteen steps at a time. A piece that began inside such a group would read the
+        # first words of the group, so it begins with the group, and up to fifteen steps are made again.
         first = i - i % span
         within = slice(first * chunk, min((i + 1) * chunk, terms))
         running[:] = sums[first - 1] if first else start

@@ -121,9 +121,11 @@ class SequentialSum(Accumulator):
         if native is not None:
             if native.carrier is np.float64 or (problem.a.in_float32 and problem.b.in_float32):
                 return native
-        own = own_kind(problem, self.rounding, *self._formats)
-        if own is not None:
-            return of_own_kind(_loop(self, f"{self._fusion}_{own}", np.float32), own, self.format)
+        kind = own_kind(problem, self.rounding, *self._formats)
+        if kind is not None:
+            return of_own_kind(_loop(self, f"{self._fusion}_{kind}", np.float32), kind, self.format)
+        # Loops on lanes ask little of the operands and are the quickest that round by instructions. Only to FP16,
+        # nearest even, may a conversion by the hardware be quicker: then both are found, and a conversion is preferred.
         lanes = lane_loop(problem, self.format, self.rounding, self.products)
         may_convert = self.format == FP16 and self.rounding == nearest_even
         if lanes is not None and not may_convert:
@@ -133,6 +135,8 @@ class SequentialSum(Accumulator):
             return lanes
         if self.products is None or self.products.has_nan:
             return engine
+        # A product may have no place in a format without NaN. Loops would store some
+        # number for it, so operands are looked at before the loop runs.
         takes_negatives = self.products.signed or self.products.is_fixed  # unsigned fixed point saturates at 0
         if takes_negatives and problem.a.bounds.finite and problem.b.bounds.finite:
             return engine
@@ -191,7 +195,7 @@ class _Loop(NamedTuple):
         loop(a, b, out, self.grid, self.products, self.sign)
 
     def lifted(self, factor: np.float32) -> _Loop:
-        """The same loop, with its grids lifted."""
+        """The loop with its grids times a power of two, `factor`."""
         grid, products = (kernels.grid.lifted(numbers, factor) for numbers in (self.grid, self.products))
         return self._replace(grid=grid, products=products)
 
@@ -275,12 +279,16 @@ class _Watched(NamedTuple):
 
 def _makes_nan(a: NDArray, b: NDArray) -> bool:
     """Whether a product of a (m, k) and b (k, n) is NaN: of NaN, or of an infinity and a zero."""
+    # Every row of a meets every column of b. So for each k it is enough that the column of a
+    # has one such number and the row of b another: no product need be made.
     infinite = np.isinf(a).any(0) & (b == 0).any(1) | (a == 0).any(0) & np.isinf(b).any(1)
     return bool(infinite.any() or np.isnan(a).any() or np.isnan(b).any())
 
 
 def _makes_negative(a: NDArray, b: NDArray, format: Format, rounding: Rounding) -> bool:
     """Whether a product of a (m, k) and b (k, n), rounded, is below zero; a drawn one, whether it may be."""
+    # A draw may round a tiny negative product to zero or not. To odd it stays below zero, so that it is refused always.
     mode = to_odd if rounding.is_stochastic else rounding
     signed = Target(replace(format, signed=True), mode, np.float64)
+    # One k at a time: all products at once would take k times the memory of the result.
     return any((compute("multiply", [a[:, k : k + 1], b[k]], signed) < 0).any() for k in range(len(b)))

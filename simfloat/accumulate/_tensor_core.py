@@ -225,11 +225,14 @@ class TensorCore(Accumulator):
         terms, bits = self.row.terms, self.row.fraction_bits
         if self.row is GROUPED:
             return Fused(terms, bits, FP32, zero_exponent=GROUPED_ZERO_EXPONENT)
+        # A sum of zero takes part in the alignment with this exponent. It decides where
+        # all products lie below it: they are cut at its last bit, not at their own.
         wide, half = ZERO_EXPONENTS[self.architecture]
         if self.row is TWO_STEPS:
             terms = STEP_TERMS
         if self.output == FP16:
             return Fused(terms, bits, FP16, zero_exponent=half)
+        # Units of 13 fraction bits, FP8's on Ada and Hopper, leave sums of 14 significant bits in FP32.
         return Fused(terms, bits, E8M13 if bits == 13 else FP32, zero_exponent=wide)
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
@@ -292,6 +295,7 @@ class _Groups(NamedTuple):
     cost: float = 0.3
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        # The unit does not read the sign of a scale in E4M3.
         left, right = map(np.abs, region.scales or ())
         machine = machine_of(out)
         s, t = (powers(x, self.scale_format.emin, machine) for x in (left, right))
@@ -323,6 +327,8 @@ class _Interleaved(NamedTuple):
         return self.runs.cost
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        # The order of products within 32 is that of the machine code: a word holds four FP8 numbers, of
+        # which the lower two take part in the first step, and the upper two in the second.
         a, b = padded(a, b, TWO_STEPS.terms)
         k = np.arange(TWO_STEPS.terms, like=a)
         order = np.concatenate([k[k % 4 < 2], k[k % 4 >= 2]])

@@ -175,6 +175,7 @@ class NumPySum(InTreeOrder):
                 "pass finite operands."
             )
         numbers = OperandBounds(rounded, self.products, False)
+        # Rounded products are numbers like any others, which are summed as products with ones.
         of_numbers = Problem(
             numbers, UNITY, problem.depth, problem.output, problem.rounding, initial=None, machine=problem.machine
         )
@@ -185,9 +186,9 @@ class NumPySum(InTreeOrder):
         """The loop of the hardware's own steps, if these are wanted, for operands that its type holds."""
         if self.products is not None or self.rounding != nearest_even or self.format not in (FP32, FP64):
             return None
-        known = OperandBounds(numbers_of(self.format), self.format, self.format == FP32)
+        any_number = OperandBounds(numbers_of(self.format), self.format, self.format == FP32)
         in_type = self.format == FP64 or (a.fits_float32 and b.fits_float32)
-        return self._of_numbers(Problem(known, known, LARGEST, self.format)) if in_type else None
+        return self._of_numbers(Problem(any_number, any_number, LARGEST, self.format)) if in_type else None
 
     def _of_numbers(self, problem: Problem) -> Engine:
         """The engine where products are not rounded first."""
@@ -228,6 +229,7 @@ class ProductsFirst(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         ones = np.ones_like(a, self.engine.carrier, shape=(1, a.shape[1]))
         target = Target(self.products.format, self.products.rounding, np.float64)
+        # Row by row: the products of all rows at once would be as many numbers as there are multiply-adds.
         for i in range(len(a)):
             terms = compute_alone("multiply", [a[i][:, np.newaxis], b], target)
             sums = np.zeros_like(out, self.engine.carrier, shape=(1, out.shape[1]))
@@ -271,10 +273,17 @@ def _program_of_numbers(
         need = _places_of(program)
     else:
         middle = count // 2 - count // 2 % LANES
-        (left, room), (right, other) = (_program_of_numbers(part, programs) for part in (middle, count - middle))
+        (left, left_room), (right, right_room) = (
+            _program_of_numbers(part, programs) for part in (middle, count - middle)
+        )
+        # Both programs number their terms from 0. Those of the right half move up by `middle`: k
+        # >= 0 is a term, and -1 - k names the term whose draw an addition takes.
         right = np.where(right >= 0, right + middle, right - middle)
-        parts = [right, left] if other > room else [left, right]
-        program, need = np.concatenate([*parts, [-1 - middle]]), max(room, other, min(room, other) + 1)
+        parts = [right, left] if right_room > left_room else [left, right]
+        program, need = (
+            np.concatenate([*parts, [-1 - middle]]),
+            max(left_room, right_room, min(left_room, right_room) + 1),
+        )
     programs[count] = program, need
     return program, need
 
@@ -293,14 +302,15 @@ def numpys_order(first: int, stop: int) -> list[int]:
     """How NumPy adds the numbers from `first` to `stop` - 1, in postfix form: `pairwise_sum` of its loops."""
     count = stop - first
     if count > LARGEST:
+        # As NumPy has it, n2 = n / 2; n2 -= n2 % 8: the left half is whole rounds of its eight sums.
         middle = first + count // 2 - count // 2 % LANES
         return [*numpys_order(first, middle), *numpys_order(middle, stop), ADD]
     whole = count - count % LANES if count >= LANES else 0
     lanes = [_chain(range(first + lane, first + whole, LANES)) for lane in range(LANES)] if whole else []
     while len(lanes) > 1:
         lanes = [[*left, *right, ADD] for left, right in zip(lanes[::2], lanes[1::2], strict=True)]
-    rest = range(first + whole, stop)
-    return [*lanes[0], *(x for k in rest for x in (k, ADD))] if lanes else _chain(rest)
+    tail = range(first + whole, stop)
+    return [*lanes[0], *(x for k in tail for x in (k, ADD))] if lanes else _chain(tail)
 
 
 def _chain(terms: range) -> list[int]:

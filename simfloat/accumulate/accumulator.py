@@ -17,6 +17,8 @@ from simfloat.values import stored_hash
 
 def whole_steps(roundings: tuple[Rounding, ...], steps: int) -> int:
     """So many steps or a few more: words come in fours, and a short draw takes a quarter of one."""
+    # Philox makes four words at a time, for four steps in a row, and short draws quarter each word: a
+    # stage that began inside such a group would share its words with the stage before it.
     together = 16 if any(0 < rounding.bits <= SHORT for rounding in roundings) else 4
     return -(-steps // together) * together
 
@@ -73,6 +75,8 @@ class Accumulator(ABC):
     @property
     def resumes(self) -> bool:
         """Whether a sum that starts from a running sum goes on as if it had not been interrupted."""
+        # Pieces of a sum are summed by calls of their own. Each numbers its steps from
+        # the first again, and so would draw the first piece's words once more.
         return self.chunk is not None and not any(rounding.is_stochastic for rounding in self.roundings)
 
     @property

@@ -16,6 +16,7 @@ from simfloat.formats import Format
 
 #: Run results that are kept before the outer accumulator takes them: 8 MiB of float64; on a GPU, whose memory is large
 #: and where every further part is launched anew, 512 MiB.
+#: With more rows at once on a GPU sums of runs take a thirtieth of the launches.
 KEPT, KEPT_ON_GPU = 1 << 20, 1 << 26
 
 #: Ones that are kept to multiply run results by.
@@ -88,6 +89,8 @@ class StackedRunsEngine(NamedTuple):
         products = b.shape[0] // depth if depth else 1
         rows = len(out) // max(products, 1)
         count = self.lengths.runs(depth)
+        # Results of runs are kept until the outer sum takes them all. Where they are too many, a
+        # stack is summed product by product, and then a product is halved by rows.
         if count * out.size <= KEPT or (products == 1 and rows < 2):
             self._run(a, b, out, products, count, region)
         elif products > 1:
@@ -101,6 +104,7 @@ class StackedRunsEngine(NamedTuple):
     def _run(self, a: NDArray, b: NDArray, out: NDArray, products: int, count: int, region: Region) -> None:
         """So few products and rows that all results of runs are kept."""
         carrier = self.outer.carrier
+        # One left factor of all products: to be cut into runs beside theirs it is repeated.
         if len(a) < len(out):
             a = np.tile(a, (products, 1))
         results = self._sums_of_runs(a, b, products, region)
@@ -116,6 +120,8 @@ class StackedRunsEngine(NamedTuple):
     def _sums_of_runs(self, a: NDArray, b: NDArray, products: int, region: Region) -> NDArray:
         """The results of all runs: (runs, rows, columns), in the outer engine's type."""
         (rows, depth), n = a.shape, b.shape[1]
+        # All runs of one length are below one another, so that the inner loop is
+        # entered once for them: entering it takes half a microsecond.
         (long, size), (short, _) = self.lengths.equal(depth)
         sums = np.zeros((long + short, rows, n), self.inner.carrier)
         left, right = a.reshape(products, rows // max(products, 1), depth), b.reshape(products, depth, n)
@@ -220,7 +226,7 @@ class RunsEngine(NamedTuple):
         return sums.astype(self.outer.carrier, copy=False)
 
     def _freed_sums(self, a: NDArray, b: NDArray, places: list[slice], region: Region) -> NDArray:
-        """The same of runs that are scaled blocks."""
+        """The results of runs that are scaled blocks, without their scales."""
         assert self.freeing and region.scales
         freed = np.zeros((len(places), len(a), b.shape[1]), self.outer.carrier, like=b)
         for run, within in enumerate(places):
@@ -240,6 +246,8 @@ class RunsEngine(NamedTuple):
 
     def _parts(self, sums: NDArray) -> list[tuple[int, NDArray]]:
         """(first row, results) of what the outer accumulator takes at once."""
+        # A region places the elements of one row of the result. Where the outer sum draws, each
+        # row has a region of its own; else all rows are summed as one, in one call.
         if not self.draws:
             return [(0, sums)]
         return [(i, _contiguous(sums[:, i : i + 1])) for i in range(sums.shape[1])]
@@ -268,6 +276,7 @@ class InterleavedEngine(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         depth = a.shape[1]
         order = np.concatenate([np.arange(lane, depth, self.lanes, like=b) for lane in range(self.lanes)])
+        # The right factors of a stack lie below one another: each is put into the lanes' order at its own place.
         stacked = (order + np.arange(0, len(b), max(depth, 1), like=b)[:, np.newaxis]).reshape(-1)
         self.runs.run(_contiguous(a[:, order]), _contiguous(b[stacked]), out, region)
 

@@ -38,8 +38,11 @@ class Bounds(NamedTuple):
     def rounded(self, format: Format, rounding: Rounding = nearest_even) -> Bounds:
         """What is known of the numbers rounded to the format: perhaps up to the next power of two, or to infinity."""
         smallest = format.emin - format.mantissa_bits
+        # A number just below 2^high may round up to it: hence the binade more.
         least, high = max(self.least, smallest), max(self.high, smallest) + 1
         precision = min(self.precision, format.precision)
+        # A number of at least 2^least that keeps `precision` bits has its last one here or
+        # above. Where numbers reach down to the format's spacing, that is the last bit.
         low = max(self.low, least - precision + 1, smallest)
         return Bounds(precision, low, least, high, self.finite).limited(format, rounding)
 
@@ -50,8 +53,10 @@ class Bounds(NamedTuple):
         """
         if self.finite and self.high <= format.last_binade:
             return self if format.signed else self._replace(finite=False)
+        # What overflows becomes infinite or NaN, and is no finite number any more: the bounds hold for the others.
         if not (format.clamps or rounding.stops(negative=False) or rounding.stops(negative=True)):
             return self._replace(finite=False)
+        # What overflows becomes the largest number. It may have more bits, and a lower last one, than all numbers had.
         low, high = min(self.low, format.last_binade - format.mantissa_bits), max(self.high, format.last_binade + 1)
         return Bounds(max(self.precision, format.precision), low, min(self.least, format.last_binade), high, False)
 
@@ -67,6 +72,7 @@ class Bounds(NamedTuple):
         Such a rounding at most doubles what a term adds. In modes that may round outward, to the next number of the
         format `outward`, sums grow more.
         """
+        # Terms below 2^high add up to less than their number times that; the binade more is for roundings.
         high = self.high + math.ceil(math.log2(max(terms, 1))) + 1
         if outward is not None:
             # A rounding adds at most the smallest number, as if terms were larger by it, and one part in 2^m; no sum
@@ -74,12 +80,15 @@ class Bounds(NamedTuple):
             smallest = outward.emin - outward.mantissa_bits
             high += max(smallest - self.high, 0) + math.ceil(terms * math.log2(1 + 2.0**-outward.mantissa_bits))
             high = min(high, max(self.high, outward.last_binade + 1) + 1)
+        # Cancellation may leave any multiple of the terms' last bit: it is
+        # the least sum, and sums have all bits from it up.
         return Bounds(high - self.low, self.low, self.low, high, self.finite)
 
     def numbers_of(self, format: Format) -> Bounds:
         """What is known of numbers of the format, among which those beyond it became infinite, NaN or its largest."""
         smallest = format.emin - format.mantissa_bits
         low = min(max(self.low, smallest), format.last_binade - format.mantissa_bits)
+        # E8M0 has no zero: numbers below its smallest one, 2^-127, become that, which may lie above all of them.
         high = self.high if format.has_zero else max(self.high, format.emin + 1)
         return Bounds(format.precision, low, low, min(high, format.last_binade + 1), False)
 
@@ -88,6 +97,7 @@ class Bounds(NamedTuple):
         return (
             self.precision <= format.precision
             and self.low >= format.emin - format.mantissa_bits
+            # In its last binade a format may lack numbers: E4M3 ends at 448, below 480, whose bits are all ones.
             and (self.high <= format.last_binade or (self.high == format.last_binade + 1 and self._below_max(format)))
             and (format.subnormals or self.least >= format.emin)
         )
@@ -121,7 +131,7 @@ def terms_and_sums(
 
 
 def limited_sums(added: Bounds, sums: Bounds, format: Format, rounding: Rounding) -> tuple[Bounds, Bounds]:
-    """The same bounds for a format that has a largest number, which infinite sums and terms may become."""
+    """Widen the bounds for a format whose largest number infinite sums and terms may become."""
     limited = sums.limited(format, rounding)
     if limited.high > sums.high or limited.low < sums.low:
         # From the largest number on, sums go on; they are multiples of its last bit.
@@ -143,6 +153,7 @@ ONES = Bounds(1, 0, 0, 1)
 def raw_bounds_of(x: NDArray) -> RawBounds:
     """The fields of the bounds of a float32 or float64 array."""
     if x.size > 1 and not any(x.strides):  # one number
+        # The ones of long sums are such arrays: one element tells what all of them are.
         x = x[(slice(1),) * x.ndim]
     # In the order of memory, which spares a copy of a transposed matrix.
     return machine_of(x).loops.counting.bit_facts(x.ravel("K"))

@@ -70,6 +70,8 @@ class Carrier(NamedTuple):
         """Whether numbers rounded to odd in the type show all that a draw reads, and one bit for what lies below."""
         if self.precision == CARRIERS[1].precision:
             return odd_suffices(format, rounding)
+        # A draw's bits lie below the last place of a number, and two more
+        # stand for all that lies below them (see `odd_suffices`).
         smallest = format.emin - format.mantissa_bits - rounding.bits - 2
         enough = format.precision + rounding.bits + 2 <= self.precision and smallest >= self.lowest
         return enough and self.has_room(format, sums)
@@ -80,6 +82,8 @@ class Carrier(NamedTuple):
 
     def grows(self, format: Format, numbers: Bounds) -> bool:
         """Whether such numbers below the format's smallest normal one stay exact when that is added to them."""
+        # Below its smallest normal number a format's spacing stays what it is there. That number is added
+        # before a draw is compared, so that all these sums have its spacing, and subtracted afterwards.
         return numbers.low >= format.emin - self.precision + 1
 
 
@@ -127,20 +131,23 @@ def quickest_step(
     """
     _, double = CARRIERS
     products = a.times(b)
-    held = (a, b, products) if initial is None else (a, b, products, initial)
+    to_hold = (a, b, products) if initial is None else (a, b, products, initial)
     if not all(kernels.grid.plain(format, rounding) for format in formats) or not double.holds(products):
         return None
     if rounding.is_stochastic:
-        return _drawing_step(formats, rounding, products if rounded else None, held, terms, sums)
+        return _drawing_step(formats, rounding, products if rounded else None, to_hold, terms, sums)
+    # The hardware's conversion to FP16 is one instruction. An anchor is a chain of six, which wait for
+    # one another: exponent, anchor, add, subtract, compare, select. The conversion rounds subnormal
+    # numbers and overflow as FP16 has them, so that only float32's own overflow is to be ruled out.
     if rounding == nearest_even and kernels.processor.CONVERTS_FP16 and all(format == FP16 for format in formats):
         single = CARRIERS[0]
-        if all(map(single.holds, held)) and sums.high < single.highest:
+        if all(map(single.holds, to_hold)) and sums.high < single.highest:
             kind = next(kind for kind, suits in CONVERTED_STEPS if suits(single, FP16, terms, sums))
             return CarrierStep(kind, single.type, sums.high - 1)
     able = [
         carrier
         for carrier in CARRIERS
-        if all(map(carrier.holds, held)) and all(carrier.has_room(format, sums) for format in formats)
+        if all(map(carrier.holds, to_hold)) and all(carrier.has_room(format, sums) for format in formats)
     ]
     for kind, suits in STEPS.get(rounding.mode, DIRECTED_STEPS):
         for carrier in able:
@@ -157,12 +164,14 @@ def _drawing_step(
     terms: Bounds,
     sums: Bounds,
 ) -> CarrierStep | None:
-    """The same for a stochastic mode; `products` are those that are rounded, if they are."""
+    """The cheapest step in a stochastic mode; `products` are those that are rounded, None if they are not."""
     if _is_likely(formats, rounding, products, held, sums):
         return CarrierStep("likely", CARRIERS[0].type, sums.high - 1)
     for carrier in CARRIERS:
         if not all(map(carrier.holds, held)) or not all(carrier.shows(format, rounding, sums) for format in formats):
             continue
+        # Three ways to draw. `drawn_odd` adds the smallest normal number to small sums, which has to be exact; where it
+        # is not, sums are compared with the threshold between two numbers, which has to be a number of the type.
         by_threshold = all(map(carrier.has_thresholds, formats))
         if not carrier.grows(formats[0], sums):
             kind = "random" if by_threshold else None
@@ -191,16 +200,18 @@ def _is_likely(
     variant A.
     """
     single, double = CARRIERS
-    told = all(
+    are_told = all(
         format.has_negative_zero
         and format.emin >= single.lowest + single.precision - 1
         and format.last_binade < single.highest
         for format in formats
     )
-    rare = all(
+    # Of FP16's roundings one or two in 2^12 are in doubt, and of BF16's in 2^15. Those steps are made
+    # again in float64, so a format that keeps nearly all of float32's bits would gain nothing.
+    are_rare = all(
         min(rounding.bits, single.precision - format.precision) >= (11 if rounding.variant == "A" else 8)
         for format in formats
     )
-    shown = all(double.shows(format, rounding, sums) for format in formats) and double.grows(formats[0], sums)
+    are_shown = all(double.shows(format, rounding, sums) for format in formats) and double.grows(formats[0], sums)
     grows = products is None or double.grows(formats[-1], products)
-    return told and rare and shown and grows and all(map(single.holds, held))
+    return are_told and are_rare and are_shown and grows and all(map(single.holds, held))

@@ -37,8 +37,11 @@ def chunk_total(fused: Fused, factors: Sequence[Factors], so_far: NDArray, least
                 )
             ]
         )
+        # In units of the last bit that is kept a term is below 2^(F + 2), F being at most 40, and a chunk
+        # has at most 1024 of them: float64 adds such integers without error, in whatever order.
         unit = np.ldexp(np.ones_like(so_far), (powers.max(axis=0) - int(fused.fraction_bits)).astype(np.int32))
         total, plain = reduce(np.add, _aligned(terms, unit, fused.align.mode)) * unit, reduce(np.add, terms)
+    # With an infinite operand the unit is no number; the plain sum then is what IEEE 754 says, an infinity or NaN.
     return np.where(np.isfinite(plain), total, plain)
 
 
@@ -49,6 +52,7 @@ def _exponent(x: NDArray, least: int) -> NDArray:
 
 def _aligned(terms: NDArray, unit: NDArray, mode: str) -> NDArray:
     """Terms in units as integers."""
+    # A power of two: the quotient is exact, unless it is so small that it is less than any unit.
     units = terms / unit
     if mode == "nearest_even":
         return np.rint(units)

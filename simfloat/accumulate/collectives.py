@@ -75,8 +75,8 @@ def in_order(rows: NDArray[np.floating], order: Order) -> NDArray[np.floating]:
     """The numbers of every column, one of each replica, in the order in which they are added."""
     if order != "ring":
         return rows
-    found: NDArray[np.floating] = rows[beside(_ring(*rows.shape), rows), beside(np.arange(rows.shape[1]), rows)]
-    return found
+    ordered: NDArray[np.floating] = rows[beside(_ring(*rows.shape), rows), beside(np.arange(rows.shape[1]), rows)]
+    return ordered
 
 
 def _stacked(parts: Any) -> NDArray:
@@ -95,6 +95,7 @@ def _stacked(parts: Any) -> NDArray:
 def _ring(replicas: int, size: int) -> NDArray[np.intp]:
     """For each step and element the replica that adds to it, (replicas, size)."""
     chunks = np.arange(size) // max(-(-size // replicas), 1)
+    # Chunk c starts at replica c + 1 and is handed on, so that in step s replica c + 1 + s adds to it; c is the last.
     return (chunks + 1 + np.arange(replicas)[:, np.newaxis]) % replicas
 
 

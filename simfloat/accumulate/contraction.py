@@ -52,8 +52,10 @@ def prepare(
         a, b = machine.take(a), machine.take(b)
     if plan.has_scales:
         _check_scaled(options, scales, initial)
-    if isinstance(target.stream, GivenBits) and any(one.is_stochastic for one in plan.accumulator.roundings):
+    if isinstance(target.stream, GivenBits) and any(rounding.is_stochastic for rounding in plan.accumulator.roundings):
         return _prepare_given(a, b, shape, depth, options, scales, initial)
+    # One draw serves the whole call. Casts, steps and the result are told apart by
+    # their stage, so that none of them needs a call number of its own.
     draw = take_draw(target.stream, *plan.drawing) if plan.drawing else None
     if scales is not None or initial is not None or plan.is_scaled:
         return _prepare_further(a, b, shape, depth, options, draw, scales, initial)
@@ -66,15 +68,19 @@ def prepare(
     if draw is None and target.observer is None:
         left, right = plan.operands
         works = plan.rounded_works
+        # Bounds of the operands take longer than a small product may spare, so it takes an engine that is right for all
+        # numbers of the casts' formats, for so few terms. The product of both sizes over the depth is m k n.
         if works is None and depth <= SHORT and a.size * b.size <= FEW_PRODUCTS * depth:
             works = plan.short_works
         if works is not None:
             # No bounds are needed: neither for the engine nor to see that a rounding changes nothing.
-            ready, other = left.rounded(a, settled[0]), right.rounded(b, settled[1])
-            work = works[ready is not a and other is not b]
+            left_numbers, right_numbers = left.rounded(a, settled[0]), right.rounded(b, settled[1])
+            # Roundings make quiet NaN. If both operands were rounded (True, 1), none of their
+            # NaN is signalling, and they are converted without care for warnings.
+            work = works[left_numbers is not a and right_numbers is not b]
             if work.is_final and work.engine.carrier is not target.dtype:
                 work = work._replace(is_final=False)
-            return ready, other, work
+            return left_numbers, right_numbers, work
         x, y = left.take(a, settled[0]), right.take(b, settled[1])
     else:
         x, y = _take(a, options, 0, draw), _take(b, options, 1, draw)
@@ -93,22 +99,30 @@ def _prepare_further(
     scales: Scales | None,
     initial: NDArray | None,
 ) -> tuple[NDArray, NDArray, Work]:
-    """The same for operands with scales, and for sums with an initial value."""
+    """Prepare sums of operands with scales, and sums that start from `initial`."""
     plan, target = options.plan, options.target
     machine, accumulator = plan.machine, plan.accumulator
-    x, y, own, divisor = _take_scaled(a, b, options, draw, scales)
+    x, y, own_scales, divisor = _take_scaled(a, b, options, draw, scales)
     if divisor != 1.0:
         check_precision(target.format, target.rounding)  # of what is divided
     initial = None if initial is None else machine.take(_taken_initial(accumulator, initial, shape))
-    factors = (bounds_of(own.a), bounds_of(own.b)) if own and accumulator.scales else None
+    factors = (bounds_of(own_scales.a), bounds_of(own_scales.b)) if own_scales and accumulator.scales else None
     addend = None if initial is None else bounds_of(initial)
     problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
-    engine = engine_by_blocks(accumulator, problem, own) if own and not factors else accumulator.engine(problem)
+    engine = (
+        engine_by_blocks(accumulator, problem, own_scales)
+        if own_scales and not factors
+        else accumulator.engine(problem)
+    )
     # Exact sums that float64 does not hold are divided where they are made.
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
     assert x.array is not None and y.array is not None
     is_final = divisor == 1.0 and _is_final(plan, engine, target)
-    return x.array, y.array, Work(machine, engine, _are_quiet(engine, x, y), is_final, draw, own, initial, divisor)
+    return (
+        x.array,
+        y.array,
+        Work(machine, engine, _are_quiet(engine, x, y), is_final, draw, own_scales, initial, divisor),
+    )
 
 
 def _prepare_given(
@@ -120,10 +134,10 @@ def _prepare_given(
     scales: Scales | None,
     initial: NDArray | None,
 ) -> tuple[NDArray, NDArray, Work]:
-    """The same for sums whose steps take draws of the user's: theirs alone, since these have one order."""
+    """Prepare sums whose steps take the user's draws. Nothing else may draw then, since these draws have one order."""
     plan, target = options.plan, options.target
     others = (plan.rounding, *(cast.rounding for cast in plan.casts or ()))
-    if scales is not None or plan.is_scaled or any(one.is_stochastic for one in others):
+    if scales is not None or plan.is_scaled or any(rounding.is_stochastic for rounding in others):
         raise ValueError(
             "GivenBits serve the steps of a sum alone: pass operands and an output without stochastic roundings and "
             "scales, or stream=simfloat.BitStream(seed)."
@@ -132,6 +146,7 @@ def _prepare_given(
     initial = None if initial is None else plan.machine.take(_taken_initial(plan.accumulator, initial, shape))
     # What the accumulator refuses, it refuses here too.
     addend = None if initial is None else bounds_of(initial)
+    # The engine itself is not used: sums with given draws are made by elementwise operations, step by step.
     plan.accumulator.engine(Problem(x, y, depth, target.format, target.rounding, None, addend))
     assert isinstance(target.stream, GivenBits) and x.array is not None and y.array is not None
     least = x.own_format.emin, y.own_format.emin
@@ -148,6 +163,7 @@ def _is_final(plan: ProductPlan, engine: Engine, target: Target) -> bool:
 
 def _are_quiet(engine: Engine, x: OperandBounds, y: OperandBounds) -> bool:
     """Whether there is no signalling NaN for certain among operands that are converted."""
+    # A chain of comparisons: where all three are alike, operands have the engine's type already, and nothing is asked.
     is_converted = not x.is_float32 == y.is_float32 == (engine.carrier is np.float32)
     return is_converted and x.are_quiet and y.are_quiet
 
@@ -158,8 +174,8 @@ def _take(x: NDArray, options: Options, side: int, draw: Draw | None) -> Operand
     if plans is None:
         return OperandBounds(None, None, x.dtype == FLOAT32, x)
     plan = plans[side]
-    drawn = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
-    return plan.take(x, options.settled[side], drawn, options.target.observer if name else None, name)
+    own_draw = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
+    return plan.take(x, options.settled[side], own_draw, options.target.observer if name else None, name)
 
 
 def _take_scaled(
@@ -185,9 +201,9 @@ def _scaled(x: NDArray, options: Options, side: int, draw: Draw | None) -> Taken
     plan, name = options.plan.operands[side], options.cast_operations[side]
     if plan.cast.scale is None:
         return Taken(_take(x, options, side, draw))
-    drawn = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
+    own_draw = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
     observer = options.target.observer if name else None
-    return plan.take_scaled(x, DEPTHS[side], drawn, observer, name, options.histories[side])
+    return plan.take_scaled(x, DEPTHS[side], own_draw, observer, name, options.histories[side])
 
 
 def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:
@@ -239,6 +255,7 @@ def finish(
         target = target._replace(observer=OfSum(target.observer, (a, b), result))
     if result is not None and result is not target.format and not result.has_nan:
         check_no_nan(sums.reshape(shape), result)
+    # Scales of whole operands are divided out of sums that are not rounded to `output` yet: one rounding in all.
     if work.divisor != 1.0:
         return compute_drawn("divide", [sums.reshape(-1), np.array([work.divisor])], target, work.draw).reshape(shape)
     single = sums.dtype == FLOAT32

@@ -99,13 +99,14 @@ class _WeightGradientTask(NamedTuple):
         first = tile.group * outputs * columns + start
         row_step, column_step = (1, columns) if self.swap else (columns, 1)
         region = Region(first, row_step, column_step, self.draw, self.swap)
-        own = scratch("correlated", out.size, self.engine.carrier).reshape(out.shape)
-        own[:] = 0
+        # A tile is some columns of the result, which are not contiguous: it is summed in memory of the thread's own.
+        sums = scratch("correlated", out.size, self.engine.carrier).reshape(out.shape)
+        sums[:] = 0
         channel = tile.group * channels
         patches = self._patches(self.windows[:, channel + tile.first : channel + tile.last])
         left, right = (patches, self.gradients[tile.group]) if self.swap else (self.gradients[tile.group], patches)
-        self.engine.run(left, right, own, region)
-        out[:] = own
+        self.engine.run(left, right, sums, region)
+        out[:] = sums
 
     def _patches(self, windows: NDArray) -> NDArray:
         """What each place of the kernels met, (image, row, column) by (channel, kernel row, kernel column)."""
@@ -115,6 +116,8 @@ class _WeightGradientTask(NamedTuple):
         if self.swap:
             np.copyto(patches, moved)
         else:
+            # Channels lie side by side in `images`, so one place of the kernels is copied in long
+            # runs; to copy the whole view at once would take its elements one by one.
             for place in np.ndindex(*moved.shape[4:]):
                 patches[..., *place] = moved[..., *place]
         return patches.reshape(math.prod(moved.shape[:3]), math.prod(moved.shape[3:]))

@@ -158,6 +158,7 @@ class _ConvolutionTask(NamedTuple):
     def _multiply(self, a: NDArray, b: NDArray, out: NDArray, first: int, row_step: int, column_step: int) -> None:
         """The engine's sums in `out`, wherever that lies in memory."""
         region = Region(first, row_step, column_step, self.draw, not self.swap)
+        # Some rows of a channel's result are not contiguous, and loops take contiguous sums alone.
         if out.flags.c_contiguous:
             self.engine.run(a, b, out, region)
         else:
@@ -169,6 +170,7 @@ class _ConvolutionTask(NamedTuple):
     def _patches(self, tile: _ImageRows) -> NDArray:
         """(channels, kernel row, kernel column, rows, columns) of what the kernels meet, side by side in memory."""
         windows = self.windows[tile.image, :, :, :, tile.first : tile.last]
+        # The windows of kernels of one place, one pixel apart, are the images as they lie: nothing is gathered.
         if windows.flags.carray:
             return windows
         patches = scratch("patches", windows.size, self.engine.carrier).reshape(windows.shape)
@@ -180,6 +182,8 @@ def _tiles(images: int, depth: int, geometry: Geometry, threads: int, swap: bool
     """All tiles: at least one for every thread, unless they got too narrow for the inner loop."""
     rows = geometry.result[0]
     most = max(LEAST_PIXELS, GATHERED // max(depth * geometry.groups, 1))
+    # Few enough patches at a time for the cache, and tiles enough for all threads; but
+    # the loop runs over pixels, so that a tile of a few of them would be slow.
     pieces = max(-(-geometry.pixels // most), -(-threads // max(images, 1)))
     pieces = min(pieces, rows if swap else max(geometry.pixels // NARROW, 1))
     height = -(-rows // pieces)

@@ -65,7 +65,8 @@ def keeps_sums(result: Format | None, format: Format, rounding: Rounding) -> boo
     return format.special == "ieee" and format.subnormals and format.signed
 
 
-#: The region and the seed that a loop is given where no step draws: it reads neither.
+#: The region and the seed that a loop is given where no step draws: it reads neither. Compiled loops have one signature
+#: for all modes, so one array, made once, stands for every region.
 UNREAD = np.zeros(6, np.int64), np.uint64(0)
 
 

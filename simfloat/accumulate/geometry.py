@@ -62,7 +62,7 @@ class Geometry(NamedTuple):
         """The images, spread and with zeros around them, or another number, in an array of this type."""
         if self.before == self.after == (0, 0) and self.spacing == (1, 1) and x.dtype == dtype:
             return x
-        sizes, inside, kept = [], [], []
+        sizes, inside, remaining = [], [], []
         for size, step, first, last in zip(x.shape[2:], self.spacing, self.before, self.after, strict=True):
             total = first + (size - 1) * step + 1 + last
             cut = -(min(first, 0) // step)  # pixels that lie before the first place
@@ -70,16 +70,17 @@ class Geometry(NamedTuple):
             count = max(min(size - cut, len(range(start, total, step))), 0)
             sizes.append(total)
             inside.append(slice(start, start + count * step, step))
-            kept.append(slice(cut, cut + count))
+            remaining.append(slice(cut, cut + count))
         shape = (*x.shape[:2], *sizes)
         out = machine_of(x).make("zeros", shape, dtype)
         if border:
             out[...] = border
-        out[:, :, inside[0], inside[1]] = x[:, :, kept[0], kept[1]]
+        out[:, :, inside[0], inside[1]] = x[:, :, remaining[0], remaining[1]]
         return out
 
     def windows(self, x: NDArray) -> NDArray:
         """A view (image, channel, kernel row, kernel column, row, column) of padded images: what each place meets."""
+        # Strides alone make the windows: a pixel that several kernels' places meet lies in memory once.
         image, channel, row, column = x.strides
         return machine_of(x).arrays.lib.stride_tricks.as_strided(
             x,
@@ -100,6 +101,8 @@ class Geometry(NamedTuple):
         Its kernels are those of `turned`. Results are spread by the stride; what their kernels did not reach of an
         image, at its end, gets zeros.
         """
+        # A pixel is met by every window that begins up to `reach` before it, so the spread
+        # results get a border of that width, less the border that the image itself had.
         reach = [gap * (places - 1) for gap, places in zip(self.dilation, self.window, strict=True)]
         before = [r - first for r, first in zip(reach, self.before, strict=True)]
         spread = [(places - 1) * step + 1 for places, step in zip(self.result, self.stride, strict=True)]
@@ -153,8 +156,8 @@ def border_of(padding: Any, steps: Pair, gaps: Pair, window: Pair) -> tuple[Pair
     As in torch.nn.Conv2d, "same" gives results as large as images; of an odd number the one more lies at the end.
     """
     if not isinstance(padding, str):
-        both = pair_of("padding", padding, 0)
-        return both, both
+        pair = pair_of("padding", padding, 0)
+        return pair, pair
     if padding not in ("same", "valid") or (padding == "same" and steps != (1, 1)):
         raise ValueError(
             f"padding is an integer, a pair of them, 'valid' or, with a stride of 1, 'same'; got {padding!r} with "

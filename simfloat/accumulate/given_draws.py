@@ -78,14 +78,14 @@ class GivenSteps(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         rows, columns = np.indices(out.shape)
         elements = region.first + rows * region.row_step + columns * region.column_step
-        drawn = _Drawn(np.moveaxis(self.words[elements], -1, 0))
+        operations = _Drawn(np.moveaxis(self.words[elements], -1, 0))
         least = self.least[::-1] if region.swapped else self.least
-        out[...] = drawn.sum(self.accumulator, _factors(a, b), out, least)
+        out[...] = operations.sum(self.accumulator, _factors(a, b), out, least)
 
     def running_sums(self, row: NDArray, column: NDArray, start: NDArray) -> NDArray[np.float64]:
         """The sum of one element after every step of its accumulator, drawn as if it ended there."""
-        drawn, begin = _Drawn(self.words[0].reshape(-1, 1, 1)), start.astype(np.float64)
-        totals = list(drawn.running(self.accumulator, _factors(row, column), begin, self.least))
+        operations, begin = _Drawn(self.words[0].reshape(-1, 1, 1)), start.astype(np.float64)
+        totals = list(operations.running(self.accumulator, _factors(row, column), begin, self.least))
         sums = np.zeros(len(totals), like=row)
         for i, total in enumerate(totals):
             sums[i] = total[0, 0]
@@ -159,6 +159,8 @@ class _Drawn:
         if not all(any(mode.is_stochastic for mode in sums.roundings) for sums in (accumulator.inner, outer)):
             yield from self.running(outer, totals, start, _ends(accumulator))
             return
+        # The user's draws are in one order: those of all runs, then those of their sum. A sum of fewer
+        # runs finds its draws at another place, so the outer sum is made anew for every step.
         for first in range(0, len(totals), outer.chunk or 1):
             count = min(first + (outer.chunk or 1), len(totals))
             yield _Drawn(self._words[ends[count - 1] :]).sum(outer, totals[:count], start, _ends(accumulator))
@@ -193,8 +195,11 @@ class _Drawn:
     def _in_order(self, accumulator: InTreeOrder, factors: list[Any], start: NDArray) -> NDArray:
         do = self._in(accumulator.format, accumulator.rounding, start.shape)
         if isinstance(accumulator, NumPySum) and accumulator.products is not None:
-            rounded, one = self._in(accumulator.products, accumulator.rounding, start.shape), np.ones_like(start)
-            factors = [(rounded("multiply", x, y), one) for x, y in factors]
+            round_products, ones = (
+                self._in(accumulator.products, accumulator.rounding, start.shape),
+                np.ones_like(start),
+            )
+            factors = [(round_products("multiply", x, y), ones) for x, y in factors]
         # The last one is the zero that NumPy's sums start from.
         numbers, waiting = [*(do("multiply", x, y) for x, y in factors), start], list[NDArray]()
         for k in accumulator.order(len(factors)):
@@ -211,8 +216,10 @@ class _Drawn:
         do = self._in(accumulator.output, accumulator.mode, total.shape)
         for first in range(0, len(factors), accumulator.terms):
             chunk = chunk_total(accumulator, factors[first : first + accumulator.terms], total, least)
+            # The chunk is exact, so adding zero rounds it once, with its draw. A unit has no -0: + 0.0 makes it +0.
             total = do("add", chunk, np.zeros_like(total)) + 0.0
             if accumulator.conversion == "truncated":
+                # Toward zero the operation stops at the largest number, where a tensor core's total becomes infinite.
                 beyond = np.abs(chunk) >= 2.0 ** (accumulator.output.last_binade + 1)
                 total = np.where(beyond, np.copysign(np.inf, chunk), total)
             yield total

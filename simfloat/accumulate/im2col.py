@@ -54,6 +54,7 @@ def weight_gradient_factors(g: NDArray, x: NDArray, geometry: Geometry) -> tuple
     """The factors of the gradient of kernels: (groups, outputs, k) and (groups, k, places), k over (image, pixel)."""
     groups, outputs, channels = geometry.groups, g.shape[1] // geometry.groups, x.shape[1] // geometry.groups
     depth, places = len(x) * geometry.pixels, channels * math.prod(geometry.window)
+    # k runs over (image, pixel) in both factors, so that each result is one sum over the whole batch.
     gradients = g.reshape(len(x), groups, outputs, geometry.pixels).transpose(1, 2, 0, 3)
     patches = _written_out(_windows(x, geometry).transpose(0, 4, 5, 1, 2, 3)).reshape(depth, groups, places)
     return gradients.reshape(groups, outputs, depth), patches.swapaxes(0, 1)

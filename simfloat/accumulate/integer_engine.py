@@ -70,6 +70,8 @@ class IntegerEngine(NamedTuple):
             if machine is CPU:
                 loop = machine.loops.integer_sums.loops[self.loop]
                 number = loop(a, b, out, number, self.numbers[region.swapped], self.grid, *kernel_region(region))
+            # The loop stops at a matrix whose exponents lie too far apart, and says which one:
+            # that one is summed in float64, and the loop goes on with the next.
             if number < count:
                 self._sum_in_float64(a, b, out, number, count, region)
                 number += 1
@@ -98,11 +100,15 @@ def in_integers(
     if totals is None or (zero is not None and zero > output.emin):
         return wide
     is_exact = totals == "exact"
+    # float32 holds products of at most 24 bits. What a term or the sum so far has below the last bit that is kept may
+    # be cut only because another term is larger: so F is no less than either's bits (`kernels/integer_sums.py`).
     if sum(precisions) > 24 or bits < max(0 if is_exact else output.mantissa_bits, *precisions):
         return wide
     # Significands of p bits are at most 2 - 2^(1 - p), and that of the sum so far is below 2.
     most = math.prod(2 - 2.0 ** (1 - precision) for precision in precisions) * 2.0**bits
     most += unit.align != toward_zero
+    # An int32 holds so many terms of the largest size and the sum so far; a chunk has two
+    # parts at most. Passes add four products before a sum is put back into memory.
     part = max(int((LARGEST - 2.0 ** (bits + 1)) / most), 0)
     part -= part % kernels.integer_panels.PASS
     if 2 * part < unit.terms:
@@ -114,6 +120,8 @@ def in_integers(
     how = kernels.integer_sums.how_of(unit.align.mode, totals)
     rounding = output.emin, NO_EXPONENT if zero is None else zero, drops, lowest, *how
     numbers = _numbers(least, lambda pair: (unit.terms, 1, part, bits, *pair, dropped, *rounding))
+    # Where all terms and the sum so far are below 2^23 units, float32 itself holds them: a term is two multiply-adds
+    # toward zero, where int32 lanes take four instructions. This made FP8 sums of Hopper twice as fast.
     is_cut = (unit.align, totals) == (toward_zero, "truncated") and unit.terms * most + 2.0 ** (bits + 1) < ANCHOR
     is_anchored = is_cut and min(least) >= NEAR_ONE and kernels.processor.ROUNDS_LANES
     loop = "anchored" if is_anchored else kernels.integer_sums.fused_name(unit.align.mode, totals)
@@ -141,7 +149,7 @@ def _totals(unit: FusedUnit) -> str | None:
 
 @lru_cache(maxsize=64)
 def floored_in_integers(wide: Engine, terms: int, sections: int, least: tuple[int, int], dropped: int) -> Engine:
-    """The same for sums of CDNA3, of products with 24 fraction bits: 8 of at most 22 bits need 29 of an int32."""
+    """The engine for sums of CDNA3, whose products have 24 fraction bits: 8 of at most 22 bits need 29 of an int32."""
     numbers = _numbers(
         least,
         lambda pair: (terms, sections, terms, 24, *pair, dropped, FP32.emin, NO_EXPONENT, 0, 24 - FAR_BELOW, 0, 0),

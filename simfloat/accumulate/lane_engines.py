@@ -76,6 +76,8 @@ class OrderLanes(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         start, loop = out.copy(), machine_of(out).loops.lane_orders.loops[self.order][self.step]
         is_too_deep = self.order == "pairwise" and a.shape[1] > DEEPEST
+        # The loop does not round numbers beyond the format's range. It tells that it met one,
+        # and then all sums of the tile are made again from where they started.
         if is_too_deep or loop(a, b, out, self.grid, self.sign):
             carrier = self.careful.carrier
             sums = copy(start, carrier)
@@ -99,6 +101,9 @@ def lane_loop(problem: Problem, format: Format, rounding: Rounding, products: Fo
         return _loop_of(problem.machine, format, rounding, products, "plain", False)
     if rounding == nearest_even and products is not None:
         return None  # the hardware's roundings, or float32's with another, are as quick
+    # Lifted sums below the format's smallest normal number are float32's subnormal
+    # numbers, with which some processors are a hundred times as slow: one such sum in
+    # fifty halved the rate of E4M3. A loop for small sums rounds by anchors.
     mode = "toward_positive" if rounding.mode == "toward_negative" else rounding.mode
     are_small = a.high + b.high < format.emin + SMALL and format.precision <= SINGLE.precision - 2
     return _loop_of(problem.machine, format, rounding, products, mode, are_small)
@@ -159,6 +164,7 @@ def is_plain(
     With the sums lifted, float32 loses nothing below its smallest number, as everything is a multiple of that; where
     products are rounded, it holds them, or they are beyond its largest number and so beyond the format's.
     """
+    # Two roundings give the bits of one where float32 keeps all that decides: see `Carrier.needs_no_error`.
     exact, lift = a.times(b), lift_of(format)
     if exact.low + lift < SINGLE.lowest or (products is not None and exact.precision > SINGLE.precision):
         return False
@@ -202,13 +208,14 @@ def can_be_cut(format: Format, other: Format, rounding: Rounding) -> bool:
 
     The sums travel as they are, too: with another bias they may lie outside float32's range.
     """
-    kept = SINGLE.precision - (2 if rounding.is_to_nearest else 1)
+    # Rounding down and up keeps apart what is exact and what is not; to nearest one more bit has to show the tie.
+    most_bits = SINGLE.precision - (2 if rounding.is_to_nearest else 1)
     lift = lift_of(format)
     return (
         kernels.grid.plain(format, rounding)
         and format.has_negative_zero
         and format.fits_float32
-        and format.mantissa_bits <= kept
+        and format.mantissa_bits <= most_bits
         and format.emin == other.emin
         and abs(lift) < SINGLE.highest - 1
         and format.emax + lift < SINGLE.highest

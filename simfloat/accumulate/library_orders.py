@@ -30,6 +30,7 @@ class Places(NamedTuple):
     def indices(self) -> NDArray[np.int64]:
         """The products, (steps, lanes of all runs)."""
         steps = np.arange(self.steps)
+        # Within a group of n steps, step s becomes n - 1 - s: NumPy's unrolled loop begins with the last of four.
         steps += self.turned - 1 - 2 * (steps % self.turned)
         runs = np.arange(self.runs)[:, np.newaxis] * self.steps * self.stride + np.arange(self.lanes)
         return self.first + steps[:, np.newaxis] * self.stride + runs.reshape(-1)
@@ -45,7 +46,7 @@ class RegisterArithmetic(Protocol):
         """The sums of two registers, lane by lane."""
 
     def with_products(self, places: Places, x: Any) -> Any:
-        """The same chain of products that are rounded first, from a register on."""
+        """A chain of products that are rounded before they are added, from a register on."""
 
     def with_double(self, places: Places, x: Any) -> Any:
         """A chain in double precision to which a register of one lane is added."""
@@ -103,6 +104,7 @@ def _folded(sums: RegisterArithmetic, x: Any) -> Any:
 
 def openblas_avx512(sums: RegisterArithmetic, terms: int) -> Any:
     """OpenBLAS from SkylakeX on, kernel/x86_64/sdot_microk_skylakex-2.c: four registers of 16, folded to 8 for 32."""
+    # A round of the wide registers takes 64 products. If 32 are left, the registers are halved and take one round more.
     whole, run = terms - terms % 64, terms - terms % 32
     registers = [_in_halves(sums, register) for register in _registers(sums, 0, whole, 16, 4)]
     total, *others = _taken(sums, registers, whole, run)
@@ -124,6 +126,8 @@ def _mkl(sums: RegisterArithmetic, terms: int, width: int) -> Any:
     block = 4 * width
     whole = terms - terms % block
     registers = _registers(sums, 0, whole, width, 4)
+    # What is left after whole rounds goes to the first two registers, then to the
+    # first one, and at last to a part of that, whose other lanes take zeros.
     for count in (2, 1):
         stop = whole + count * width
         if stop <= terms:
@@ -147,6 +151,7 @@ def mkl_avx2(sums: RegisterArithmetic, terms: int) -> Any:
 
 def numpy_einsum(sums: RegisterArithmetic, terms: int) -> Any:
     """np.einsum("i,i->") on x86, einsum_sumprod.c.src: buffers of 8192, each in one register of 4 lanes."""
+    # np.einsum reads its operands through an iterator, a buffer at a time: each is a sum, and these are added in turn.
     full = terms // BUFFER
     buffers = sums.chain(Places(0, BUFFER // 4, 4, 4, runs=full, turned=4))
     totals = _in_pairs(sums, _in_pairs(sums, buffers))
@@ -154,8 +159,8 @@ def numpy_einsum(sums: RegisterArithmetic, terms: int) -> Any:
     if full * BUFFER < terms:
         whole = terms - (terms - full * BUFFER) % 16
         start = sums.chain(Places(full * BUFFER, (whole - full * BUFFER) // 4, 4, 4, turned=4))
-        rest = sums.chain(Places(whole, -(-(terms - whole) // 4), 4, 4), start)
-        total = sums.add(total, _folded(sums, rest))
+        tail = sums.chain(Places(whole, -(-(terms - whole) // 4), 4, 4), start)
+        total = sums.add(total, _folded(sums, tail))
     return total
 
 
@@ -185,6 +190,7 @@ def _cascade(sums: RegisterArithmetic, steps: int, width: int) -> Any:
     So the sums of as many runs, one after the other, are runs of the next level; what is left at each level is added in
     the end.
     """
+    # PyTorch's max(4, CeilLog2(size) / num_levels): the levels share the steps evenly, and none has fewer than sixteen.
     size = 1 << max(4, (steps - 1).bit_length() // CASCADES)
     runs = steps // size
     total = sums.chain(Places(runs * size * width, steps - runs * size, width, width))
@@ -218,12 +224,12 @@ def torch_bfloat16(sums: RegisterArithmetic, terms: int) -> Any:
     """
     whole, sixteens = terms - terms % 64, terms - terms % 16
     total = sums.chain(Places(0, whole // 64, 64, 64))
-    rest = sums.chain(Places(whole, (sixteens - whole) // 8, 8, 8))
+    tail = sums.chain(Places(whole, (sixteens - whole) // 8, 8, 8))
     while len(total) > 1:
         total = _in_halves(sums, total)
-    while len(rest) > 1:
-        rest = _in_halves(sums, rest)
-    return sums.with_products(Places(sixteens, terms - sixteens, 1, 1), sums.add(total, rest))
+    while len(tail) > 1:
+        tail = _in_halves(sums, tail)
+    return sums.with_products(Places(sixteens, terms - sixteens, 1, 1), sums.add(total, tail))
 
 
 #: The orders by name.

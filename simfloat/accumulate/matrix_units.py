@@ -77,10 +77,10 @@ def find(
         scaled = scales in instruction.scales if scales else not instruction.scales
         if inputs in pairs_of(instruction.formats, repeat=2) and output in instruction.outputs and scaled:
             return instruction
-    wanted = f"{inputs[0]} x {inputs[1]} -> {output}"
-    wanted += f" under scales=({scales[0]}, {scales[1]})" if scales else " without scales"
+    request = f"{inputs[0]} x {inputs[1]} -> {output}"
+    request += f" under scales=({scales[0]}, {scales[1]})" if scales else " without scales"
     has = "; ".join(map(str, instructions))
-    raise ValueError(f"{architecture} has no unit for {wanted}. It has {has}.")
+    raise ValueError(f"{architecture} has no unit for {request}. It has {has}.")
 
 
 def taken_by(inputs: FormatPair) -> FormatPair:
@@ -99,6 +99,7 @@ def check_operands(unit: object, taken: FormatPair, problem: Problem) -> None:
 
 def _are_numbers(known: OperandBounds, format: Format) -> bool:
     """Whether all are numbers of the format for certain. A unit reads -0 as 0."""
+    # Identity first: most formats are the catalog's own objects, and comparing two takes all their fields.
     if known.format is format or (known.is_float32 and format is FP32):
         return True
     if known.format == format:
@@ -134,5 +135,7 @@ def padded(a: NDArray, b: NDArray, terms: int) -> tuple[NDArray, NDArray]:
 def cut_to_tf32(x: NDArray) -> NDArray[np.float64]:
     """float32 numbers without their last 13 bits, which a TF32 unit does not read."""
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        # The unit does not round: it reads the upper 19 bits. NaN is
+        # put back below, for its payload may be in the others.
         image = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
     return np.where(np.isnan(x), np.nan, image.view(np.float32)).astype(np.float64)

@@ -31,6 +31,9 @@ def own_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | No
         return "halves" if _inside(problem, FP16) else None
     if rounding == nearest_even and format == BF16 and loops.processor.COMPUTES_BF16 and _inside(problem, BF16):
         return "bfloats"
+    # A GPU's fma.rz, .rm and .rp round FP32 in the directed modes. Formats with float32's
+    # exponents are made of these by cutting bits off. Others are multiplied by a power of
+    # two first, so that both smallest normal numbers are the same.
     is_cut = kernels.grid.has_exponents_of_float32(format) and not rounding.saturates
     kind = f"{CUT if is_cut else LIFTED}{rounding.mode}"
     # A mode that is new is rounded as on a processor, until it has steps of its own.
@@ -52,15 +55,15 @@ def _can_be_lifted(problem: Problem, rounding: Rounding, format: Format) -> bool
 
 def _inside(problem: Problem, format: Format) -> bool:
     """Whether operands, and what the sums start from, are numbers of the format."""
-    known = (problem.a.bounds, problem.b.bounds, problem.initial)
-    return all(bounds is None or bounds.inside(format) for bounds in known)
+    all_bounds = (problem.a.bounds, problem.b.bounds, problem.initial)
+    return all(bounds is None or bounds.inside(format) for bounds in all_bounds)
 
 
 class Liftable(Engine, Protocol):
     """An engine that can be made for numbers times a power of two."""
 
     def lifted(self, factor: np.float32) -> Engine:
-        """The same loop, with its grids lifted."""
+        """The engine with its grids times a power of two, `factor`."""
 
 
 def of_own_kind(engine: Liftable, kind: str, format: Format) -> Engine:
@@ -83,6 +86,8 @@ class Lifted(NamedTuple):
         return self.engine.cost
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        # This engine is chosen only where neither sums nor left factors leave float32's range,
+        # so the powers of two lose nothing.
         sums = out * self.factor
         self.engine.run(a * self.factor, b, sums, region)
         out[...] = sums * (np.float32(1.0) / self.factor)

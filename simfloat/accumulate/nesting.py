@@ -63,10 +63,12 @@ def program_of(postfix: Sequence[int]) -> list[int]:
         if k != ADD:
             waiting.append((1, k, [k]))
             continue
-        need, begins, right = waiting.pop()
-        other, first, left = waiting.pop()
-        most, code = max(need, other, min(need, other) + 1), left
-        if need > other:
+        right_need, begins, right = waiting.pop()
+        left_need, first, left = waiting.pop()
+        most, code = max(right_need, left_need, min(right_need, left_need) + 1), left
+        # Sethi and Ullman's order: while the second sum is made, the first one takes a single place. A draw
+        # belongs to a term, not to a step, so the order in which sums are made changes no bit.
+        if right_need > left_need:
             right.extend(left)
             code = right
         else:
@@ -106,6 +108,7 @@ def _end_of_run(parts: Sequence[int | str], start: int) -> int:
 def _flattened(nesting: Any) -> list[int]:
     """The postfix form of nested tuples."""
     postfix: list[int] = []
+    # A stack of our own: an order from left to right may be nested deeper than Python's recursion goes.
     waiting: list[Any] = [nesting]
     while waiting:
         part = waiting.pop()

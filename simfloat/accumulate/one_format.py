@@ -99,9 +99,9 @@ class InOneFormat(Accumulator):
         if self.rounding == nearest_even and self.format in (FP32, FP64):
             if self.format == FP64 or (problem.a.in_float32 and problem.b.in_float32):
                 return _engine(self, "native", np.float64 if self.format == FP64 else np.float32, None)
-        own = own_kind(problem, self.rounding, self.format)
-        if own is not None:
-            return of_own_kind(_engine(self, own, np.float32, None), own, self.format)
+        kind = own_kind(problem, self.rounding, self.format)
+        if kind is not None:
+            return of_own_kind(_engine(self, kind, np.float32, None), kind, self.format)
         engine = _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
         if engine.kind in QUICK:
             return engine
@@ -112,6 +112,8 @@ def running_sums(
     accumulator: InOneFormat, row: NDArray, column: NDArray, start: NDArray, region: Region
 ) -> NDArray[np.float64]:
     """The sum of a row (1, k) times a column (k, 1) after every product, made on the CPU; `start` is (1, 1)."""
+    # All loops of an order have the same bits, so the one for any operands and any grid is
+    # enough here: one loop an order is compiled for running sums, not one a kind of step.
     wide = _engine(accumulator, "wide", np.float64, None)
     sums = np.zeros((column.size, 1))
     with np.errstate(invalid="ignore"):  # signalling NaN that are converted
@@ -144,7 +146,7 @@ class OrderLoop(NamedTuple):
         loop(a, b, out, *own, self.numbers, self.sign, self.pair, where, seed)
 
     def lifted(self, factor: np.float32) -> OrderLoop:
-        """The same loop, with its grid lifted."""
+        """The loop with its grid times a power of two, `factor`."""
         return self._replace(numbers=kernels.grid.lifted(self.numbers, factor))
 
 

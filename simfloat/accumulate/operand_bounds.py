@@ -125,10 +125,11 @@ class OperandPlan(NamedTuple):
         bounds = None
         if self.looks:
             # Operands are often in the format already, and then need not be rounded again.
-            found = bounds_of(x)
-            unchanged, bounds = after_cast(found, cast)
+            measured = bounds_of(x)
+            unchanged, bounds = after_cast(measured, cast)
             if unchanged and observer is None:
-                return OperandBounds(found, cast.format, single, x)
+                return OperandBounds(measured, cast.format, single, x)
+        # An observer counts all casts, also those that change nothing.
         target, plan = self.ways[single]
         if observer is not None:
             target = target._replace(observer=observer, operation=operation or "")
@@ -226,6 +227,8 @@ def raw_bounds_in(format: Format | None, x: NDArray) -> RawBounds:
     raw = raw_bounds_of(x)
     if format is None or x.size < WORTH_A_LOOK:
         return raw
+    # Example: 1 + 2^-10 beside FP16's subnormal 2^-24. Their bounds, eleven bits that end at 2^-34, are not FP16's,
+    # though both numbers are. So all numbers are compared with their roundings, where that would change the answer.
     bounds, smallest = Bounds._make(raw), format.emin - format.mantissa_bits
     closer = bounds._replace(low=smallest)
     if not bounds.low < smallest <= bounds.least or not closer.inside(format):
@@ -239,6 +242,8 @@ def first_stranger(array: NDArray, format: Format) -> tuple[int, ...] | None:
         return None
     strange = np.False_ if format.has_nan else np.isnan(array)
     if not strange.any():
+        # Numbers of the format are those that a rounding leaves as they are. NaN differs from
+        # itself and is put right below; -0 equals 0, which is what is wanted.
         rounded = round_array(array, Target(format, nearest_even, array.dtype.type))
         strange = rounded != array
         if strange.any():

@@ -88,10 +88,10 @@ def matmul(
         >>> e.shape
         (64, 64)
     """
-    given: tuple[Any, Any, Any] = a, b, scales
+    operands: tuple[Any, Any, Any] = a, b, scales
     if isinstance(a, BlockScaled) or isinstance(b, BlockScaled):
-        given = unpacked(*given)
-    x, y, blocks = as_operand(given[0], "a"), as_operand(given[1], "b"), given[2]
+        operands = unpacked(*operands)
+    x, y, blocks = as_operand(operands[0], "a"), as_operand(operands[1], "b"), operands[2]
     left, right, shape = (x, y, None) if x.ndim == y.ndim == 2 else _as_matrices(x, y)
     if left.shape[-1] != right.shape[-2]:
         raise _unfit(x, y)
@@ -234,11 +234,11 @@ def options_of(
     operation: str,
 ) -> Options:
     """The options as users give them, checked."""
-    given: tuple[Any, ...] = (inputs, accumulate, output, *types_of(operands), operation)
+    arguments: tuple[Any, ...] = (inputs, accumulate, output, *types_of(operands), operation)
     try:
-        options = _default_options(*given)
+        options = _default_options(*arguments)
     except TypeError:  # what is not hashable is none of these, and is refused
-        options = _default_options.__wrapped__(*given)
+        options = _default_options.__wrapped__(*arguments)
     if rounding is None and stream is None and observer is None:
         return options
     plan, format = options.plan, options.target.format

@@ -129,11 +129,14 @@ def product_plan(
     scales = [cast.scale for cast in casts or () if cast.scale is not None]
     modes = (rounding, *accumulator.roundings, *(cast.rounding for cast in casts or ()))
     draws = any(mode.is_stochastic for mode in modes)
-    engines = [_engine_for_all(accumulator, formats, own) for own in (FP64, FP32)]
+    engines = [_engine_for_all(accumulator, formats, array_format) for array_format in (FP64, FP32)]
     operands = None
     if casts is not None:
+        # Operands are measured before they are rounded only where that decides something: if the
+        # formats decide the engine, or if a unit asks for formats alone, it would be wasted.
         looks = engines[0] is None and not accumulator.is_matrix_unit
         operands = _operand_plan(casts[0], looks, machine), _operand_plan(casts[1], looks, machine)
+    # Sums of such engines may be the results themselves, which are then returned as they are.
     may_be_direct = machine is CPU and not draws and any(one is None or is_direct(one) for one in engines)
     keeps = may_be_direct and keeps_sums(accumulator.result, format, rounding)
     works = [Work(machine, one, False, keeps and is_direct(one)) if one else None for one in engines]

@@ -33,16 +33,17 @@ class QuotientSums:
         """Add a quotient to each sum."""
         self._are_known &= (numerators == 0) | _has_quotients(numerators)
         self._are_known &= _has_quotients(divisors)
-        rest = numerators
+        # Long division with digits of 53 bits: each quotient's remainder is exact, and is divided in its turn.
+        remainder = numerators
         for _ in range(PARTS):
-            quotients = rest / divisors
+            quotients = remainder / divisors
             self._take(quotients)
             product, error = _product(quotients, divisors)
-            rest = (rest - product) - error  # without error: a remainder is a float64 number
-        self._lost += np.abs(rest / divisors)
+            remainder = (remainder - product) - error  # without error: a remainder is a float64 number
+        self._lost += np.abs(remainder / divisors)
 
     def add_product_quotients(self, numerators: Numbers, divisors: Numbers, divisor: float) -> None:
-        """The same of divisors that are each multiplied by one more."""
+        """Add quotients whose divisors are each multiplied by `divisor` first."""
         product, error = _product(divisors, divisor)
         self._are_known &= error == 0
         self.add(numerators, product)
@@ -50,23 +51,28 @@ class QuotientSums:
     def totals(self, to_nearest: bool) -> tuple[Numbers, NDArray[np.bool_]]:
         """The sums rounded to nearest even, or to odd; and where these are certain."""
         first, second, third = self._parts
+        # Parts overlap after many additions. Two passes of sums without
+        # error bring the leading bits into the first one.
         for _ in range(2):
             second, third = _sum(second, third)
             first, second = _sum(first, second)
         second, third = _sum(second, third)
         lost = 2 * self._lost + np.abs(third)
         is_exact = (lost == 0) & (second == 0)
-        known = self._are_known & (first + second == first)
+        are_certain = self._are_known & (first + second == first)
         if to_nearest:
             # What is lost moves the total to no other side of the middle of two numbers.
-            known &= (lost <= np.abs(second) * 2.0**-22) & (first + second * (1 + 2.0**-20) == first) | (lost == 0)
-            return first + 0.0, known
-        known &= is_exact | (lost < np.abs(second) * 0.25)
+            are_certain &= (lost <= np.abs(second) * 2.0**-22) & (first + second * (1 + 2.0**-20) == first) | (
+                lost == 0
+            )
+            return first + 0.0, are_certain
+        are_certain &= is_exact | (lost < np.abs(second) * 0.25)
         is_odd = first.view(np.int64) & 1 == 1
         beside = np.nextafter(first, np.copysign(np.inf, second))
-        return np.where(is_exact | is_odd, first, beside) + 0.0, known
+        return np.where(is_exact | is_odd, first, beside) + 0.0, are_certain
 
     def _take(self, rest: Numbers) -> None:
+        # Each part takes what it can and hands on what it lacks; below the last one nothing is kept but a bound.
         for part in self._parts:
             part[...], rest = _sum(part, rest)
         self._lost += np.abs(rest)
@@ -78,6 +84,7 @@ def _has_quotients(x: Numbers | float) -> NDArray[np.bool_]:
 
 def _sum(x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:
     """The rounded sum, and what it lacks."""
+    # Knuth's, six operations: it asks nothing of the order of magnitudes, which Dekker's three do.
     total = x + y
     of_y = total - x
     return total, (x - (total - of_y)) + (y - of_y)
@@ -92,6 +99,7 @@ def _product(x: Numbers, y: Numbers | float) -> tuple[Numbers, Numbers]:
 
 def _halves(x: Numbers | float) -> tuple[Numbers, Numbers]:
     """Two numbers of 26 bits whose sum is x."""
+    # Veltkamp's splitting. Up to 2^FARTHEST the product does not overflow; results for larger numbers are not used.
     scaled = (2.0**27 + 1) * np.asarray(x)
     upper = scaled - (scaled - x)
     return upper, x - upper

@@ -31,6 +31,7 @@ def engine_by_blocks(accumulator: Accumulator, problem: Problem, scales: Scales)
         return fractions_for(problem, scales.block)
     mode, blocks = _mode(accumulator), -(-problem.depth // scales.block)
     machine, depth = problem.machine, min(scales.block, problem.depth)
+    # Blocks start from zero: an initial value goes to the outer sum, which adds blocks without their scales.
     inner = accumulator.engine(Problem(problem.a, problem.b, depth, format, machine=machine))
     _check_draws(format, mode)
     freeing = _Freeing("divide" if divide else "multiply", format, mode)

@@ -34,8 +34,8 @@ def unpacked(a: Any, b: Any, scales: Any = None) -> tuple[Any, Any, Any]:
     blocks = [x.block for x in (a, b) if isinstance(x, BlockScaled)]
     if blocks[0] != blocks[-1]:
         raise ValueError(f"Both operands must have blocks of one size along k; a has {blocks[0]}, b has {blocks[1]}.")
-    (x, s, divisor), (y, t, other) = _parts(a, "a", -1, blocks[0]), _parts(b, "b", -2, blocks[0])
-    return x, y, Scales(s, t, blocks[0], divisor * other)
+    (x, s, left_divisor), (y, t, right_divisor) = _parts(a, "a", -1, blocks[0]), _parts(b, "b", -2, blocks[0])
+    return x, y, Scales(s, t, blocks[0], left_divisor * right_divisor)
 
 
 def _parts(x: Any, name: str, axis: int, block: int) -> tuple[NDArray, NDArray, float]:
@@ -109,23 +109,26 @@ def scales_of_blocks(left: Taken, right: Taken, accumulator: Accumulator) -> Sca
 
     The other operand's are ones. Raises ValueError for blocks of two sizes, or of another kind than the accumulator's.
     """
-    given = [taken.blocks for taken in (left, right) if taken.blocks]
-    if not given:
+    blocks_of_operands = [operand.blocks for operand in (left, right) if operand.blocks]
+    if not blocks_of_operands:
         return None
-    one, other = given[0], given[-1]
-    if one.block != other.block:
-        raise ValueError(f"Both operands must have blocks of one size along k; a has {one.block}, b has {other.block}.")
-    for blocks in given:
+    first, last = blocks_of_operands[0], blocks_of_operands[-1]
+    if first.block != last.block:
+        raise ValueError(
+            f"Both operands must have blocks of one size along k; a has {first.block}, b has {last.block}."
+        )
+    for blocks in blocks_of_operands:
         if accumulator.scales and accumulator.scales != (blocks.block, blocks.format):
             block, format = accumulator.scales
             raise ValueError(
                 f"{accumulator} takes blocks of {block} products with {format} scales, got blocks of {blocks.block} "
                 f"with {blocks.format} scales."
             )
+    # FP32's scales are max / amax, by which sums are divided; those of other formats multiply. A product has one kind.
     # Powers of two serve either way.
-    divide = one.divide if one.format != E8M0 else other.divide
-    values = [_values_of(taken, axis, one.block, divide) for taken, axis in ((left, -1), (right, -2))]
-    return Scales(values[0], values[1], one.block, divide=divide)
+    divide = first.divide if first.format != E8M0 else last.divide
+    values = [_values_of(operand, axis, first.block, divide) for operand, axis in ((left, -1), (right, -2))]
+    return Scales(values[0], values[1], first.block, divide=divide)
 
 
 def _values_of(taken: Taken, axis: int, block: int, divide: bool) -> NDArray:

@@ -92,10 +92,14 @@ class SumOfSums(Accumulator):
         within, outside, lengths = _format(self.inner), _format(self.outer), self.lengths(problem.depth)
         depth, machine = min(lengths.size, problem.depth), problem.machine
         inner = self.inner.engine(Problem(problem.a, problem.b, depth, within, scales=problem.scales, machine=machine))
+        # Bounds of the results follow from those of the products, and most outer
+        # engines are chosen without them: they are found when somebody asks.
         find = partial(self._results, problem, lengths.size)
         results = OperandBounds(None, within, inner.carrier is np.float32, find=find)
         runs = lengths.runs(problem.depth)
         outer = self.outer.engine(Problem(results, UNITY, runs, outside, initial=problem.initial, machine=machine))
+        # Loops alone take all runs of all matrices of a stack in one
+        # call each: runs of a few products are bound by calls.
         if is_direct(inner) and is_direct(outer) and machine is CPU:
             return StackedRunsEngine(lengths, inner, outer, within)
         blocks = lengths.size // self.inner.scales[0] if self.inner.scales else 0

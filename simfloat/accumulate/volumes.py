@@ -35,6 +35,8 @@ class Volumes(NamedTuple):
 
     def met(self, x: NDArray) -> NDArray:
         """The slices that a kernel meets, for each of its depths: (N, C, D, H, W) as (N * planes, C * layers, H, W)."""
+        # Along the depth a volume is an image of d rows, each a whole slice
+        # of h * w pixels: `Geometry` pads and strides it.
         n, c, d, h, w = x.shape
         geometry = self.depth._replace(result=(self.planes, h * w))
         windows = geometry.windows(geometry.padded(x.reshape(n, c, d, h * w), x.dtype))

@@ -85,7 +85,7 @@ class Cast:
 
     @cached_property
     def unscaled(self) -> Cast:
-        """The same without a scale."""
+        """The cast without its scale."""
         return self if self.scale is None else replace(self, scale=None)
 
     def takes_all(self, dtype: np.dtype) -> bool:

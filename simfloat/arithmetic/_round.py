@@ -109,11 +109,11 @@ def round(
         return on_cpu_alone(
             lambda xs: round(xs[0], format, rounding, stream=stream, observer=observer, flags=True), [x], out
         )
-    given: tuple[Any, ...] = format, rounding, x.dtype.type
+    arguments: tuple[Any, ...] = format, rounding, x.dtype.type
     try:
-        target, plan = _prepared(*given, machine_of(x))
+        target, plan = _prepared(*arguments, machine_of(x))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
-        target, plan = _prepared.__wrapped__(*given, CPU)
+        target, plan = _prepared.__wrapped__(*arguments, CPU)
     if format is not target.format or stream is not None or observer is not None:
         target = target.of_call(format, stream, observer)
     if out is not None:
@@ -142,7 +142,7 @@ def round_array(x: NDArray, target: Target) -> NDArray[np.floating]:
 
 
 def round_drawn(x: NDArray, target: Target, draw: Draw | None) -> NDArray[np.floating]:
-    """The same for a call whose draw is already taken."""
+    """The numbers of a float array rounded, in a call whose draw is already taken."""
     return round_vector(flat(x), None, x.shape, target, draw)
 
 

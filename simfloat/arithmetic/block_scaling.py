@@ -121,13 +121,13 @@ class Block(Scaling):
         if self.is_whole:
             elements, scales, whole = scaled_in_two_levels(x, blocks, target, draw)
             return elements, BlockScales(scales, self.along, E4M3, False, whole)
-        own = self.rule if callable(self.rule) else None
+        function = self.rule if callable(self.rule) else None
         if self.divides:
             elements, scales = scaled_by_quotients(x, blocks, target, draw)
-        elif self.format == E8M0 and own is None:
+        elif self.format == E8M0 and function is None:
             elements, scales = scaled_by_powers(x, blocks, target, RULES[str(self.rule or ROUNDED_UP)], draw)
         else:
-            elements, scales = scaled_by_own(x, blocks, target, self.format, own, draw)
+            elements, scales = scaled_by_own(x, blocks, target, self.format, function, draw)
         return elements, BlockScales(scales, self.along, self.format, self.divides)
 
     def _call(self, write: Any) -> str:

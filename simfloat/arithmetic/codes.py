@@ -236,10 +236,10 @@ def _stored_by_torch(codes: Any, format: Format) -> NDArray:
 def _check_same(dtype: Any, format: Format) -> None:
     """Raise ValueError for numbers of another format than the one whose codes they are said to be."""
     if as_format(dtype) != format:
-        own = as_format(dtype)
+        dtype_format = as_format(dtype)
         raise ValueError(
-            f"An array of dtype {dtype} has codes of {own}, not of {format}: write simfloat.decode(codes, "
-            f"simfloat.{own}), or simfloat.round(codes, simfloat.{format}) to round its numbers."
+            f"An array of dtype {dtype} has codes of {dtype_format}, not of {format}: write simfloat.decode(codes, "
+            f"simfloat.{dtype_format}), or simfloat.round(codes, simfloat.{format}) to round its numbers."
         )
 
 
@@ -248,19 +248,19 @@ def _numbers_at_once(codes: NDArray, format: Format) -> NDArray[np.floating] | N
     numbers = _decoding(format)
     if numbers is None or machine_of(codes) is not CPU or (format.bits == 64 and codes.dtype.kind == "i"):
         return None
-    given = np.ascontiguousarray(codes, codes.dtype.newbyteorder("=")).reshape(-1)
-    out = empty((given.size,), carrier_of(format))
+    vector = np.ascontiguousarray(codes, codes.dtype.newbyteorder("=")).reshape(-1)
+    out = empty((vector.size,), carrier_of(format))
     is_image = _codes_are_images(format)
 
     def work(piece: tuple[int, int]) -> bool:
-        part, results = given[slice(*piece)], out[slice(*piece)]
+        part, results = vector[slice(*piece)], out[slice(*piece)]
         if is_image:
             return bool(CPU.loops.encoding.numbers_of_images(part, results, format.bits))
         if format.bits <= 16:
             return bool(CPU.loops.encoding.numbers_in_table(part, _table(format, CPU), results))
         return bool(CPU.loops.encoding.numbers_of(part, results, numbers))
 
-    return out.reshape(codes.shape) if all(run_all(work, pieces(given.size, DECODING))) else None
+    return out.reshape(codes.shape) if all(run_all(work, pieces(vector.size, DECODING))) else None
 
 
 @lru_cache(maxsize=64)

@@ -56,11 +56,11 @@ def check_places(array: NDArray, places: Any, axis: int | None) -> None:
 def _check_key(array: NDArray, key: Any) -> bool:
     """Whether integers in arrays name places, all of which are there."""
     parts = [_as_indices(part) for part in (key if isinstance(key, tuple) else (key,))]
-    taken = sum(_axes_of(part) for part in parts)
+    axes = sum(_axes_of(part) for part in parts)
     axis, names_places = 0, False
     for part in parts:
         if part is Ellipsis:
-            axis += array.ndim - taken
+            axis += array.ndim - axes
             continue
         if hasattr(part, "dtype") and axis < array.ndim:
             check_places(array, part, axis)
@@ -91,6 +91,8 @@ def _write_last(array: NDArray, key: Any, value: Any) -> None:
     """Write to elements of which one may be named several times: the last value stays."""
     places = np.arange(array.size, like=array).reshape(array.shape)[key]
     values = np.broadcast_to(value.reshape(value.shape[-places.ndim :]), places.shape).reshape(-1)
+    # A stable sort leaves the values of one element in their order, so the last of each group is written last.
+    # CuPy writes them in any order.
     order = np.argsort(places.reshape(-1), kind="stable")
     named = places.reshape(-1)[order]
     is_last = np.concatenate([named[1:] != named[:-1], np.ones_like(named[:1], bool)])

@@ -163,7 +163,7 @@ class ExactResults:
         return [] if self.operation == ROUND else [sign_of(vector[place]) for vector in self.vectors]
 
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
-        """The same: one float64 does not hold what a rounding reads."""
+        """Round the results again from their operands, since one float64 does not hold what a rounding reads."""
         self.round_block(plan, start, start + out.size, words, out)
 
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:

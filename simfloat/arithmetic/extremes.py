@@ -18,6 +18,8 @@ def larger(a: NDArray, b: NDArray) -> NDArray:
 def smaller(a: NDArray, b: NDArray) -> NDArray:
     """The smaller of two numbers: NaN if one is, and -0 of two zeros of unlike signs."""
     a, b = a[()], b[()]  # a single number is a scalar to arrays on any machine
+    # Zeros compare as equal, so their signs decide. A NaN in a is asked for; one in b makes each comparison false,
+    # and so is chosen itself.
     return np.where(np.isnan(a) | (a < b) | ((a == b) & np.signbit(a)), a, b)
 
 

@@ -114,7 +114,7 @@ class Flagged:
         self.round_exact(plan, self.exact(start, stop), start, words, out)
 
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
-        """The same for exact results that are known. Other roundings, which observers ask for, are not flagged."""
+        """Round and flag exact results. Other roundings, which observers ask for, are not flagged."""
         self.source.round_exact(plan, exact, start, words, out)
         if plan is self.plan:
             self.flag(exact, start, words, out, self.flags[start : start + out.size])
@@ -139,6 +139,8 @@ class Flagged:
 
     def flag_doubts(self, exact: NDArray, start: int, words: NDArray, flags: Flags) -> None:
         """Flag what the exact results do not tell, by rounding without a largest number, and without tiny ones."""
+        # Draws decide here, so results are rounded again with the same words: overflow shows in results
+        # without a largest number, underflow where tiny numbers are made zero.
         chosen = scratch("flagged", exact.size, np.float64)
         numbers = np.isfinite(exact) & (flags & INVALID == 0)
         self.source.round_unbounded(self.plan, exact, start, words, chosen)
@@ -157,12 +159,12 @@ class Flagged:
         before, after, format = exact[at], out[at], self.format
         unknown, infinite = np.isnan(before), np.isinf(before)
         undefined, of_numbers = self._of_operands(start, out.size, at)
-        found = np.where(unknown | infinite, 0, flags[at])
-        found[infinite & (after != before)] = OVERFLOW | INEXACT
+        result_flags = np.where(unknown | infinite, 0, flags[at])
+        result_flags[infinite & (after != before)] = OVERFLOW | INEXACT
         no_place = ((before < 0) & (not format.signed)) | ((before == 0) & (not format.has_zero))
-        found[(unknown & undefined) | (~unknown & np.isnan(after) & no_place)] = INVALID
-        found[infinite & of_numbers] |= DIVISION_BY_ZERO
-        flags[at] = found
+        result_flags[(unknown & undefined) | (~unknown & np.isnan(after) & no_place)] = INVALID
+        result_flags[infinite & of_numbers] |= DIVISION_BY_ZERO
+        flags[at] = result_flags
 
     def _of_operands(self, start: int, size: int, at: NDArray) -> tuple[Any, Any]:
         """(whether operands make a NaN, whether all are finite) for elements of a block; neither for a rounding."""
@@ -177,7 +179,7 @@ class Flagged:
 
 
 class FlaggedCopy(Flagged):
-    """The same for numbers of the format, which no rounding changes."""
+    """Flags numbers of the format, which no rounding changes."""
 
     makes_blocks = False
 
@@ -187,7 +189,7 @@ class FlaggedCopy(Flagged):
 
 
 class FlaggedRounding(Flagged):
-    """The same for float32 numbers that are rounded in float32's lanes, in one loop."""
+    """Rounds float32 numbers in float32's lanes and flags the results, in one loop."""
 
     makes_blocks = False
 
@@ -203,7 +205,7 @@ class FlaggedRounding(Flagged):
 
 
 class FlaggedSingle(Flagged):
-    """The same for results that float32's lanes hold rounded to odd, in one loop."""
+    """Rounds and flags results that float32's lanes hold rounded to odd, in one loop."""
 
     source: Computed
     makes_blocks = False
@@ -222,7 +224,7 @@ class FlaggedSingle(Flagged):
 
 
 class FlaggedNative(Flagged):
-    """The same for results in FP32 that the hardware rounds, in one loop."""
+    """Flags results in FP32 that the hardware rounds, in one loop."""
 
     source: Computed
     makes_blocks = False
@@ -239,7 +241,7 @@ class FlaggedNative(Flagged):
 
 
 class FlaggedTabled(Flagged):
-    """The same for functions of 16-bit numbers, whose flags are looked up as their results are."""
+    """Looks up the flags of functions of 16-bit numbers, as their results are looked up."""
 
     source: Computed
 
@@ -261,7 +263,7 @@ class FlaggedTabled(Flagged):
 
 
 class FlaggedDouble(Flagged):
-    """The same for results in FP64, whose exact ones float64 does not hold."""
+    """Flags results in FP64, whose exact values float64 does not hold."""
 
     source: Computed
 
@@ -278,8 +280,8 @@ class FlaggedDouble(Flagged):
 
 
 class FlaggedFunction(Flagged):
-    """The same for functions in FP64 whose exact results are short, if float64 has them at all: an odd last bit of what
-    was rounded to odd then tells that it is inexact.
+    """Flags functions in FP64. Their exact results have few bits, or are no float64 numbers at all: an odd last bit of
+    a result that was rounded to odd tells that it is inexact.
     """
 
     def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:

@@ -34,8 +34,8 @@ UNDEFINED = {"add": INF_MINUS_INF, "subtract": INF_MINUS_INF, "multiply": ZERO_T
 
 def causes_of_rounding(exact: NDArray, out: NDArray) -> NDArray[np.int64]:
     """The causes of results that are rounded numbers: these were NaN, or beyond a format without infinities."""
-    nan, given = np.isnan(on_cpu(out)), np.isnan(on_cpu(exact))
-    return _counts({GIVEN: nan & given, BEYOND: nan & ~given})
+    nan, was_nan = np.isnan(on_cpu(out)), np.isnan(on_cpu(exact))
+    return _counts({GIVEN: nan & was_nan, BEYOND: nan & ~was_nan})
 
 
 def causes_of_operation(kernel: str, operands: Sequence[NDArray], exact: NDArray, out: NDArray) -> NDArray[np.int64]:

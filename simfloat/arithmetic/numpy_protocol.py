@@ -141,8 +141,8 @@ class NumpyProtocol:
         try:
             signature(operation).bind(self, *args, **kwargs)
         except TypeError:
-            taken = list(signature(operation).parameters)[1:]
-            raise ValueError(f"{name} of {self.called} takes {', '.join(taken)}, and nothing else.") from None
+            parameters = list(signature(operation).parameters)[1:]
+            raise ValueError(f"{name} of {self.called} takes {', '.join(parameters)}, and nothing else.") from None
         return operation(self, *args, **kwargs)
 
     def _refusal(self, name: str, key: str | None = None) -> ValueError:
@@ -212,7 +212,9 @@ def _function(name: str) -> Callable[..., Any]:
 
 #: Functions of the catalog that are plain functions in NumPy.
 NO_UFUNCS = {
-    own: found for own in catalog.FUNCTIONS if callable(found := getattr(np, own, None)) and type(found) is not np.ufunc
+    name: function
+    for name in catalog.FUNCTIONS
+    if callable(function := getattr(np, name, None)) and type(function) is not np.ufunc
 }
 
 #: NumPy's function -> the operation that it is; each takes one of its operands, then what NumPy's takes, in its order.
@@ -273,7 +275,7 @@ def _numbers(x: Any) -> Any:
 
 
 def _taken_out(x: Any) -> Any:
-    """The same in float64, in memory of their own."""
+    """The numbers of such arrays in float64, in new memory."""
     return _read(x, np.asarray)
 
 

@@ -62,28 +62,28 @@ def as_operand(x: OperandLike, name: str = "x") -> NDArray[np.floating]:
     if numbers.dtype == object:
         place = first_beyond_float64(numbers)
         kind = "integers" if numbers[place].denominator == 1 else "numbers"
-        found = f"{kind} that float64 cannot hold exactly, such as {shown(numbers[place])}{at_index(place)}"
-        raise ValueError(f"{name} holds {found}{_to_be_rounded(name)}")
+        content = f"{kind} that float64 cannot hold exactly, such as {shown(numbers[place])}{at_index(place)}"
+        raise ValueError(f"{name} holds {content}{_to_be_rounded(name)}")
     return numbers
 
 
 def exact_operand(x: Any, name: str = "x", *, reads_texts: bool = True) -> NDArray:
-    """The same, or an array of objects, which `exact_number` has read, where float64 lacks one of the numbers.
+    """`x` as `as_operand` reads it, or an array of `exact_number`'s objects where float64 lacks one of the numbers.
 
     These are texts, integers, Fractions, Decimals, gmpy2's numbers and NumPy's long floats, in arrays and sequences,
     with floats among them. Raises ValueError for what holds other things, and for masked arrays.
     """
-    on_gpu, given = is_on_gpu(x), cast(Any, x)
-    if on_gpu and given.dtype in (FLOAT32, FLOAT64):
-        return given
+    on_gpu, array = is_on_gpu(x), cast(Any, x)
+    if on_gpu and array.dtype in (FLOAT32, FLOAT64):
+        return array
     return _converted(x, name, on_gpu, reads_texts)
 
 
 @in_usual_environment
 def _converted(x: Any, name: str, on_gpu: bool, reads_texts: bool) -> NDArray:
     """The numbers of any other operand, which NumPy converts."""
-    given = x
-    array = given if on_gpu else _as_array(x, name)
+    operand = x
+    array = operand if on_gpu else _as_array(x, name)
     dtype, is_array = array.dtype, hasattr(x, "dtype")
     if dtype.kind == "f" and dtype.itemsize == 4:
         return array.astype(np.float32)  # the machine's byte order
@@ -102,7 +102,7 @@ def _converted(x: Any, name: str, on_gpu: bool, reads_texts: bool) -> NDArray:
     large = not is_array or dtype.kind in "iu"
     if large and wide.size and not (np.abs(wide) < INTEGERS).all():
         if on_gpu:
-            array = given.get()
+            array = operand.get()
         # An integer among numbers that a sequence made floats of is seen only in the sequence itself.
         return _from_objects(array.astype(object) if dtype.kind in "iu" else np.array(x, object), name, reads_texts)
     return wide
@@ -208,8 +208,8 @@ def _from_objects(array: NDArray, name: str, reads_texts: bool) -> NDArray:
         except ValueError as error:
             raise ValueError(f"{name} must hold real numbers, and{at_index(place)} {error}.") from None
         if not reads_texts and isinstance(element, str):
-            found = f"the text {shown(str(element))}{at_index(place)}"
-            raise ValueError(f"{name} must hold plain numbers, got {found}{_to_be_rounded(name)}")
+            content = f"the text {shown(str(element))}{at_index(place)}"
+            raise ValueError(f"{name} must hold plain numbers, got {content}{_to_be_rounded(name)}")
     return exact.astype(np.float64) if all(map(is_float64, exact.reshape(-1))) else exact
 
 
@@ -266,8 +266,8 @@ def broadcast_shape(operands: list[NDArray]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        given = map(str, shapes)
-        raise ValueError(f"Shapes {' and '.join(given)} do not broadcast.") from None
+        texts = map(str, shapes)
+        raise ValueError(f"Shapes {' and '.join(texts)} do not broadcast.") from None
 
 
 def _repeated(operand: NDArray, shape: tuple[int, ...]) -> NDArray:

@@ -51,10 +51,10 @@ def operate(
         check_flags(flags=flags)
     if flags and machine_of(*arrays) is not CPU:
 
-        def flagged(there: list[NDArray]) -> Any:
-            return operate(operation, there, format, rounding, stream, observer, True, None)
+        def operate_on_cpu(copies: list[NDArray]) -> Any:
+            return operate(operation, copies, format, rounding, stream, observer, True, None)
 
-        return on_cpu_alone(flagged, arrays, out)
+        return on_cpu_alone(operate_on_cpu, arrays, out)
     try:
         target, route = _prepared(operation.name, format, rounding, *types_of(arrays))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
@@ -78,13 +78,13 @@ def compute(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np
 
 
 def compute_drawn(operation: str, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
-    """The same as part of a call whose draw is already taken; the observer receives the target's operation."""
+    """An operation as part of a call whose draw is already taken; the observer receives the target's operation."""
     return _computed(_route(operation, arrays, target), arrays, target, draw)
 
 
 @in_usual_environment
 def compute_alone(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
-    """The same in a deterministic mode, unobserved and by this thread alone: for what runs on several threads."""
+    """An operation in a deterministic mode, unobserved and by this thread alone, for callers on several threads."""
     route = _route(operation, arrays, target)
     shape, vectors = aligned(arrays)
     out = empty(shape, target.dtype, route.plan.machine)

@@ -58,14 +58,14 @@ def scaled_by_own(
     usable = np.isfinite(amax)
     if not scale.has_nan and not usable.all():
         raise ValueError(f"{scale} has no NaN, the scale of a block with an infinity or a NaN: clip the numbers first.")
-    known = usable & (amax > 0)
+    have_scales = usable & (amax > 0)
     nearest_to_one = max(round_value(1.0, scale, nearest_even.saturating()), scale.smallest_subnormal)
     scales = np.full_like(amax, nearest_to_one)
     if rule is None:
-        scales[known] = _by_quotients(amax[known], target.format, scale)
+        scales[have_scales] = _by_quotients(amax[have_scales], target.format, scale)
     else:
-        found = _by_rule(rule, on_cpu(amax[known]), target.format, scale)
-        scales[known] = machine_of(x).take(found)
+        own_scales = _by_rule(rule, on_cpu(amax[have_scales]), target.format, scale)
+        scales[have_scales] = machine_of(x).take(own_scales)
     sound = without_unusable(x, usable, target.format, blocks)
     elements = compute_drawn("divide", [sound, blocks.spread(scales, x)], target, draw)
     return elements, np.where(usable, scales, np.nan).astype(result_dtype([x], scale))
@@ -80,9 +80,9 @@ def _by_quotients(amax: NDArray, format: Format, scale: Format) -> NDArray:
 
 def _by_rule(rule: OwnRule, amax: NDArray, format: Format, scale: Format) -> NDArray:
     """What the rule gives for each magnitude; every one is asked for once."""
-    asked, places = np.unique(amax, return_inverse=True)
-    given = [_checked(rule(float(magnitude), format), float(magnitude), format, scale) for magnitude in asked]
-    return np.array(given, np.float64)[places].reshape(amax.shape)
+    magnitudes, places = np.unique(amax, return_inverse=True)
+    scales = [_checked(rule(float(magnitude), format), float(magnitude), format, scale) for magnitude in magnitudes]
+    return np.array(scales, np.float64)[places].reshape(amax.shape)
 
 
 def _checked(value: Any, amax: float, format: Format, scale: Format) -> float:

@@ -37,6 +37,7 @@ class Piece:
 
     def _is_for(self, who: str) -> bool:
         """Whether it is for this one to carry it out: for the one who asked first."""
+        # One call of C: of two threads that ask at once one is first, and no interrupt comes between look and entry.
         return self._owner.setdefault("", who) == who
 
     def carry_out(self) -> None:

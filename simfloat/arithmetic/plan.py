@@ -74,10 +74,10 @@ class Source(Protocol):
         """Write the rounded results of those elements to `out`."""
 
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
-        """The same for a block whose exact results are known."""
+        """Write the rounded results of a block whose exact results are known to `out`."""
 
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
-        """The same as if the format had no largest number."""
+        """Write the results that the format would have without a largest number to `out`."""
 
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
         """How many of those results lost an addend: it was not zero, and the result is the other one, finite."""
@@ -155,8 +155,8 @@ def _words_of(draw: Draw | None, size: int, rounding: Rounding, machine: Machine
         return None
     if draw.given is None:
         return partial(random_words, draw, bits=rounding.bits, machine=machine)
-    given = machine.take(draw.given.take_words(size, rounding.bits))
-    return lambda start, stop: given[start:stop]
+    user_words = machine.take(draw.given.take_words(size, rounding.bits))
+    return lambda start, stop: user_words[start:stop]
 
 
 def _round_piece(

@@ -52,9 +52,9 @@ def run(
     size = inputs[0].size
     if size * cost < LEAST_WORK:
         return work((0, size))
-    found = run_all(work, pieces(size, cost))
-    counted = [events for events in found if events is not None]
-    return np.sum(counted, axis=0) if len(counted) == len(found) else None
+    parts = run_all(work, pieces(size, cost))
+    counted = [events for events in parts if events is not None]
+    return np.sum(counted, axis=0) if len(counted) == len(parts) else None
 
 
 def _run_piece(

@@ -121,8 +121,8 @@ class Delayed(WholeScaling):
         return 1.0 if amax is None else float(quotients(format.max * 2.0**-self.margin, amax))
 
     def __repr__(self) -> str:
-        given = {"history": (self.history, HISTORY), "margin": (self.margin, 0)}
-        options = [f"{name}={value}" for name, (value, default) in given.items() if value != default]
+        values = {"history": (self.history, HISTORY), "margin": (self.margin, 0)}
+        options = [f"{name}={value}" for name, (value, default) in values.items() if value != default]
         return f"delayed({', '.join(options)})"
 
 
@@ -140,9 +140,9 @@ class AmaxHistory:
 
     def copy(self) -> AmaxHistory:
         """Another history of the same magnitudes."""
-        other = AmaxHistory()
-        other.amaxes, other.greatest = list(self.amaxes), self.greatest
-        return other
+        history = AmaxHistory()
+        history.amaxes, history.greatest = list(self.amaxes), self.greatest
+        return history
 
     def note(self, amax: np.float32, length: int) -> None:
         """Take the newest magnitude; the last `length` of them count."""

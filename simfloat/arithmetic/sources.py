@@ -122,9 +122,11 @@ class Computed:
         """How many finite a * b + c lost c, or the product, which is the result where their difference is zero."""
         machine = self.route.plan.machine
         a, b, c = map(machine.take, self.block(start, stop))
-        rest = scratch("rest", stop - start, np.float64, machine)
-        self.route.exact(a, b, (-out).astype(np.promote_types(out.dtype, c.dtype), copy=False), self.route.sign, rest)
-        lost = ((out == c) & (a != 0) & (b != 0)) | ((rest == 0) & (c != 0))
+        difference = scratch("rest", stop - start, np.float64, machine)
+        self.route.exact(
+            a, b, (-out).astype(np.promote_types(out.dtype, c.dtype), copy=False), self.route.sign, difference
+        )
+        lost = ((out == c) & (a != 0) & (b != 0)) | ((difference == 0) & (c != 0))
         return int(np.count_nonzero(lost & np.isfinite(out)))
 
     def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
@@ -234,11 +236,11 @@ class Native(_Apart):
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         # Results that go to an array of another type are made in their own first.
-        own = out.dtype == self.carrier
-        result = out if own else scratch("native", stop - start, self.carrier, plan.machine)
+        is_in_type = out.dtype == self.carrier
+        result = out if is_in_type else scratch("native", stop - start, self.carrier, plan.machine)
         a, b, c = self.block(start, stop)
         plan.machine.loops.elementwise.native_results[self.route.kernel](a, b, c, result)
-        if not (own and plan.is_copy):
+        if not (is_in_type and plan.is_copy):
             plan.loop(result, words, out, plan.numbers)
 
 
@@ -282,10 +284,10 @@ def _single_rounding(format: Format, rounding: Rounding, machine: Machine) -> tu
     """Numbers of the grid and kind of rounding for results that float32 holds rounded to odd; nothing for others."""
     if not odd_suffices(format, rounding, np.float32):
         return ()
-    found = rounding_in_lanes(format, rounding, machine)
-    if found and found[1] == 0 and machine is CPU and kernels.grid.has_few_bits(format, rounding):
-        return found[0], kernels.grid.FEW_BITS
-    return found
+    in_lanes = rounding_in_lanes(format, rounding, machine)
+    if in_lanes and in_lanes[1] == 0 and machine is CPU and kernels.grid.has_few_bits(format, rounding):
+        return in_lanes[0], kernels.grid.FEW_BITS
+    return in_lanes
 
 
 def rounding_in_lanes(format: Format, rounding: Rounding, machine: Machine = CPU) -> tuple[Any, ...]:
@@ -298,7 +300,7 @@ def rounding_in_lanes(format: Format, rounding: Rounding, machine: Machine = CPU
 
 @cache
 def lane_rounding(format: Format, rounding: Rounding) -> tuple[Any, ...]:
-    """The same to nearest even on the CPU, for formats to which the hardware converts by itself elsewhere."""
+    """The grid and the kind of rounding to nearest even, for formats to which the CPU's hardware converts elsewhere."""
     return kernels.grid.numbers_below(format, rounding, format.emax, np.float32), 1
 
 

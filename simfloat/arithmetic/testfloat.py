@@ -160,11 +160,11 @@ def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike |
     if theirs is None:
         _operands_of(operation)
     lines = path.read_bytes().decode("utf-8-sig", errors="replace").splitlines()
-    given = None if format is None else as_format(format)
+    result_format = None if format is None else as_format(format)
     cases = list(_cases(lines, path, operation))
     if theirs is not None:
-        _check_format(given, theirs, operation)
-    kinds = theirs or _kinds_of_ours(operation, given, [fields for _, fields in cases])
+        _check_format(result_format, theirs, operation)
+    kinds = theirs or _kinds_of_ours(operation, result_format, [fields for _, fields in cases])
     rows: list[list[int]] = []
     for number, fields in cases:
         try:
@@ -184,13 +184,13 @@ def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike |
 
 def their_operation(operation: Any) -> tuple[Kind, ...] | None:
     """What the operands and the result of an operation of TestFloat are; None for any other name."""
-    found = THEIR_NAME.fullmatch(operation) if isinstance(operation, str) else None
-    if found is None:
+    parts = THEIR_NAME.fullmatch(operation) if isinstance(operation, str) else None
+    if parts is None:
         return None
-    first, name, other = KINDS[found["first"]], found["name"], found["other"]
-    if other is not None:
-        is_conversion = found["first"] != other and (isinstance(first, Format) or isinstance(KINDS[other], Format))
-        return (first, KINDS[other]) if is_conversion else None
+    first, name, target = KINDS[parts["first"]], parts["name"], parts["other"]
+    if target is not None:
+        is_conversion = parts["first"] != target and (isinstance(first, Format) or isinstance(KINDS[target], Format))
+        return (first, KINDS[target]) if is_conversion else None
     if not isinstance(first, Format):
         return None
     operands = (first,) * THEIR_OPERANDS[name]
@@ -198,7 +198,9 @@ def their_operation(operation: Any) -> tuple[Kind, ...] | None:
 
 
 def _kinds_of_ours(operation: Any, format: Format | None, cases: Sequence[Sequence[str]]) -> tuple[Kind, ...]:
-    """The same for an operation of simfloat; a rounding is of FP64, or of FP32 if the first case has its digits."""
+    """The operands and the result of an operation of simfloat; a rounding is of FP64, or of FP32 if the first case has
+    its digits.
+    """
     count = _operands_of(operation)
     if format is None:
         raise ValueError(

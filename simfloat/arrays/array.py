@@ -170,8 +170,8 @@ class Array(ArrayOperators, NumpyProtocol):
         stream: Stream | None = None,
     ) -> Array:
         """The numbers rounded to another format, in the mode that is given or its own; options not given stay."""
-        given = {"rounding": rounding, "accumulate": accumulate, "stream": stream}
-        arithmetic = with_options(self.arithmetic, format=format, **given)
+        options = {"rounding": rounding, "accumulate": accumulate, "stream": stream}
+        arithmetic = with_options(self.arithmetic, format=format, **options)
         if arithmetic.format == self.format:
             return array_of(self.numbers.copy(), arithmetic)
         return array_of(_rounded(arithmetic, self.numbers), arithmetic)
@@ -185,15 +185,15 @@ class Array(ArrayOperators, NumpyProtocol):
         return array_of(u.matmul(x, y), u)
 
     def dot(self, other: Any) -> Array:
-        """The same of at most two axes; with a number it is the product with that."""
+        """The product of arrays of at most two axes; with a number, the product of each element and that number."""
         return np.dot(self, other)
 
     def __getitem__(self, key: Any) -> Array:
         return self._like(as_array(elements(self.numbers, key)))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        given = self._as_own(value, rounds=True).numbers if self._fits(value) else self._refused_parts()
-        write(self._written_to(), key, beside(given, self.numbers))
+        numbers = self._as_own(value, rounds=True).numbers if self._fits(value) else self._refused_parts()
+        write(self._written_to(), key, beside(numbers, self.numbers))
 
     def __iter__(self) -> Iterator[Array]:
         if not self.ndim:
@@ -241,8 +241,8 @@ class Array(ArrayOperators, NumpyProtocol):
     def load_state(self, state: Array) -> None:
         """Take the numbers of another array of this format and shape, as `simfloat.load` does."""
         if not isinstance(state, Array) or (state.format, state.shape) != (self.format, self.shape):
-            found = f"{state.format} {_described(state.numbers)}" if isinstance(state, Array) else type(state).__name__
-            raise ValueError(f"The array is {self.format} {_described(self.numbers)}, the saved one {found}.")
+            saved = f"{state.format} {_described(state.numbers)}" if isinstance(state, Array) else type(state).__name__
+            raise ValueError(f"The array is {self.format} {_described(self.numbers)}, the saved one {saved}.")
         if not self._fits(state):
             self._refused_parts()
         self._written_to()[...] = beside(state.numbers, self.numbers)
@@ -381,19 +381,19 @@ class Array(ArrayOperators, NumpyProtocol):
         return self._joined(lambda parts: np.stack(parts, axis), arrays)
 
     def _chosen(self, condition: Any, x: Any, y: Any) -> Array:
-        own = next((one for one in (x, y) if isinstance(one, Array)), self)
+        first_array = next((one for one in (x, y) if isinstance(one, Array)), self)
         chosen = as_array(condition.numbers if isinstance(condition, Array) else condition)
-        parts = (chosen, *(own._as_own(one, rounds=True).numbers for one in (x, y)))
-        return array_of(np.where(*_on_one_machine(parts)), own._joint(x, y))
+        parts = (chosen, *(first_array._as_own(one, rounds=True).numbers for one in (x, y)))
+        return array_of(np.where(*_on_one_machine(parts)), first_array._joint(x, y))
 
 
 def array_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
     """The array of numbers that are the format's already."""
-    made = Array.__new__(Array)
+    new = Array.__new__(Array)
     # NumPy gives single numbers in place of arrays without axes.
-    made.numbers = numbers if type(numbers) is np.ndarray else as_array(numbers)
-    made.arithmetic = arithmetic
-    return made
+    new.numbers = numbers if type(numbers) is np.ndarray else as_array(numbers)
+    new.arithmetic = arithmetic
+    return new
 
 
 def numbers_as_given(x: Any) -> NDArray:
@@ -407,14 +407,14 @@ def numbers_as_given(x: Any) -> NDArray:
         return x if is_on_gpu(x) and x.dtype.kind == "c" else exact_operand(x, "data")
     check_not_masked(x, "data")
     # A sequence of Python's numbers may hold integers that a complex array would round.
-    given: Any = x if hasattr(x, "dtype") else np.array(x, object)
-    if hasattr(given, "resolve_conj"):
-        given = given.detach().resolve_conj()
-    if given.dtype == object:
-        flat = given.reshape(-1)
-        real, imaginary = (np.array([getattr(one, part) for one in flat], object) for part in ("real", "imag"))
-        return complex_parts.joined(*(as_operand(part, "data").reshape(given.shape) for part in (real, imaginary)))
-    return complex_parts.joined(as_operand(given.real, "data"), as_operand(given.imag, "data"))
+    values: Any = x if hasattr(x, "dtype") else np.array(x, object)
+    if hasattr(values, "resolve_conj"):
+        values = values.detach().resolve_conj()
+    if values.dtype == object:
+        flat = values.reshape(-1)
+        real, imaginary = (np.array([getattr(number, part) for number in flat], object) for part in ("real", "imag"))
+        return complex_parts.joined(*(as_operand(part, "data").reshape(values.shape) for part in (real, imaginary)))
+    return complex_parts.joined(as_operand(values.real, "data"), as_operand(values.imag, "data"))
 
 
 def _is_complex(x: Any) -> bool:

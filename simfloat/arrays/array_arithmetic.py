@@ -173,5 +173,5 @@ def chosen_exactly(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y:
 
 def with_options(arithmetic: ArrayArithmetic, **changed: Any) -> ArrayArithmetic:
     """The arithmetic with other options than these, where they are given; checked."""
-    given = {name: value for name, value in changed.items() if value is not None}
-    return as_arithmetic(**{field.name: getattr(arithmetic, field.name) for field in fields(arithmetic)} | given)
+    options = {name: value for name, value in changed.items() if value is not None}
+    return as_arithmetic(**{field.name: getattr(arithmetic, field.name) for field in fields(arithmetic)} | options)

@@ -158,15 +158,15 @@ class ArrayFunctions:
         return self * self  # type: ignore[operator]
 
     def reshape(self, *shape: Any) -> Self:
-        """The same numbers in another shape, a view where NumPy's is one."""
+        """The array in another shape, a view where NumPy's is one."""
         return self._like(self.numbers.reshape(*shape))
 
     def ravel(self) -> Self:
-        """The same numbers along one axis, in row-major order: a view where NumPy's is one."""
+        """The numbers along one axis, in row-major order: a view where NumPy's is one."""
         return self.reshape(-1)
 
     def flatten(self) -> Self:
-        """The same in memory of their own."""
+        """The numbers along one axis, in row-major order and in new memory."""
         return self._like(self.numbers.flatten())
 
     def diagonal(self, offset: int = 0) -> Self:
@@ -215,7 +215,7 @@ class ArrayFunctions:
         self[...] = value
 
     def copy(self) -> Self:
-        """The same numbers in memory of their own."""
+        """A copy of the array, in new memory."""
         return self._like(self.numbers.copy())
 
     def tolist(self) -> Any:
@@ -244,9 +244,9 @@ class ArrayFunctions:
         """The numbers with the named axes as the last one, in row-major order, and the shape of what reduces it."""
         check_flags(keepdims=keepdims)
         x = self.numbers
-        given: Sequence[Any] = range(x.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
-        axes = sorted({int(one) % x.ndim for one in given if is_integer(one, -x.ndim, x.ndim - 1)})
-        if len(axes) < len(given):
+        names: Sequence[Any] = range(x.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+        axes = sorted({int(one) % x.ndim for one in names if is_integer(one, -x.ndim, x.ndim - 1)})
+        if len(axes) < len(names):
             raise ValueError(f"axis {axis!r} does not name distinct axes of an array that has {x.ndim}.")
         others = [size for i, size in enumerate(x.shape) if i not in axes]
         moved = np.moveaxis(x, axes, range(-len(axes), 0)) if axes else x
@@ -284,8 +284,8 @@ def _function(name: str) -> Callable[..., Any]:
             def method(self: Any, other: Any, third: Any) -> Any:
                 return self._computed(name, other, third)
 
-    own = "" if len(operation.operands) == 1 else f" This array is {operation.operands[0]}."
-    method.__name__, method.__doc__ = name, operation.meaning + own
+    note = "" if len(operation.operands) == 1 else f" This array is {operation.operands[0]}."
+    method.__name__, method.__doc__ = name, operation.meaning + note
     return method
 
 

@@ -83,9 +83,9 @@ def _norm(t: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = Fa
         return _VECTOR_NORMS[ord](a, axes, keepdims)
     if len(axes) == 2 and ord in (1, -1, np.inf, -np.inf):
         first, last = (int(i) % a.ndim for i in axes)
-        summed, kept = (first, last) if ord in (1, -1) else (last, first)
+        summed, reduced = (first, last) if ord in (1, -1) else (last, first)
         sums = abs(a).sum(summed, True)
-        extreme = sums.max(kept, True) if ord > 0 else sums.min(kept, True)
+        extreme = sums.max(reduced, True) if ord > 0 else sums.min(reduced, True)
         return extreme if keepdims else extreme.squeeze((first, last))
     advice = ": the largest is sf.linalg.svd(x).s[0]" if ord == 2 else ""
     raise ValueError(

@@ -43,8 +43,10 @@ def _taken(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _check_plain(t: Any, function: Callable[..., Any], *options: Any) -> None:
     """Raise ValueError for an array of a format in the place of integers or conditions."""
-    for one in options:
-        if isinstance(one, type(t)) or (isinstance(one, list | tuple) and any(isinstance(x, type(t)) for x in one)):
+    for option in options:
+        if isinstance(option, type(t)) or (
+            isinstance(option, list | tuple) and any(isinstance(x, type(t)) for x in option)
+        ):
             raise ValueError(
                 f"numpy.{function.__name__} takes numbers from one of the {t.called}; its places, sections and "
                 "conditions are plain arrays: np.asarray(x).astype(int), x > 0."
@@ -55,8 +57,8 @@ def _of_each(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of the numbers of each array that it is given; several give a tuple."""
 
     def operation(t: Any, *arrays: Any) -> Any:
-        made = tuple(t._like(function(t._as_own(x, rounds=True).numbers)) for x in arrays)
-        return made if len(made) > 1 else made[0]
+        results = tuple(t._like(function(t._as_own(x, rounds=True).numbers)) for x in arrays)
+        return results if len(results) > 1 else results[0]
 
     return operation
 
@@ -103,15 +105,15 @@ def _block(t: Any, arrays: Any) -> Any:
 
 def _in_a_grid(t: Any, *xi: Any, indexing: Any = "xy", sparse: bool = False, copy: bool = True) -> Any:
     """Every array repeated along the axes of the others."""
-    own = [t._as_own(x, rounds=True).numbers for x in xi]
-    grids: Any = np.meshgrid(*own, indexing=indexing, sparse=sparse)
+    axes = [t._as_own(x, rounds=True).numbers for x in xi]
+    grids: Any = np.meshgrid(*axes, indexing=indexing, sparse=sparse)
     return tuple(map(t._like, grids))
 
 
 def _broadcast(t: Any, *args: Any) -> Any:
     """Every array repeated in the shape that all of them broadcast to."""
-    own = [t._as_own(x, rounds=True).numbers for x in args]
-    return tuple(t._like(x.copy()) for x in np.broadcast_arrays(*own))
+    parts = [t._as_own(x, rounds=True).numbers for x in args]
+    return tuple(t._like(x.copy()) for x in np.broadcast_arrays(*parts))
 
 
 def _selected(t: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
@@ -125,8 +127,8 @@ def _selected(t: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 def _chosen(t: Any, a: Any, choices: Any, *, mode: Any = "raise") -> Any:
     """For each element of `a`, an array of integers, the choice of that number."""
     _check_plain(t, np.choose, a)
-    own = [t._as_own(x, rounds=True).numbers for x in choices]
-    return t._like(_on_cpu(lambda *parts: np.choose(np.asarray(on_cpu(a)), parts, mode=mode), own))
+    choice_numbers = [t._as_own(x, rounds=True).numbers for x in choices]
+    return t._like(_on_cpu(lambda *parts: np.choose(np.asarray(on_cpu(a)), parts, mode=mode), choice_numbers))
 
 
 #: Ways to fill what is added around an array that round nothing.

@@ -14,18 +14,18 @@ def _writes(function: Callable[..., Any], place: int) -> Callable[..., Any]:
     """A function whose first argument is the array that it writes to, and whose numbers are the argument at `place`."""
 
     def operation(t: Any, a: Any, *args: Any, **options: Any) -> None:
-        given = dict(zip(_NAMES[function], args, strict=False)) | options
-        unknown = [name for name in given if name not in _NAMES[function]]
+        arguments = dict(zip(_NAMES[function], args, strict=False)) | options
+        unknown = [name for name in arguments if name not in _NAMES[function]]
         name = _NAMES[function][place]
         if not isinstance(a, type(t)):
             raise ValueError(
                 f"numpy.{function.__name__} would write numbers of {t.called} to {type(a).__name__}: take them out "
                 "with np.asarray(x)."
             )
-        if unknown or name not in given:
+        if unknown or name not in arguments:
             raise ValueError(f"numpy.{function.__name__} of {t.called} takes {', '.join(('a', *_NAMES[function]))}.")
-        values = a._as_own(given.pop(name), rounds=True) if a._fits(given[name]) else a._refused_parts()
-        others = {key: _plain(value) for key, value in given.items()}
+        values = a._as_own(arguments.pop(name), rounds=True) if a._fits(arguments[name]) else a._refused_parts()
+        others = {key: _plain(value) for key, value in arguments.items()}
         numbers = on_cpu(a._written_to())
         function(numbers, **others, **{name: on_cpu(values.numbers)})
         put_back(numbers, a.numbers)

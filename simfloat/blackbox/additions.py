@@ -36,14 +36,14 @@ def additions_of(box: BlackBox, span: ProductRange, tree: Tree) -> list[tuple[in
     """Of how many products some sums inside a tree are, with the kinds of the additions that make them, as far as they
     show; those nearest to the leaves first."""
     leaves, parents = tree.leaves(), tree.parents()
-    found: dict[tuple[int, Addition], None] = {}
+    additions: dict[tuple[int, Addition], None] = {}
     for node in _nodes(tree):
         first, second, *_ = tree.children(node)
         siblings = [child for child in tree.children(parents[node]) if child != node]
         step = _addition(box, span, leaves[first][0], leaves[second][0], leaves[siblings[0]][0])
         if step is not None:
-            found[len(leaves[node]), step] = None
-    return list(found)
+            additions[len(leaves[node]), step] = None
+    return list(additions)
 
 
 def last_addition(box: BlackBox, span: ProductRange, tree: Tree | None) -> Addition | None:
@@ -66,8 +66,8 @@ def alignment(box: BlackBox, span: ProductRange, tree: Tree | None) -> Addition 
     for node in range(tree.terms, tree.root + 1):
         children = tree.children(node)
         if len(children) > 2:
-            large, small, other = (leaves[child][0] for child in children[:3])
-            return _addition(box, span, large, small, other)
+            large, small, third = (leaves[child][0] for child in children[:3])
+            return _addition(box, span, large, small, third)
     return None
 
 
@@ -94,12 +94,12 @@ def _addition(box: BlackBox, span: ProductRange, i: int, j: int, k: int | None) 
             return box.products({i: large, j: small}) - large
         return box.products({i: large, j: small, k: -large})
 
-    def seen(kept: int, large: float, parts: tuple[Fraction, ...], modes: list[Rounding]) -> list[Rounding]:
+    def modes_among(modes: list[Rounding], bits: int, large: float, parts: tuple[Fraction, ...]) -> list[Rounding]:
         """The modes in which sums of a power of two and parts of a spacing are rounded as they are."""
-        spacing = math.ldexp(large, -kept)
-        asked = [(sign, sign * part) for sign in (1, -1) for part in parts if box.factors(float(part) * spacing)]
-        results = [sum_of(sign * large, float(part) * spacing) / spacing for sign, part in asked]
-        return _modes(kept, asked, results, modes)
+        spacing = math.ldexp(large, -bits)
+        probes = [(sign, sign * part) for sign in (1, -1) for part in parts if box.factors(float(part) * spacing)]
+        results = [sum_of(sign * large, float(part) * spacing) / spacing for sign, part in probes]
+        return _modes(bits, probes, results, modes)
 
     for exponent in _large_exponents(box, span, i, k):
         large = 2.0**exponent
@@ -108,12 +108,12 @@ def _addition(box: BlackBox, span: ProductRange, i: int, j: int, k: int | None) 
         def keeps(n: int, large: float = large) -> bool:
             return sum_of(large, math.ldexp(large, -n)) == math.ldexp(large, -n)
 
-        kept = last(keeps, fewest, most)
-        if kept < most and exponent - kept - 2 >= span.low:
-            modes = seen(kept, large, PARTS, all_modes())
+        bits = last(keeps, fewest, most)
+        if bits < most and exponent - bits - 2 >= span.low:
+            modes = modes_among(all_modes(), bits, large, PARTS)
             if len(modes) > 1:
-                modes = seen(kept, large, PARTS_OF_ODD, modes) or modes
-            return Addition(kept + 1, modes[0] if modes else None)
+                modes = modes_among(modes, bits, large, PARTS_OF_ODD) or modes
+            return Addition(bits + 1, modes[0] if modes else None)
     return None
 
 
@@ -136,14 +136,16 @@ def all_modes() -> list[Rounding]:
     return sorted(modes, key=lambda mode: (mode != nearest_even, not mode.is_toward_zero))
 
 
-def _modes(kept: int, asked: list[tuple[int, Fraction]], seen: list[float], modes: list[Rounding]) -> list[Rounding]:
+def _modes(
+    bits: int, probes: list[tuple[int, Fraction]], results: list[float], modes: list[Rounding]
+) -> list[Rounding]:
     """Those of some modes in which sums of a power of two and parts of a spacing are rounded so."""
-    format, spacing = Format(11, min(kept, 52)), Fraction(1, 2 ** min(kept, 52))
+    format, spacing = Format(11, min(bits, 52)), Fraction(1, 2 ** min(bits, 52))
 
     def due(mode: Rounding) -> list[Fraction]:
-        return [(Fraction(round_value(x + part * spacing, format, mode)) - x) / spacing for x, part in asked]
+        return [(Fraction(round_value(x + part * spacing, format, mode)) - x) / spacing for x, part in probes]
 
-    return [mode for mode in modes if due(mode) == seen]
+    return [mode for mode in modes if due(mode) == results]
 
 
 #: An addition that may hide behind results of fewer bits.

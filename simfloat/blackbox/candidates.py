@@ -92,12 +92,12 @@ class Candidate(NamedTuple):
 
 def candidates(evidence: Evidence, tree: Tree | None) -> Iterator[Candidate]:
     """Every accumulator that the evidence leaves, the likely ones first."""
-    seen: set[Candidate] = set()
+    yielded: set[Candidate] = set()
     for accumulator in _all_accumulators(evidence, tree):
         for output, rounding in _outputs(evidence, accumulator):
             candidate = Candidate(accumulator, output, rounding)
-            if candidate not in seen:
-                seen.add(candidate)
+            if candidate not in yielded:
+                yielded.add(candidate)
                 yield candidate
 
 
@@ -209,8 +209,8 @@ def _fused(evidence: Evidence, terms: int) -> Iterator[Accumulator]:
             yield unit
     if evidence.alignment is None or not 1 < evidence.alignment.precision <= MOST_FRACTION_BITS + 1:
         return
-    bits, seen = evidence.alignment.precision - 1, evidence.alignment.rounding
-    alignments = [mode for mode in all_modes() if mode.aligns and seen in (None, mode)]
+    bits, alignment_mode = evidence.alignment.precision - 1, evidence.alignment.rounding
+    alignments = [mode for mode in all_modes() if mode.aligns and alignment_mode in (None, mode)]
     alignments.sort(key=lambda mode: not mode.is_toward_zero)  # as most units align
     for align, output in product(alignments, (FP32, FP16, E8M13)):
         yield fused(terms, bits, output, align=align)
@@ -225,10 +225,13 @@ def _totals(evidence: Evidence, bits: int) -> Iterator[tuple[Format, Rounding]]:
     last, formats = evidence.last, [FP32, FP16, E8M13, *CATALOG.values()]
     if last is None:
         return
-    narrow, seen = _formats(last.precision, evidence.span), all_modes() if last.rounding is None else [last.rounding]
+    narrow, result_modes = (
+        _formats(last.precision, evidence.span),
+        all_modes() if last.rounding is None else [last.rounding],
+    )
     modes = all_modes()
     if last.precision < bits:
-        formats, modes = [], list(seen)
+        formats, modes = [], list(result_modes)
     modes += [mode.saturating() for mode in modes] if evidence.saturates else []
     for format in dict.fromkeys([*narrow, *formats]):
         if format.precision >= last.precision and format.signed and format.has_zero:
@@ -255,11 +258,11 @@ def _formats(precision: int, span: ProductRange) -> list[Format]:
     """Formats of so many bits, those with a name first, and of them those whose range is the span that was seen."""
     if precision < 2:
         return []
-    known = [format for format in CATALOG.values() if format.precision == precision and format.signed]
-    known += [Format(bits, precision - 1) for bits in range(2, 12) if precision <= 53]
-    normal = [format for format in known if span.low == format.emin]
+    all_formats = [format for format in CATALOG.values() if format.precision == precision and format.signed]
+    all_formats += [Format(bits, precision - 1) for bits in range(2, 12) if precision <= 53]
+    normal = [format for format in all_formats if span.low == format.emin]
     flushed = [replace(format, subnormals=False, tininess=tininess) for tininess in TININESS for format in normal]
-    formats = [format for format in dict.fromkeys([*known, *flushed]) if format.emax >= span.high]
+    formats = [format for format in dict.fromkeys([*all_formats, *flushed]) if format.emax >= span.high]
     return sorted(formats, key=lambda format: (format.name is None, _distance(format, span)))[:MOST_FORMATS]
 
 

@@ -57,15 +57,15 @@ def exclusion(candidate: Candidate, box: BlackBox) -> Exclusion | None:
     Where there is none, the function is asked for sums that are built to break the accumulator.
     """
     for sums in box.sums():
-        found = _difference(candidate, box, sums)
-        if found is not None:
-            return found
+        difference = _difference(candidate, box, sums)
+        if difference is not None:
+            return difference
     for seed in range(SEEDS):
         for a, b in breaking_operands(candidate, box, np.random.default_rng(seed)):
             results = np.array([box(x, y) for x, y in zip(a, b, strict=True)])
-            found = _difference(candidate, box, Sums(a, b, results))
-            if found is not None:
-                return found._replace(is_close=True)
+            difference = _difference(candidate, box, Sums(a, b, results))
+            if difference is not None:
+                return difference._replace(is_close=True)
     return None
 
 

@@ -72,13 +72,13 @@ def _large_numbers(box: BlackBox, span: ProductRange) -> Iterator[float]:
     yield 2.0**highest
     if highest > span.high:
         yield 2.0**span.high
-    large, seen = 2.0**span.high, set()
+    large, bit_counts = 2.0**span.high, set()
     for place in dict.fromkeys((*range(1, min(box.terms, MOST_LANES + 1)), box.terms - 1)):
         bits = _bits_beside(box, large, place)
         odd = large - large / 2.0 ** (bits + 1)
-        if bits not in seen and box.factors(odd) is not None:
+        if bits not in bit_counts and box.factors(odd) is not None:
             yield odd
-        seen.add(bits)
+        bit_counts.add(bits)
 
 
 def _bits_beside(box: BlackBox, large: float, place: int) -> int:
@@ -101,12 +101,12 @@ def _scaled(box: BlackBox, span: ProductRange, large: float, sign: float) -> Pro
     triples += [rng.sample(places, 3) for _ in range(SAMPLES)]
     # Beside an odd M a power of two may not be kept although it is not lost.
     power = 2.0 ** math.ceil(math.log2(large))
-    kept = [_kept(box, span, power, sign, triple) for triple in triples]
-    kept = [exponent for exponent in kept if exponent > span.low]
-    if not kept:
+    exponents = [_kept(box, span, power, sign, triple) for triple in triples]
+    exponents = [exponent for exponent in exponents if exponent > span.low]
+    if not exponents:
         raise NothingLost
     # Four times less than what is kept is lost, however it is rounded and in whichever order it comes.
-    total = min(kept) - 2
+    total = min(exponents) - 2
     exponent = max(span.low, total - box.terms.bit_length())
     if exponent > total:
         raise NoOrder("the operands' formats are too narrow for a number that is lost beside another")
@@ -156,11 +156,11 @@ def _build(
         if size != whole:
             raise NoOrder("a sum is added before all its products are")
         group = groups[meeting]
-        other, leaves, theirs = _build(box, probe, builder, group, rng, len(groups) == 1)
+        child, leaves, theirs = _build(box, probe, builder, group, rng, len(groups) == 1)
         if leaves != theirs and theirs != meeting:
             raise NoOrder("products that meet one another elsewhere meet a third at the same sum")
         # Products that meet one another in the sum where they meet the pivot are added there all at once.
-        children = builder.children(other) if leaves != theirs else [other]
+        children = builder.children(child) if leaves != theirs else [child]
         node, size, whole = builder.add([node, *children]), size + leaves, meeting
     return node, size, whole
 

@@ -144,15 +144,15 @@ def readings_of(tree: Tree, nested: int = DEPTH) -> Iterator[Reading]:
     """
     libraries = map(LikeLibrary, ORDERS if nested == DEPTH else ())  # which are no parts of other orders
     simple: list[Reading] = [Chain(), Pairs(), LikeNumPy(), *libraries, *_chunks(tree)]
-    found = [reading for reading in simple if _tree(reading, tree.terms) == tree]
+    fitting = [reading for reading in simple if _tree(reading, tree.terms) == tree]
     is_binary, in_order = all(len(node) == 2 for node in tree.nodes), InOrder(tree.text)
-    if not found and is_binary and nested < DEPTH:
-        found.append(in_order)
+    if not fitting and is_binary and nested < DEPTH:
+        fitting.append(in_order)
     if nested:
-        found += [*_runs(tree, nested - 1), *_lanes(tree, nested - 1)]
-    if not found and is_binary:
-        found.append(in_order)
-    return iter(found)
+        fitting += [*_runs(tree, nested - 1), *_lanes(tree, nested - 1)]
+    if not fitting and is_binary:
+        fitting.append(in_order)
+    return iter(fitting)
 
 
 def depth_of(reading: Reading) -> int:

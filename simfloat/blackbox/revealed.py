@@ -64,8 +64,8 @@ class Revealed:
         Vectors of other lengths than k are added as the accumulator does. Raises ValueError if none was found.
 
         Examples:
-            >>> found = sf.reveal(lambda a, b: sf.dot(a, b, accumulate=sf.FP32, output=sf.BF16), 5)
-            >>> found.dot([256.0, 1.0], [1.0, 1.0]), sf.dot([256.0, 1.0], [1.0, 1.0], accumulate=found.accumulator)
+            >>> ours = sf.reveal(lambda a, b: sf.dot(a, b, accumulate=sf.FP32, output=sf.BF16), 5)
+            >>> ours.dot([256.0, 1.0], [1.0, 1.0]), sf.dot([256.0, 1.0], [1.0, 1.0], accumulate=ours.accumulator)
             (array(256.), array(257.))
         """
         if self.accumulator is None:
@@ -76,13 +76,13 @@ class Revealed:
         return dot(a, b, inputs=self.inputs, accumulate=self.accumulator, **options)
 
     def __str__(self) -> str:
-        found = "no accumulator"
+        accumulator = "no accumulator"
         if self.accumulator is not None:
-            found = str(Candidate(self.accumulator, self.output, self.rounding))
+            accumulator = str(Candidate(self.accumulator, self.output, self.rounding))
         order = "" if self.tree is None else f"\n  order: {self.tree}"
         nearest = sorted(self.excluded, key=lambda exclusion: not exclusion.is_close)[:SHOWN]
         excluded = "".join(f"\n  excluded: {exclusion}" for exclusion in nearest)
-        return f"{found}{order}\n  {self.reason}{excluded}"
+        return f"{accumulator}{order}\n  {self.reason}{excluded}"
 
     def __repr__(self) -> str:
         return f"<Revealed {self}>"
@@ -124,8 +124,8 @@ def reveal(
     deterministic, or is no sum of products.
 
     Examples:
-        >>> found = sf.reveal(lambda a, b: sf.dot(a, b, accumulate=sf.blocked(8, sf.FP16, sf.FP32)), 29)
-        >>> found.accumulator
+        >>> ours = sf.reveal(lambda a, b: sf.dot(a, b, accumulate=sf.blocked(8, sf.FP16, sf.FP32)), 29)
+        >>> ours.accumulator
         blocked(8, inner=sequential(Format(5, 10, name='FP16')), outer=sequential(Format(8, 23, name='FP32')))
     """
     box = BlackBox(f, _checked_terms(k), _checked_inputs(inputs), _checked_calls(calls))
@@ -145,18 +145,18 @@ def _searched(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -
         for candidate in islice(candidates(evidence, tree), MOST_CANDIDATES):
             difference = exclusion(candidate, box)
             if difference is None:
-                told = f"{_named(candidate)} gives the bits of all {box.asked} sums that f was asked for."
-                return _revealed(candidate, box, tree, [story, told], excluded)
+                verdict = f"{_named(candidate)} gives the bits of all {box.asked} sums that f was asked for."
+                return _revealed(candidate, box, tree, [story, verdict], excluded)
             excluded.append(difference)
     except OutOfCalls:
-        told = f"f was called {calls} times, as often as it may be, before an accumulator was proven: raise calls."
+        verdict = f"f was called {calls} times, as often as it may be, before an accumulator was proven: raise calls."
     else:
-        told = f"{len(excluded)} accumulators were tried, and each gives other bits." if excluded else NONE
+        verdict = f"{len(excluded)} accumulators were tried, and each gives other bits." if excluded else NONE
         if len(excluded) == MOST_CANDIDATES:
-            told += " These are the most that are tried."
+            verdict += " These are the most that are tried."
         if FP32 in box.inputs:
-            told += " If f rounds its operands, name their format, as inputs=simfloat.BF16."
-    return _revealed(None, box, tree, [story, told], excluded)
+            verdict += " If f rounds its operands, name their format, as inputs=simfloat.BF16."
+    return _revealed(None, box, tree, [story, verdict], excluded)
 
 
 def _named(candidate: Candidate) -> str:

@@ -125,9 +125,9 @@ def _parts(tree: Tree, place: int) -> list[int | str]:
         spine.append(children[1:])
         place = children[0]
     parts: list[int | str] = [place]
-    for rest in reversed(spine):
-        others = [_part(_parts(tree, child)) for child in rest]
-        parts = [*parts, *others] if len(rest) == 1 else [f"[{joined([_part(parts), *others], ' ')}]"]
+    for operands in reversed(spine):
+        others = [_part(_parts(tree, child)) for child in operands]
+        parts = [*parts, *others] if len(operands) == 1 else [f"[{joined([_part(parts), *others], ' ')}]"]
     return parts
 
 

@@ -29,8 +29,8 @@ def random_operands(
     for kind, (first, second) in {"tiny a": box.inputs, "tiny b": box.inputs[::-1]}.items():
         exponents = _exponents(rng, first.emin - first.mantissa_bits, first.emin, shape)
         tiny = np.ldexp(rng.uniform(-2.0, 2.0, shape), exponents)
-        rest = np.ldexp(rng.uniform(1.0, 2.0, shape), np.clip(-exponents, second.emin, second.emax))
-        yield kind, *(_rounded(box, tiny, rest) if kind == "tiny a" else _rounded(box, rest, tiny))
+        cofactors = np.ldexp(rng.uniform(1.0, 2.0, shape), np.clip(-exponents, second.emin, second.emax))
+        yield kind, *(_rounded(box, tiny, cofactors) if kind == "tiny a" else _rounded(box, cofactors, tiny))
     normal = [rng.standard_normal(shape) for _ in range(2)]
     yield "plain", *_rounded(box, *normal)
     yield "positive", *_rounded(box, rng.random(shape), rng.random(shape))
@@ -84,11 +84,11 @@ def with_exponents(
     shape = exponents.shape
     first, second = box.inputs
     shift = np.clip(exponents // 2 + rng.integers(-3, 4, shape), first.emin, first.emax)
-    rest = np.clip(exponents - shift, second.emin - second.mantissa_bits, second.emax)
+    cofactor_exponents = np.clip(exponents - shift, second.emin - second.mantissa_bits, second.emax)
     signs = rng.choice([-1.0, 1.0], shape)
     one = np.ones(shape)
     a, b = (one if powers else rng.uniform(1.0, 2.0, shape) for _ in range(2))
-    return _rounded(box, np.ldexp(signs * a, shift), np.ldexp(b, rest))
+    return _rounded(box, np.ldexp(signs * a, shift), np.ldexp(b, cofactor_exponents))
 
 
 def factors(box: BlackBox, values: NDArray[np.float64], significands: NDArray[np.float64]) -> tuple[NDArray, NDArray]:

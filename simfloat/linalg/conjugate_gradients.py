@@ -69,8 +69,8 @@ def cg(
     Source: Hestenes and Stiefel, J. Res. NBS 49 (1952); Greenbaum, SIAM J. Matrix Anal. Appl. 18(3) (1997).
 
     Examples:
-        >>> found = sf.linalg.cg([[4.0, 1.0], [1.0, 3.0]], [1.0, 2.0], format=sf.BF16)
-        >>> found.x, found.converged
+        >>> result = sf.linalg.cg([[4.0, 1.0], [1.0, 3.0]], [1.0, 2.0], format=sf.BF16)
+        >>> result.x, result.converged
         (array([0.0908203125, 0.63671875], BF16), True)
     """
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
@@ -92,31 +92,31 @@ def _iterated(u: ArrayArithmetic, a: NDArray, b: NDArray, tolerance: float, most
     norm = float(np.linalg.norm(np.asarray(b, np.float64))) or 1.0
     residuals, true = [1.0], [1.0]
 
-    def stopped(converged: bool, reason: str) -> ConjugateGradients:
+    def end(converged: bool, reason: str) -> ConjugateGradients:
         return ConjugateGradients(result(x, u), converged, reason, residuals, true)
 
     if not rho[0]:
         why = "b is zero." if not b.any() else f"b . b is zero in {u.format}: scale b by a power of two."
-        return stopped(not b.any(), why)
+        return end(not b.any(), why)
     for _ in range(most):
         q = u.matmul(a, p)
         curvature = u.matmul(p, q).reshape(1)
         if not in_range(u, rho, q, curvature):
-            return stopped(False, f"A product left the range of {u.format}: scale A or b by a power of two.")
+            return end(False, f"A product left the range of {u.format}: scale A or b by a power of two.")
         if not curvature[0] > 0:
             why = f"p . A p is {float(curvature[0])}, not positive: A is not positive definite, or not in {u.format}."
-            return stopped(False, why)
+            return end(False, why)
         alpha = u.compute("divide", rho, curvature)
         x = u.compute("fma", alpha, p, x)
         r = u.compute("fma", -alpha, q, r)
         if not in_range(u, x):
-            return stopped(False, f"x left the range of {u.format}: scale b by a power of two.")
+            return end(False, f"x left the range of {u.format}: scale b by a power of two.")
         before, rho = rho, u.matmul(r, r).reshape(1)
         residuals.append(math.sqrt(rho[0]) / first if rho[0] >= 0 else math.nan)
         true.append(float(np.linalg.norm(np.asarray(b, np.float64) - exact @ x.astype(np.float64))) / norm)
         if not rho[0] and float(np.linalg.norm(np.asarray(r, np.float64))) > tolerance * norm:
-            return stopped(False, f"r . r is zero in {u.format}, and r is not: scale b by a power of two.")
+            return end(False, f"r . r is zero in {u.format}, and r is not: scale b by a power of two.")
         if residuals[-1] <= tolerance:
-            return stopped(True, f"The residual fell to {residuals[-1]:.1e} of b's norm, at most {tolerance:.1e}.")
+            return end(True, f"The residual fell to {residuals[-1]:.1e} of b's norm, at most {tolerance:.1e}.")
         p = u.compute("fma", u.compute("divide", rho, before), p, r)
-    return stopped(False, f"After {most} steps the residual is still {residuals[-1]:.1e} of b's norm.")
+    return end(False, f"After {most} steps the residual is still {residuals[-1]:.1e} of b's norm.")

@@ -77,7 +77,7 @@ class InnerProducts(NamedTuple):
         return matmul(-left, right, accumulate=self.accumulator, initial=s, stream=self.u.stream)
 
     def final(self, s: NDArray, left: NDArray, right: NDArray) -> NDArray:
-        """The same with the last products, rounded to the format."""
+        """Running sums with their last products subtracted, rounded to the format."""
         u, depth = self.u, left.shape[-1]
         if not self.accumulator.takes_initial:
             return u.compute("subtract", s, u.matmul(left, right)) if depth else s

@@ -146,8 +146,8 @@ def solve(
 
     Examples:
         >>> A, b = np.random.default_rng(0).standard_normal((2, 50, 50))
-        >>> found = sf.linalg.solve(A, b[0], factor=sf.FP16, work=sf.FP32, residual=sf.FP64)
-        >>> found.converged, found.forward_errors[-1] < sf.FP32.eps
+        >>> result = sf.linalg.solve(A, b[0], factor=sf.FP16, work=sf.FP32, residual=sf.FP64)
+        >>> result.converged, result.forward_errors[-1] < sf.FP32.eps
         (True, True)
     """
     options = ArithmeticOptions(format, rounding, accumulate, stream)
@@ -172,10 +172,10 @@ def solve(
         check_tolerance(tolerance)
     options = ArithmeticOptions(factor, rounding, accumulate, stream)
     run = _Run(A, b, options, A.format if work is None else work, residual, tolerance, max_iterations)
-    found = run.refined()
-    if found.converged or arithmetic_of(A, options).events_to is not None:
-        return found
-    return found._replace(reason=f"{found.reason} {run.advice(found)}")
+    refinement = run.refined()
+    if refinement.converged or arithmetic_of(A, options).events_to is not None:
+        return refinement
+    return refinement._replace(reason=f"{refinement.reason} {run.advice(refinement)}")
 
 
 class _Run(NamedTuple):
@@ -269,7 +269,7 @@ class _System:
         """Corrections as long as they shrink."""
         x, r = np.zeros_like(self.b), self.b
         xs: list[NDArray] = []
-        found = Refinement(result(self.b, self.u), False, "", [], [], [], [])
+        refinement = Refinement(result(self.b, self.u), False, "", [], [], [], [])
         worse, ended = 0, f"After {most} corrections, the last one {{last}} of x,"
         for _ in range(most):
             d = self.correction(r)
@@ -285,30 +285,30 @@ class _System:
                 ended = f"After a correction of {{last}} of x the next x left the range of {self.u.format}:"
                 break
             xs.append(x)
-            worse = worse + 1 if found.corrections and not size < min(found.corrections) else 0
-            self.note(found, x, r, size)
+            worse = worse + 1 if refinement.corrections and not size < min(refinement.corrections) else 0
+            self.note(refinement, x, r, size)
             if not r.any():
                 ended = f"The residual is zero, summed by {self.order}:"
                 break
-            if self.tolerance is not None and self.is_within(found, x):
+            if self.tolerance is not None and self.is_within(refinement, x):
                 ended = "The tolerance is met after a correction of {last} of x:"
                 break
-            if self.tolerance is None and found.corrections[1:] and size <= self.u.format.unit_roundoff:
+            if self.tolerance is None and refinement.corrections[1:] and size <= self.u.format.unit_roundoff:
                 ended = f"The last correction, {{last}} of x, is below the unit roundoff of {self.u.format}:"
                 break
             if worse == PATIENCE:
                 xs = xs[:-PATIENCE]
-                for history in found[3:]:
+                for history in refinement[3:]:
                     del history[-PATIENCE:]
                 ended = "Corrections shrink no more at {last} of x:"
                 break
         if not xs:
             xs.append(np.zeros_like(self.b))
-            self.note(found, xs[0], self.b, 0.0)
+            self.note(refinement, xs[0], self.b, 0.0)
         x = xs[-1]
-        converged = self.is_within(found, x)
-        reason = f"{ended.format(last=f'{found.corrections[-1]:.1e}')} {self.told(found, x, converged)}"
-        return found._replace(x=result(x, self.u), converged=converged, reason=reason)
+        converged = self.is_within(refinement, x)
+        reason = f"{ended.format(last=f'{refinement.corrections[-1]:.1e}')} {self.told(refinement, x, converged)}"
+        return refinement._replace(x=result(x, self.u), converged=converged, reason=reason)
 
     def note(self, found: Refinement, x: NDArray, r: NDArray, size: float) -> None:
         """Add an x to the history."""

@@ -111,7 +111,7 @@ def product(u: ArrayArithmetic, x: NDArray, y: NDArray) -> NDArray:
 def turned(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -> bool:
     """Whether two columns were rotated, which changes a and v in their places."""
     x, y = a[:, p].copy(), a[:, q].copy()
-    alpha, beta, gamma = (product(u, one, other) for one, other in ((x, x), (y, y), (x, y)))
+    alpha, beta, gamma = (product(u, first, second) for first, second in ((x, x), (y, y), (x, y)))
     check_range(u, "The decomposition", a, alpha, beta, gamma, power=2)
     limit = u.compute("multiply", u.compute("sqrt", alpha), u.compute("sqrt", beta))
     limit = u.compute("multiply", np.array([len(a) * u.format.eps]), limit)

@@ -90,7 +90,7 @@ def forward(sums: InnerProducts, t: NDArray, x: NDArray, unit_diagonal: bool) ->
 
 
 def _by_steps(sums: InnerProducts, t: NDArray, x: NDArray, unit_diagonal: bool) -> None:
-    """The same by subtracting each unknown's products from all that is left."""
+    """Solve t x = b by subtracting each unknown's products from all equations that are left."""
     for i in range(len(t)):
         if not unit_diagonal:
             x[i] = sums.u.compute("divide", x[i], t[i, i, ...])
@@ -99,7 +99,7 @@ def _by_steps(sums: InnerProducts, t: NDArray, x: NDArray, unit_diagonal: bool) 
 
 
 def _by_sums(sums: InnerProducts, t: NDArray, x: NDArray, unit_diagonal: bool) -> None:
-    """The same by one sum for each unknown."""
+    """Solve t x = b by one sum for each unknown."""
     for i in range(len(t)):
         x[i] = sums.final(x[i], t[i, :i], x[:i])
         if not unit_diagonal:

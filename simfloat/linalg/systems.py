@@ -62,15 +62,17 @@ def numbers_of(x: Any, u: ArrayArithmetic, name: str, if_complex: str = COMPLEX_
 
     Raises ValueError for complex, infinite and undefined ones.
     """
-    made = x if isinstance(x, Array) else array(x, u.format, rounding=u.rounding, stream=u.stream, observer=u.observer)
-    if is_complex(made.numbers):
+    operand = (
+        x if isinstance(x, Array) else array(x, u.format, rounding=u.rounding, stream=u.stream, observer=u.observer)
+    )
+    if is_complex(operand.numbers):
         raise ValueError(f"{name} is complex: {if_complex}.")
-    if is_on_gpu(made.numbers):
+    if is_on_gpu(operand.numbers):
         raise ValueError(f"{name} is on a GPU, and linear algebra runs on the CPU: pass NumPy's numbers, {name}.get().")
-    given = made.numbers
-    numbers = given.copy() if made.format == u.format else u.round(given)
+    exact_numbers = operand.numbers
+    numbers = exact_numbers.copy() if operand.format == u.format else u.round(exact_numbers)
     if not np.isfinite(numbers).all():
-        if np.isfinite(given if isinstance(x, Array) else np.asarray(x, np.float64)).all():
+        if np.isfinite(exact_numbers if isinstance(x, Array) else np.asarray(x, np.float64)).all():
             raise ValueError(
                 f"{name} has numbers beyond {u.format}'s largest, {u.format.max}: {scaling_advice(x, u.format)}."
             )
@@ -91,11 +93,11 @@ def triangle_of(
     a: Any, u: ArrayArithmetic, name: str = "A", lower: bool = True, if_complex: str = COMPLEX_SYSTEM
 ) -> NDArray[np.floating]:
     """The numbers of a square matrix of which one triangle is read: what the other one holds, even NaN, becomes 0."""
-    given = numbers_as_given(a)
-    if not is_on_gpu(given):
-        _check_matrix(name, given.shape, True)
-        given = np.tril(given) if lower else np.triu(given)
-    return matrix_of(array_of(given, a.arithmetic) if isinstance(a, Array) else given, u, name, True, if_complex)
+    triangle = numbers_as_given(a)
+    if not is_on_gpu(triangle):
+        _check_matrix(name, triangle.shape, True)
+        triangle = np.tril(triangle) if lower else np.triu(triangle)
+    return matrix_of(array_of(triangle, a.arithmetic) if isinstance(a, Array) else triangle, u, name, True, if_complex)
 
 
 def _check_matrix(name: str, shape: tuple[int, ...], square: bool) -> None:
@@ -143,7 +145,7 @@ def overflowed(what: str, a: NDArray, format: Format) -> ValueError:
 
 def in_range(u: ArrayArithmetic, *numbers: NDArray) -> bool:
     """Whether results are finite, and none stands where those stop that lie beyond."""
-    return all(bool((np.abs(one) < u.stop).all()) for one in numbers)
+    return all(bool((np.abs(values) < u.stop).all()) for values in numbers)
 
 
 def check_range(u: ArrayArithmetic, what: str, a: NDArray, *results: NDArray, power: int = 1) -> None:
@@ -176,7 +178,7 @@ def rounding_share(format: Format, size: int) -> float:
 
 def check_squares(x: NDArray, a: NDArray, of: NDArray, format: Format) -> None:
     """Refuse numbers whose sum of squares is zero, unless they are roundings of what they were computed `of`."""
-    lost, norm = (float(np.linalg.norm(np.asarray(one, np.float64))) for one in (x, of))
+    lost, norm = (float(np.linalg.norm(np.asarray(values, np.float64))) for values in (x, of))
     if lost > rounding_share(format, max(a.shape)) * norm:
         raise ValueError(
             f"The sum of squares of a column is zero in {format}, where its norm is {lost:.1e}: the matrix is too "
