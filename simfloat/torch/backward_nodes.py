@@ -47,20 +47,20 @@ class BackwardNode:
         """The node has computed: its results, each by the role of the operand whose gradient it is."""
         deferred, self.deferred = self.deferred, None
         self._pass_on_all_but(results)
-        found: list[Any] = []
+        rounded_results: list[Any] = []
         for operand, result in zip(self.operands, results, strict=False):
             if operand is not None and isinstance(result, torch.Tensor) and deferred is not None:
                 self.operand = operand
                 if deferred.has(result):
                     result = deferred.carried_out(result)
                     self._pass_on_all_but([result])
-                elif any(result is x for x in found):
+                elif any(result is x for x in rounded_results):
                     result = result.view_as(result)  # a tensor of its own, by which it is known later
-            found.append(result)
+            rounded_results.append(result)
         if deferred is not None:
             deferred.end()
-        self._results = found
-        return (*found, *results[len(found) :])
+        self._results = rounded_results
+        return (*rounded_results, *results[len(rounded_results) :])
 
     def forget(self) -> None:
         """Hold the results no more: autograd has added them to what came before."""
@@ -118,11 +118,11 @@ class BackwardNodes:
         return None if path is None else self._completed.get(path)
 
     def _end(self, way: BackwardNode, results: Sequence[Any]) -> tuple[Any, ...]:
-        found = way.end(results)
+        rounded_results = way.end(results)
         if self._ended is not None:
             self._ended.forget()
         self._ended = way
-        return found
+        return rounded_results
 
     @contextmanager
     def open(self, roots: Iterable[Any], accumulates: bool, is_recorded: bool, is_whole: bool) -> Iterator[None]:
@@ -165,13 +165,13 @@ class BackwardNodes:
         if note is None:
             return []
         way = self._ways[number] = BackwardNode(_operands(note, node, notes))
-        wanted = [x for x in way.operands if x is not None]
+        operands = [x for x in way.operands if x is not None]
         is_sorted = note.is_one_call and not self.are_recorded  # it says itself whose gradient a result is
         if is_sorted and accumulates and is_whole and not are_replicas():
             self._completed.update(self._completed_by(node))
-        has_several = not is_sorted and len(wanted) > 1 and len({_role(note, x) for x in wanted}) > 1
+        has_several = not is_sorted and len(operands) > 1 and len({_role(note, x) for x in operands}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
-        has_formats = note.place.takes_formats or any([x.path is not None for x in wanted])
+        has_formats = note.place.takes_formats or any([x.path is not None for x in operands])
         is_added = any([self._nodes.get(target, 0) > 1 for target, _ in node.next_functions])
         if not hooks and not (has_formats and (is_added or note.place.observer is not None)):
             return []  # nothing is added up, nor do events wait; or what is added up is of one format
@@ -203,19 +203,19 @@ def is_leaf(node: Any) -> bool:
 
 def _operands(note: LoggedOperation, node: Any, notes: Notes) -> list[Operand | None]:
     """The operand at the end of each edge of the node; None for one that wants no gradient."""
-    left, found = list(note.operands), list[Operand | None]()
+    left, operands = list(note.operands), list[Operand | None]()
     for number, (target, result) in enumerate(node.next_functions):
         if target is None:
-            found.append(None)
+            operands.append(None)
             continue
         path, format, origin = _reached(target, result, notes)
-        for known in left:
-            if known.origin == origin:
-                left.remove(known)
-                number, format = known.number, known.format
+        for candidate in left:
+            if candidate.origin == origin:
+                left.remove(candidate)
+                number, format = candidate.number, candidate.format
                 break
-        found.append(Operand(number, path, format))
-    return found
+        operands.append(Operand(number, path, format))
+    return operands
 
 
 def _reached(target: Any, result: int, notes: Notes) -> tuple[str | None, Format, Origin]:
@@ -232,17 +232,17 @@ def _nodes_behind(roots: Iterable[Any]) -> dict[Any, int]:
     """All nodes that gradients of these tensors, or edges, may come through, with how many shares the gradient has at
     each: one by every edge that leads there, and one for a root.
     """
-    found: dict[Any, int] = {}
+    share_counts: dict[Any, int] = {}
     stack = [_node_of(root) for root in roots]
     while stack:
         node = stack.pop()
         if node is None:
             continue
-        known = found.get(node, 0)
-        found[node] = known + 1
-        if not known:
+        count = share_counts.get(node, 0)
+        share_counts[node] = count + 1
+        if not count:
             stack += [target for target, _ in node.next_functions]
-    return found
+    return share_counts
 
 
 def _node_of(root: Any) -> Any:

@@ -81,42 +81,42 @@ class Deferred:
 
     def carried_out(self, result: Tensor) -> Tensor:
         """A tensor that the node returns, by the operations that led to it."""
-        made = self._made(result)
-        known = made.get(memory_of(result))
-        return result if known is None else seen_as(result, *known)
+        replacements = self._made(result)
+        pair = replacements.get(memory_of(result))
+        return result if pair is None else seen_as(result, *pair)
 
     def _made(self, result: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
         """By memory, what PyTorch made on the way to a tensor, and what takes its place."""
-        made: dict[int, tuple[Tensor, Tensor]] = {}
+        replacements: dict[int, tuple[Tensor, Tensor]] = {}
         if self._before:
             with undispatched():
-                made.update((memory, (x, _copy_of(x))) for memory, x in self._before.items())
+                replacements.update((memory, (x, _copy_of(x))) for memory, x in self._before.items())
 
         def real(x: Tensor) -> Tensor:
-            known = made.get(memory_of(x))
-            return x if known is None else seen_as(x, *known)
+            pair = replacements.get(memory_of(x))
+            return x if pair is None else seen_as(x, *pair)
 
         for step in self._leading_to(result):
-            found = step.function(*replaced(step.arguments, real), **replaced(step.options, real))
-            for plain, x in zip(step.results, tensors_in(found), strict=False):
-                if memory_of(plain) not in made:
-                    made[memory_of(plain)] = plain, _laid_out_as(x, plain)
-        return made
+            results = step.function(*replaced(step.arguments, real), **replaced(step.options, real))
+            for plain, x in zip(step.results, tensors_in(results), strict=False):
+                if memory_of(plain) not in replacements:
+                    replacements[memory_of(plain)] = plain, _laid_out_as(x, plain)
+        return replacements
 
     def end(self) -> None:
         """The node has computed."""
 
     def _leading_to(self, result: Tensor) -> list[DeferredOperation]:
-        wanted, found = {memory_of(result)}, []
+        memories, steps = {memory_of(result)}, []
         for step in reversed(self._steps):
-            if any(memory_of(x) in wanted for x in step.results):
-                found.append(step)
-                wanted.update(map(memory_of, tensors_in((step.arguments, step.options))))
-        return found[::-1]
+            if any(memory_of(x) in memories for x in step.results):
+                steps.append(step)
+                memories.update(map(memory_of, tensors_in((step.arguments, step.options))))
+        return steps[::-1]
 
 
 def _copy_of(x: Tensor) -> Tensor:
-    """The same view of a copy of all the memory that the tensor is in."""
+    """Copy all the memory that a tensor is in, and return the tensor's view of the copy."""
     copy = x.new_empty(0).set_(x.untyped_storage().clone(), x.storage_offset(), x.shape, x.stride())
     put_tag(copy, tag_of(x))
     return copy

@@ -36,7 +36,7 @@ class DeferredRecorded(Deferred):
         plain: Callable[..., Any],
         note: Callable[..., Any],
     ) -> Any:
-        """The same; the operation is noted, and its note kept, as nothing is known of its numbers yet."""
+        """Compute an operation that waits by `plain`, and keep its note: `end` adds the formats once they are known."""
         operands = [x for x in tensors_in((arguments, options)) if x.is_floating_point()]
         noted = note(function, operands)
         result = super().result(function, arguments, options, plain, note)
@@ -52,11 +52,11 @@ class DeferredRecorded(Deferred):
         else:
             shared = result
         with torch.no_grad():
-            made = self._made(shared)
-            for known, (plain, real) in made.items():
-                if known in self._waiting and known not in self._returned and known != memory:
+            replacements = self._made(shared)
+            for other_memory, (plain, real) in replacements.items():
+                if other_memory in self._waiting and other_memory not in self._returned and other_memory != memory:
                     _give(plain, real)
-            _give(result, seen_as(shared, *made[memory]))
+            _give(result, seen_as(shared, *replacements[memory]))
         self._returned.add(memory_of(result))
         return result
 
@@ -64,7 +64,7 @@ class DeferredRecorded(Deferred):
         """Know of all operations that waited what is known of their operands and results."""
         for note, operands, result in self._notes:
             note.operands = tuple(
-                known._replace(format=stored_format(x)) for known, x in zip(note.operands, operands, strict=True)
+                operand._replace(format=stored_format(x)) for operand, x in zip(note.operands, operands, strict=True)
             )
             note.format, note.weight = tag_of(result).format, weight_path(result)
         self._notes.clear()

@@ -48,9 +48,9 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
             results = called(run.model, **sample)
         else:
             results = called(run.model, *sample) if isinstance(sample, tuple) else called(run.model, sample)
-        found = [x for x in tensors_in(results) if x.requires_grad]
+        differentiable = [x for x in tensors_in(results) if x.requires_grad]
         try:
-            torch.autograd.backward([x.sum() for x in found])
+            torch.autograd.backward([x.sum() for x in differentiable])
         except RuntimeError as error:
             lacking = WITHOUT_DERIVATIVE.search(str(error))
             if lacking is None:

@@ -43,11 +43,11 @@ class Formula(Ruled):
         """The results, laid out in memory as the operands are."""
         arrays = [array_of(x) for x in args]
         u = call.begin_composite([array for array, x in zip(arrays, args, strict=True) if is_operand(x)])
-        found = self.function(u, *arrays, **options)
-        if not isinstance(found, tuple):
-            return call.result(u, found)
-        results, kept = found[: self.results], found[self.results :]
-        return (*(call.result(u, x) for x in results), *(call.kept(u, x) for x in kept))
+        outputs = self.function(u, *arrays, **options)
+        if not isinstance(outputs, tuple):
+            return call.result(u, outputs)
+        results, saved = outputs[: self.results], outputs[self.results :]
+        return (*(call.result(u, x) for x in results), *(call.kept(u, x) for x in saved))
 
 
 class Sloped(Ruled):
@@ -80,11 +80,11 @@ class Slopes(Ruled):
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The gradients, None for one that is not wanted."""
         wanted = [True] * len(self.slopes) if self.wanted is None else self.wanted(*args, **options)
-        found: list[Any] = []
+        gradients: list[Any] = []
         for number, slope in enumerate(self.slopes):
             with target_operand(self.operand(number, args)):
-                found.append(slope(run, func, args, dict(options), into) if wanted[number] else None)
-        return tuple(found)
+                gradients.append(slope(run, func, args, dict(options), into) if wanted[number] else None)
+        return tuple(gradients)
 
     def operand(self, number: int, args: Arguments) -> int:
         """Which operand of the forward operation the gradient of this number is that of."""

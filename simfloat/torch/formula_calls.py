@@ -134,16 +134,16 @@ class FormulaNode(torch.autograd.Function):
         place = run.simulation.place(call.name, run.path)
         note = run.notes.begin(place, (x,))
         u: Any = Inside.forward(run.simulation, place, ()) if call.is_composite else place.forward
-        found = call.formula(u, numbers_of(x), *[label.numpy() for label in labels], *others)
-        result, *kept = found if isinstance(found, tuple) else (found,)
-        made, *kept = [_tagged(place, tensor_of(array, x.dtype)) for array in (result, *kept)]
+        outputs = call.formula(u, numbers_of(x), *[label.numpy() for label in labels], *others)
+        result, *saved = outputs if isinstance(outputs, tuple) else (outputs,)
+        tensor, *saved = [_tagged(place, tensor_of(array, x.dtype)) for array in (result, *saved)]
         if note is not None:
             note.format, note.is_one_call = place.forward.format, True
         context.set_materialize_grads(False)
         context.run, context.call, context.note = run, call, note
         context.labels, context.further = len(labels), further
-        context.save_for_backward(made if call.reads_result else x, *labels, *kept)
-        return made
+        context.save_for_backward(tensor if call.reads_result else x, *labels, *saved)
+        return tensor
 
     @staticmethod
     @in_usual_environment
@@ -153,18 +153,18 @@ class FormulaNode(torch.autograd.Function):
             return (None,) * 6
         with undispatched():
             call, saved = context.call, context.saved_tensors
-        read, labels, kept = saved[0], saved[1 : 1 + context.labels], saved[1 + context.labels :]
+        read, labels, saved_outputs = saved[0], saved[1 : 1 + context.labels], saved[1 + context.labels :]
         if torch.is_grad_enabled():
-            found = call.way_back(g, read, *labels, *context.further, *kept)
+            gradient = call.way_back(g, read, *labels, *context.further, *saved_outputs)
         else:
             with undispatched():
                 arrays = [numbers_of(g), numbers_of(read), *[label.numpy() for label in labels]]
                 arithmetic = Backward(context.note, context.run.simulation, None).to_operand(0).arithmetic(())
-                slope = call.slope(arithmetic, *arrays, *context.further, *map(numbers_of, kept))
-                made = gradient_of(slope, arithmetic.format, g.dtype)
-                found = laid_out_as(made, g)
-                put_tag(found, tag_of(made))
-        return None, None, found, None, None, None
+                slope = call.slope(arithmetic, *arrays, *context.further, *map(numbers_of, saved_outputs))
+                tensor = gradient_of(slope, arithmetic.format, g.dtype)
+                gradient = laid_out_as(tensor, g)
+                put_tag(gradient, tag_of(tensor))
+        return None, None, gradient, None, None, None
 
 
 #: Of a function of autograd, without its search for the transforms of torch.func, of which there are none.

@@ -76,7 +76,7 @@ class ForwardLog:
     def __init__(self) -> None:
         self._notes: dict[int, LoggedOperation | None] = {}
         # What was asked for last; numbers are not given twice.
-        self._found: tuple[int, LoggedOperation | None] = (-1, None)
+        self._last_lookup: tuple[int, LoggedOperation | None] = (-1, None)
         self.in_place = False  # whether the operation that begins next writes to its first operand
 
     @property
@@ -100,23 +100,23 @@ class ForwardLog:
         # The node of the copy, which there is only where that number wants a gradient, follows that of the write.
         if in_place and self._notes.get(number) is not None:
             number -= 1
-        known = tuple([operand_of(i, x) for i, x in enumerate(operands)])
+        noted_operands = tuple([operand_of(i, x) for i, x in enumerate(operands)])
         if in_place:  # what is written keeps its type, to which PyTorch brings the other operands
-            known = tuple(operand._replace(format=known[0].format) for operand in known)
+            noted_operands = tuple(operand._replace(format=noted_operands[0].format) for operand in noted_operands)
         # A view whose base was written to gets a new node when it is next read, after that of the operation that reads.
-        if number in [operand.origin.node for operand in known if operand.origin is not None]:
-            number = self._note_renewed(place, known, number)
+        if number in [operand.origin.node for operand in noted_operands if operand.origin is not None]:
+            number = self._note_renewed(place, noted_operands, number)
             if number in self._notes:
                 return None
-        note = self._notes[number] = LoggedOperation(place, known)
+        note = self._notes[number] = LoggedOperation(place, noted_operands)
         if len(self._notes) > REMEMBERED:
             for old in list(self._notes)[: REMEMBERED // 2]:
                 del self._notes[old]
         return note
 
-    def _note_renewed(self, place: Place, known: Sequence[Operand], number: int) -> int:
+    def _note_renewed(self, place: Place, operands: Sequence[Operand], number: int) -> int:
         """Note the new nodes of operands, the last of them of this number; the number of the node before them."""
-        renewed = {operand.origin.node: operand for operand in known if operand.origin is not None}
+        renewed = {operand.origin.node: operand for operand in operands if operand.origin is not None}
         while number in renewed and number not in self._notes:
             self._notes[number] = LoggedOperation(place, (renewed[number],), renewed[number].format)
             number -= 1
@@ -133,9 +133,9 @@ class ForwardLog:
     def of(self, node: Any) -> LoggedOperation | None:
         """The note of a node; None if no operation of this run made it."""
         number = node._sequence_nr()
-        if number != self._found[0]:
-            self._found = number, self._note_at(number, node)
-        return self._found[1]
+        if number != self._last_lookup[0]:
+            self._last_lookup = number, self._note_at(number, node)
+        return self._last_lookup[1]
 
     def _note_at(self, number: int, node: Any) -> LoggedOperation | None:
         # Two nodes are numbered after the operation that writes to a view: one for its base, and then a new one for it.

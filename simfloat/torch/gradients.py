@@ -61,7 +61,7 @@ class Gradients:
         place = simulation.place("add", layer) if under is None else simulation.beside(under, "add", layer)
         return LoggedOperation(place.in_type(FORMAT_OF[leaf.dtype]), (Operand(0, path, stored_format(leaf)),))
 
-    def _way(self, leaf: torch.Tensor, path: str | None, own: Format, tag: Tag) -> Backward:
+    def _way(self, leaf: torch.Tensor, path: str | None, parameter_format: Format, tag: Tag) -> Backward:
         """The way on which a gradient with this tag reached a leaf of this path and format: that of the operation which
         read the parameter.
 
@@ -76,7 +76,7 @@ class Gradients:
         way = way.of_bias() if way.has_bias() and read is note.operands[2] else way
         way.in_type(leaf.dtype)
         way.way_back = LoggedOperation(way.place, way.way_back.operands)
-        way.operand = Operand(way.operand.number if way.operand else 0, path, own)
+        way.operand = Operand(way.operand.number if way.operand else 0, path, parameter_format)
         return way
 
     def finished(
@@ -90,18 +90,22 @@ class Gradients:
         """
         if gradient is None:
             return None
-        tag, own = tag_of(gradient), stored_format(leaf)
-        way = self._way(leaf, path, own, tag)
+        tag, parameter_format = tag_of(gradient), stored_format(leaf)
+        way = self._way(leaf, path, parameter_format, tag)
         place = way.place
         chosen = place.recipe_of(path).weight_gradients
-        format = own if chosen == WIDEST else chosen
+        format = parameter_format if chosen == WIDEST else chosen
         where = place.path if accumulates and leaf.grad is not None else path
-        has_format = tag.format == format or chosen == WIDEST and tag.format is not None and holds(own, tag.format)
+        has_format = (
+            tag.format == format or chosen == WIDEST and tag.format is not None and holds(parameter_format, tag.format)
+        )
         is_last = has_format and tag.events is not None and tag.events.count == gradient.numel()
         if tag.events is not None:
             tag.events.pass_on(where if is_last else None)
         if not has_format or not is_last and wants(place.observer, where, "backward"):
-            arithmetic = observed_at(where, place, place.to_weight(path, way.operand.number if way.operand else 0, own))
+            arithmetic = observed_at(
+                where, place, place.to_weight(path, way.operand.number if way.operand else 0, parameter_format)
+            )
             if has_format:  # only counted, so that an observer draws nothing
                 arithmetic = arithmetic.rounded_by(nearest_even)
             gradient = Narrowed.apply(gradient, arithmetic)

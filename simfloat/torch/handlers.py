@@ -55,21 +55,21 @@ class Movement(Handler):
         if is_view(func) and run.is_unrecorded(func):
             return func(*args, **options)  # of memory of which all is known
         operands = [] if self.makes else operands_of(run, func, args, options)
-        note, known = run.note(func, operands), operands
+        note, format_sources = run.note(func, operands), operands
         if self.puts_in and not (self.makes and run.optimizing.optimizer is not None):
             put_in = PutIn(func, args, options)
-            known = put_in.into
+            format_sources = put_in.into
             if put_in.numbers and put_in.format is not None:
                 args, options = put_in.rounded(run.place_of_movement(func), put_in.format)
         result = func(*args, **options)
         if note is None and isinstance(result, torch.Tensor) and tag_of(result) is not NOTHING:
             return result  # a view of what is known
-        for made in floating_in(result if isinstance(result, LISTS) else (result,)):
-            tag = tag_of(made)
+        for moved in floating_in(result if isinstance(result, LISTS) else (result,)):
+            tag = tag_of(moved)
             if tag is NOTHING:
-                tag = in_type(run.moved(operands, known), made.dtype)
+                tag = in_type(run.moved(operands, format_sources), moved.dtype)
                 tag = Tag(tag.format) if self.chooses and tag.is_weight else tag
-                put_tag(made, tag)
+                put_tag(moved, tag)
             if note is not None:
                 note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
         is_copy = run.optimizing.optimizer is not None and func is torch.ops.aten.clone.default
@@ -115,11 +115,12 @@ class Ruled(Handler):
         """The result by the rule; PyTorch's own where no floating numbers take part, and an optimizer's counting."""
         operands = operands_of(run, func, args, options)
         if not operands:
-            made, operands = of_integers(func, args, options)
+            result, operands = of_integers(func, args, options)
             if not operands:
-                return run.left_alone(made, operands)
-        asked = options.get("dtype")
-        if asked is not None and not asked.is_floating_point:  # numbers become integers before anything is computed
+                return run.left_alone(result, operands)
+        requested_dtype = options.get("dtype")
+        # Numbers become integers before anything is computed.
+        if requested_dtype is not None and not requested_dtype.is_floating_point:
             return run.left_alone(func(*args, **options), operands)
         phase = run.phase(self.operation_for(args), self.ordered(operands), into)
         if phase is None:
@@ -196,12 +197,12 @@ class Composed(Handler):
         """The function's result, inside of a composite of the operation's name."""
         operands = operands_of(run, func, args, options)
         if not operands:
-            made, operands = of_integers(func, args, options)
+            integer_output, operands = of_integers(func, args, options)
             if not operands:
-                return run.left_alone(made, operands)
-        own = result_type(operands)
+                return run.left_alone(integer_output, operands)
+        result_dtype = result_type(operands)
         # In a narrow type of the program's own, steps are taken in FP32.
-        is_narrow = own in NARROW and run.keeps_own_types(self.operation)
+        is_narrow = result_dtype in NARROW and run.keeps_own_types(self.operation)
         if is_narrow:
             args, options = replaced(args, _widened), replaced(options, _widened)
         with run.inside(self.operation, operands):
@@ -210,23 +211,23 @@ class Composed(Handler):
         if phase is None or not (phase.is_fused or is_narrow):
             return result
 
-        def rounded(phase: Forward, x: torch.Tensor) -> torch.Tensor:
-            dtype = own if is_narrow and x.dtype == torch.float32 else x.dtype
+        def round_once(phase: Forward, x: torch.Tensor) -> torch.Tensor:
+            dtype = result_dtype if is_narrow and x.dtype == torch.float32 else x.dtype
             return _rounded(RuleCall(phase, operands, dtype, func, run.shown, is_primitive=True), x)
 
-        return self._closed(rounded, phase, result)
+        return self._closed(round_once, phase, result)
 
-    def _closed(self, rounded: Callable[[Forward, torch.Tensor], torch.Tensor], phase: Forward, result: Any) -> Any:
+    def _closed(self, round_once: Callable[[Forward, torch.Tensor], torch.Tensor], phase: Forward, result: Any) -> Any:
         """What a fused composite gives: results rounded once, and gradients to the roles of what they belong to."""
 
-        def closed(phase: Forward, x: Any) -> Any:
-            return rounded(phase, x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+        def round_floating(phase: Forward, x: Any) -> Any:
+            return round_once(phase, x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
 
         if not isinstance(result, list | tuple):
-            return closed(phase, result)
+            return round_floating(phase, result)
         if isinstance(phase, Backward):
-            return tuple(closed(phase.to_operand(i), x) for i, x in enumerate(result))
-        return (*(closed(phase, x) for x in result[: self.results]), *result[self.results :])
+            return tuple(round_floating(phase.to_operand(i), x) for i, x in enumerate(result))
+        return (*(round_floating(phase, x) for x in result[: self.results]), *result[self.results :])
 
 
 def _widened(x: torch.Tensor) -> torch.Tensor:
@@ -349,9 +350,9 @@ class ForEach(Handler):
         rows = [[x[i] if isinstance(x, list | tuple) else x for x in args] for i in range(count)]
         named = [{k: x[i] if isinstance(x, list | tuple) else x for k, x in options.items()} for i in range(count)]
         if self.factor_at == len(args) - 1:
-            named = [{"value": row.pop(), **own} for row, own in zip(rows, named, strict=True)]
+            named = [{"value": row.pop(), **options_of_row} for row, options_of_row in zip(rows, named, strict=True)]
         with run.again:
-            results = [self.single(*row, **own) for row, own in zip(rows, named, strict=True)]
+            results = [self.single(*row, **options_of_row) for row, options_of_row in zip(rows, named, strict=True)]
         return None if self.is_in_place else results
 
 
@@ -367,9 +368,9 @@ class Refused(Handler):
         """PyTorch's own result where neither operands nor results are floating numbers; else ValueError."""
         operands = floating_in((*args, *options.values()))
         if not operands:
-            made, operands = of_integers(func, args, options)
+            result, operands = of_integers(func, args, options)
             if not operands:
-                return run.left_alone(made, operands)
+                return run.left_alone(result, operands)
         if run.shown is not None:
             run.note(func, operands)
             return func(*args, **options)
@@ -384,10 +385,10 @@ class Unscale(Handler):
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """Nothing: gradients are written to, and `found`, which says whether one of them is not finite."""
         gradients: list[torch.Tensor] = args[0]
-        found, inverse = args[1], args[2]
+        found_inf, inverse = args[1], args[2]
         for gradient in gradients:
             if not bool(torch.isfinite(gradient).all()):
-                found.fill_(1.0)
+                found_inf.fill_(1.0)
             tag = tag_of(gradient)
             arithmetic = run.simulation.place("update", tag.owner or "").in_type(FORMAT_OF[gradient.dtype]).to_unscaled
             product = arithmetic.multiply(numbers_of(gradient), numbers_of(inverse))

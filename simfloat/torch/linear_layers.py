@@ -44,8 +44,8 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         rows = x if x.ndim == 2 else _moved(run, aten.view.default, x, -1, x.shape[-1])
         weight = _moved(run, aten.t.default, weight)
         run.meet(aten.mm.default if bias is None else aten.addmm.default, "rule")
-        made = apply(run, rows, weight, bias)
-        return made if x.ndim == 2 else _moved(run, aten.view.default, made, *x.shape[:-1], made.shape[1])
+        product = apply(run, rows, weight, bias)
+        return product if x.ndim == 2 else _moved(run, aten.view.default, product, *x.shape[:-1], product.shape[1])
 
     return call
 
@@ -67,12 +67,12 @@ def _moved(run: RunContext, operation: Any, x: Tensor, *shape: int) -> Tensor:
     """A view of a tensor, with its node of autograd and its note, as the operation gives it."""
     run.meet(operation, "movement")
     with undispatched():
-        made = x.view(shape) if shape else x.t()
+        view = x.view(shape) if shape else x.t()
     if torch.is_grad_enabled():
         note, tag = run.notes.begin(run.simulation.place(MOVEMENT, run.path), [x]), tag_of(x)
         if note is not None:
             note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
-    return made
+    return view
 
 
 class LayerProduct(torch.autograd.Function):
@@ -96,11 +96,11 @@ class LayerProduct(torch.autograd.Function):
             if bias is not None:
                 arithmetic = run.simulation.beside(place, "add", place.path, place.operations[:-1]).forward
                 result = arithmetic.add(result, numbers_of(read(bias)))
-            made = tensor_of(result, x.dtype)
-        put_tag(made, Tag(arithmetic.format))
+            product = tensor_of(result, x.dtype)
+        put_tag(product, Tag(arithmetic.format))
         if note is not None:
             note.format, note.is_one_call = arithmetic.format, True
-        return made
+        return product
 
     @staticmethod
     @in_usual_environment
@@ -144,22 +144,22 @@ def _computed(
     run, note = context.run, context.note
     way, place, read = Backward(note, run.simulation, None), note.place, run.parameters.read
     g = way.entered(g)
-    numbers, found = numbers_of(g), list[Tensor | None]([None] * 3)
+    values, gradients = numbers_of(g), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
         to_x = way.to_operand(0).arithmetic(())
-        made = to_x.matmul(numbers, numbers_of(read(weight)).T, place.gradient, place.input(weight_path(weight)))
-        found[0] = gradient_of(made, to_x.format, g.dtype)
+        product = to_x.matmul(values, numbers_of(read(weight)).T, place.gradient, place.input(weight_path(weight)))
+        gradients[0] = gradient_of(product, to_x.format, g.dtype)
     if x is not None and needed[1]:
         to_weight = way.to_operand(1).arithmetic(())
-        made = to_weight.matmul(numbers.T, numbers_of(read(x)), place.gradient, place.input(weight_path(x)))
-        gradient = _handed_on(run, note.operands[1].path, made, to_weight.format)
-        found[1] = None if gradient is None else gradient.t()
+        product = to_weight.matmul(values.T, numbers_of(read(x)), place.gradient, place.input(weight_path(x)))
+        gradient = _handed_on(run, note.operands[1].path, product, to_weight.format)
+        gradients[1] = None if gradient is None else gradient.t()
     if needed[2]:
         addition = way.of_bias()
         addition.place.has_summed = True
         to_bias = addition.arithmetic(())
-        found[2] = _handed_on(run, note.operands[2].path, to_bias.sum(numbers, (0,)), to_bias.format)
-    return found
+        gradients[2] = _handed_on(run, note.operands[2].path, to_bias.sum(values, (0,)), to_bias.format)
+    return gradients
 
 
 def _handed_on(run: RunContext, path: str, array: NDArray, format: Format) -> Tensor | None:

@@ -57,7 +57,7 @@ class ModulePaths:
         self._modules: list[tuple[torch.nn.Module, tuple[Any, ...]]] = []  # of the model, with their parts
         self._path_of: dict[int, str] = {}  # of the modules that are listened to, by identity
         self._moved: Callable[[torch.nn.Module], None] = lambda model: None
-        self._numbers: list[int] = []  # that the next node had when
+        self._node_numbers: list[int] = []  # that the next node had when
         self._paths: list[str | None] = []  # this began to run; None is what lies outside of the block
 
     def begin(
@@ -109,9 +109,9 @@ class ModulePaths:
         if all([parts == _parts(module) for module, parts in self._modules]):
             return
         listed = list(self._model.named_modules())
-        now, taken = {id(module): path for path, module in listed}, {path for path, _ in listed}
+        now, listed_paths = {id(module): path for path, module in listed}, {path for path, _ in listed}
         for module, path in self._path_of.items():
-            self._path_of[module] = now.get(module, "" if path in taken else path)
+            self._path_of[module] = now.get(module, "" if path in listed_paths else path)
         self._modules = [(module, _parts(module)) for _, module in listed]
         self._moved(self._model)
 
@@ -149,22 +149,22 @@ class ModulePaths:
 
     def forget(self) -> None:
         """Know nothing of nodes that were made so far."""
-        self._numbers, self._paths = [], []
+        self._node_numbers, self._paths = [], []
 
     def at(self, number: int) -> str | None:
         """The path of the module that ran when the node of this number was made; None outside of the block."""
-        place = bisect_right(self._numbers, number)
+        place = bisect_right(self._node_numbers, number)
         return self._paths[place - 1] if place else None
 
     def _log(self, path: str | None) -> None:
         number = sequence_number()
-        if self._numbers and self._numbers[-1] == number:
+        if self._node_numbers and self._node_numbers[-1] == number:
             self._paths[-1] = path
             return
-        self._numbers.append(number)
+        self._node_numbers.append(number)
         self._paths.append(path)
-        if len(self._numbers) > REMEMBERED:
-            del self._numbers[: REMEMBERED // 2], self._paths[: REMEMBERED // 2]
+        if len(self._node_numbers) > REMEMBERED:
+            del self._node_numbers[: REMEMBERED // 2], self._paths[: REMEMBERED // 2]
 
     def _is_here(self) -> bool:
         """Whether the module runs in a thread in which this run's block is open; ValueError where none is.

@@ -35,9 +35,9 @@ class Narrowed(torch.autograd.Function):
     @in_usual_environment
     def forward(context: Any, x: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
         """The numbers, rounded."""
-        made = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
-        put_tag(made, Tag(arithmetic.format))
-        return made
+        rounded = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
+        put_tag(rounded, Tag(arithmetic.format))
+        return rounded
 
     @staticmethod
     @in_usual_environment

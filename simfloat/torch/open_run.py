@@ -58,7 +58,7 @@ def opened() -> OpenRun | None:
 
 
 def running() -> OpenRun | None:
-    """The same, but None while the run is paused."""
+    """The run whose block is open in this thread; None outside of any, and while the run is paused."""
     return None if getattr(_thread, "is_paused", False) else opened()
 
 
@@ -69,9 +69,9 @@ def is_transformed() -> bool:
 
 def this_thread() -> object:
     """What tells this thread from all others; a number might be that of one which has ended."""
-    if not hasattr(_thread, "own"):
-        _thread.own = object()
-    return _thread.own
+    if not hasattr(_thread, "token"):
+        _thread.token = object()
+    return _thread.token
 
 
 def run_in_thread(run: OpenRun | None) -> None:

@@ -145,7 +145,7 @@ class Backward(Forward):
         return self
 
     def to_operand(self, number: int) -> Backward:
-        """The same on the way to the operand of this number."""
+        """The operation as one that computes the gradient of the operand of this number."""
         return Backward(self.way_back, self.simulation, self.way_back.operand(number), self._kept)
 
     def inside(self, operation: str) -> Backward:
@@ -233,10 +233,10 @@ class Backward(Forward):
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """One operand is a gradient, the other one is not."""
-        known = [tag_of(x).is_gradient for x in (a, b)]
+        are_gradients = [tag_of(x).is_gradient for x in (a, b)]
         first, second = (
             self._of_type(x).gradient if is_gradient else self._of_type(x).input(weight_path(x))
-            for x, is_gradient in zip((a, b), known, strict=True)
+            for x, is_gradient in zip((a, b), are_gradients, strict=True)
         )
         return first, second
 
@@ -290,7 +290,7 @@ class OfParameter(Forward):
         return False
 
     def beside(self, operation: str, format: Format) -> Forward:
-        """The same."""
+        """The phase itself: all operations on what belongs to a parameter have one place."""
         return self
 
 

@@ -87,5 +87,5 @@ def remembering(before: Callable[..., Any]) -> Callable[..., Any]:
 
 def forward_pass() -> staticmethod:
     """The forward pass, as its class has it."""
-    found: staticmethod = vars(checkpoint.CheckpointFunction)["forward"]
-    return found
+    method: staticmethod = vars(checkpoint.CheckpointFunction)["forward"]
+    return method

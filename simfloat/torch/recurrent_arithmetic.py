@@ -21,7 +21,7 @@ class RecurrentArithmetic(Elementwise):
 
     def __init__(self, simulation: Simulation, path: str) -> None:
         self._simulation, self._path = simulation, path
-        self._known: dict[str, Arithmetic] = {}
+        self._arithmetics: dict[str, Arithmetic] = {}
         self.products = self.place("linear")
 
     def place(self, operation: str) -> Place:
@@ -29,10 +29,10 @@ class RecurrentArithmetic(Elementwise):
         return self._simulation.place(operation, self._path)
 
     def _at(self, operation: str) -> Arithmetic:
-        found = self._known.get(operation)
-        if found is None:
-            found = self._known[operation] = self._chosen(self.place(operation))
-        return found
+        arithmetic = self._arithmetics.get(operation)
+        if arithmetic is None:
+            arithmetic = self._arithmetics[operation] = self._chosen(self.place(operation))
+        return arithmetic
 
     def _chosen(self, place: Place) -> Arithmetic:
         return place.forward
@@ -102,7 +102,7 @@ class RecurrentSlopes(RecurrentArithmetic):
 
 
 class RecordedSlopes:
-    """The same in operations that autograd records, for gradients of gradients."""
+    """The derivatives of RecurrentSlopes as operations that autograd records, for gradients of gradients."""
 
     add, multiply, negative = staticmethod(torch.add), staticmethod(torch.mul), staticmethod(torch.neg)
     sigmoid = staticmethod(torch.ops.aten.sigmoid_backward)

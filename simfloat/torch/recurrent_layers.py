@@ -38,13 +38,13 @@ def in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 def are_parameters(name: str, arguments: Sequence[Any]) -> bool:
     """Whether the operands are those of layers in float32 whose weights are parameters of the model."""
     x, states, parameters, has_biases, count, *_, batch_first = arguments
-    given = states if isinstance(states, tuple | list) else (states,)
-    tensors, each = (x, *given, *parameters), 4 if has_biases else 2
+    initial_states = states if isinstance(states, tuple | list) else (states,)
+    tensors, each = (x, *initial_states, *parameters), 4 if has_biases else 2
     if not all(map(is_plain, tensors)) or x.ndim != 3 or len(parameters) not in (count * each, 2 * count * each):
         return False
     rows, size = parameters[1].shape[0], parameters[1].shape[-1]
     shape = (len(parameters) // each, x.shape[0 if batch_first else 1], size)
-    if rows != CELLS[name].gates * size or any(state.shape != shape for state in given):
+    if rows != CELLS[name].gates * size or any(state.shape != shape for state in initial_states):
         return False
     return all(weight_path(p) is not None for p in parameters)
 
@@ -62,9 +62,9 @@ def layers(
     for number in range(count):
         sides = []
         for direction in range(directions):
-            own = parameters[len(after) * each : (len(after) + 1) * each]
-            given = torch._C._nn.linear(x, own[0], own[2] if has_biases else None)
-            outputs, last = steps(run, name, given, before[len(after)], own[1::2], direction == 1)
+            layer_parameters = parameters[len(after) * each : (len(after) + 1) * each]
+            input_gates = torch._C._nn.linear(x, layer_parameters[0], layer_parameters[2] if has_biases else None)
+            outputs, last = steps(run, name, input_gates, before[len(after)], layer_parameters[1::2], direction == 1)
             sides.append(torch.stack(outputs, 0))
             after.append(last)
         x = sides[0] if len(sides) == 1 else torch.cat(sides, sides[0].ndim - 1)

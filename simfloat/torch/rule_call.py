@@ -47,7 +47,7 @@ class RuleCall(Elementwise):
             is_written and phase.place.is_for_cuda,
         )
         self._last: Arithmetic | None = None  # which rounds that result
-        self._own: Format | None = None  # of the result whatever the policy says
+        self._forced_format: Format | None = None  # of the result whatever the policy says
         self._saturates = False
 
     def by_single(self) -> None:
@@ -60,16 +60,18 @@ class RuleCall(Elementwise):
 
     def keep(self, format: Format, *, saturates: bool) -> None:
         """Round results to this format under every policy, and steps to FP32."""
-        self._own, self._saturates, self._has_steps = format, saturates, True
+        self._forced_format, self._saturates, self._has_steps = format, saturates, True
 
     def begin(self) -> Arithmetic:
         """The arithmetic for a result."""
-        found = self.phase.arithmetic(self.operands)
-        if self._own is not None:
-            rounding = found.target.rounding.saturating() if self._saturates else found.target.rounding
-            own = found.target._replace(format=self._own, dtype=carrier_of(self._own), rounding=rounding)
-            found = found.to(own)._replace(refusal="")
-        self.arithmetic = self._fitting(self.phase.place, found)
+        arithmetic = self.phase.arithmetic(self.operands)
+        if self._forced_format is not None:
+            rounding = arithmetic.target.rounding.saturating() if self._saturates else arithmetic.target.rounding
+            target = arithmetic.target._replace(
+                format=self._forced_format, dtype=carrier_of(self._forced_format), rounding=rounding
+            )
+            arithmetic = arithmetic.to(target)._replace(refusal="")
+        self.arithmetic = self._fitting(self.phase.place, arithmetic)
         if self._has_steps:
             self._last = self.arithmetic
             steps = self._last.target._replace(format=FP32, dtype=carrier_of(FP32), observer=None)
@@ -86,19 +88,19 @@ class RuleCall(Elementwise):
         if isinstance(phase, OfParameter) or isinstance(phase, Backward) and not phase.is_fused or self._has_steps:
             return self.begin()
         if not isinstance(phase, Backward):
-            known = zip(arrays, (tag_of(x).format for x in self.operands), strict=True)
-            return Inside.forward(phase.simulation, phase.place, known, self._fitting)
+            operand_formats = zip(arrays, (tag_of(x).format for x in self.operands), strict=True)
+            return Inside.forward(phase.simulation, phase.place, operand_formats, self._fitting)
 
         def rounds(step: Place, _: tuple[NDArray, ...]) -> Arithmetic:
             return self._fitting(step, phase.inside(step.operation).arithmetic(self.operands))
 
         return Inside(phase.simulation, phase.place, rounds)
 
-    def _fitting(self, place: Place, found: Arithmetic) -> Arithmetic:
+    def _fitting(self, place: Place, unchecked: Arithmetic) -> Arithmetic:
         """The arithmetic of a place in the program's own type; ValueError where that does not hold its results."""
         if self._shown is not None:
             self._shown[str(self.name), place] = None
-        arithmetic = self._in_narrow_type(found) if self.dtype in NARROW else found
+        arithmetic = self._in_narrow_type(unchecked) if self.dtype in NARROW else unchecked
         if not arithmetic.format.fits_float32 and self.dtype != torch.float64:
             raise ValueError(
                 f"{arithmetic.where}: the result of {self.name} has the format {arithmetic.format} here, which "
@@ -107,7 +109,7 @@ class RuleCall(Elementwise):
         return arithmetic
 
     def _in_narrow_type(self, arithmetic: Arithmetic) -> Arithmetic:
-        """The same with results in the program's own narrow type, where the policy's format is a wider one."""
+        """Narrow the results of an arithmetic to the program's own type, if the policy has a wider format."""
         narrow, format = FORMAT_OF[self.dtype], arithmetic.format
         if format.precision <= narrow.precision and format.exponent_bits <= narrow.exponent_bits:
             return arithmetic
@@ -147,8 +149,8 @@ class RuleCall(Elementwise):
 
     def chosen(self, x: Numbers) -> NDArray:
         """The numbers themselves as the result, rounded: as a moment where they become one."""
-        self.format, numbers = self.phase.chosen(self.arithmetic, numbers_of(x))
-        return numbers
+        self.format, rounded = self.phase.chosen(self.arithmetic, numbers_of(x))
+        return rounded
 
     def round(self, x: Numbers) -> NDArray:
         """The numbers themselves, rounded."""

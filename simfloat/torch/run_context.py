@@ -141,10 +141,10 @@ class RunContext:
                 self.notes.begin(self.simulation.place(SCALE, ""), operands)
             return None
         if node is not None and not is_recomputing():
-            found = self._backward(node, operation, operands)
-            if found is not None and torch.is_grad_enabled():
-                found.note = self._note_of_backward(found.place, operands)
-            return found
+            phase = self._backward(node, operation, operands)
+            if phase is not None and torch.is_grad_enabled():
+                phase.note = self._note_of_backward(phase.place, operands)
+            return phase
         if into.is_weight:
             self.simulation.repeats.update(None)  # what runs next has other numbers
             return self._update(str(into.owner), into)
@@ -168,8 +168,8 @@ class RunContext:
             self.notes.skip()
         repeats = self.simulation.repeats
         if not repeats.has_begun and self.shown is None:
-            numbers = [numbers_of(x) for x in operands]
-            repeats.begin(self.simulation.policy, place.path, operation, numbers)
+            arrays = [numbers_of(x) for x in operands]
+            repeats.begin(self.simulation.policy, place.path, operation, arrays)
         # The observer received the events of what a checkpoint runs again when it ran first.
         place = place if node is None else place.unobserved
         if is_written and place.is_widest:
@@ -228,19 +228,19 @@ class RunContext:
                 f"functional_call under vmap has a tensor in the place of {path!r} that stands for several; call the "
                 "model with each of them in a loop."
             )
-        made = x.clone()
-        self.parameters.stand_in(path, made)
-        note = None if made.grad_fn is None else self.notes.of(made.grad_fn)
+        copy = x.clone()
+        self.parameters.stand_in(path, copy)
+        note = None if copy.grad_fn is None else self.notes.of(copy.grad_fn)
         if note is not None:
-            note.format, note.weight = tag_of(made).format, path
-        return made
+            note.format, note.weight = tag_of(copy).format, path
+        return copy
 
     def _note_of(self, node: Any) -> LoggedOperation | None:
         """The note of a node; of a program's own function its name at its module's path."""
-        known = self.notes.of(node)
-        path = self.paths.at(node._sequence_nr()) if known is None and self._is_of_program(node) else None
+        note = self.notes.of(node)
+        path = self.paths.at(node._sequence_nr()) if note is None and self._is_of_program(node) else None
         if path is None:
-            return known
+            return note
         return LoggedOperation(self.simulation.place(node.name().removesuffix("Backward"), path), ())
 
     def _is_of_program(self, node: Any) -> bool:
@@ -325,8 +325,8 @@ class RunContext:
         tag = tag_of(target)
         if not tag.is_weight:
             return tag
-        own = self.parameters.by_path.get(str(tag.owner))  # none where the copy was made in another model's block
-        is_own = own is not None and own.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
+        parameter = self.parameters.by_path.get(str(tag.owner))  # none where the copy was made in another model's block
+        is_own = parameter is not None and parameter.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
         return tag if is_own else Tag(tag.format)
 
     def write(self, target: torch.Tensor, into: Tag, result: torch.Tensor, is_rounded: bool) -> None:

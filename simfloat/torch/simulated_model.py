@@ -261,11 +261,11 @@ class Run:
 
     def table(self) -> Table:
         """Every operation met so far, how it was carried out, how often, and in which layers."""
-        found: dict[tuple[str, str], tuple[int, dict[str, None]]] = {}
+        totals: dict[tuple[str, str], tuple[int, dict[str, None]]] = {}
         for (func, how, path), count in self.met.items():
-            total, paths = found.get((str(func), how), (0, {}))
-            found[str(func), how] = total + count, {**paths, path or "(outside)": None}
-        rows = [(name, how, " ".join(paths), str(count)) for (name, how), (count, paths) in sorted(found.items())]
+            total, paths = totals.get((str(func), how), (0, {}))
+            totals[str(func), how] = total + count, {**paths, path or "(outside)": None}
+        rows = [(name, how, " ".join(paths), str(count)) for (name, how), (count, paths) in sorted(totals.items())]
         return aligned([("operation", "carried out by", "where", "times"), *rows], numbers=1)
 
     def __repr__(self) -> str:

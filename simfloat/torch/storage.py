@@ -36,8 +36,8 @@ class TaggedParts(Generic[T]):
 
     def at(self, x: torch.Tensor) -> T:
         """What is known of a tensor's numbers."""
-        known = self.part(x)
-        return self._whole if known is None else known
+        tag = self.part(x)
+        return self._whole if tag is None else tag
 
     def part(self, x: torch.Tensor) -> T | None:
         """What is known of the part that a tensor lies in; None where it lies in no single one."""
@@ -59,8 +59,8 @@ class TaggedParts(Generic[T]):
         (begin, end), size = extent_of(x), x.element_size()
         with undispatched(), torch.no_grad():
             return [
-                (x.as_strided(((stop - start) // size,), (1,), start // size), known)
-                for start, (stop, known) in zip(self._begins, self._parts, strict=True)
+                (x.as_strided(((stop - start) // size,), (1,), start // size), tag)
+                for start, (stop, tag) in zip(self._begins, self._parts, strict=True)
                 if begin <= start and stop <= end
             ]
 

@@ -59,7 +59,7 @@ class StoredParameters:
         One that left the model keeps its path, and is known no more where another one has it now.
         """
         now = {id(parameter): path for path, parameter in model.named_parameters()}
-        taken, before = set(now.values()), list(self.by_path.items())
+        new_paths, before = set(now.values()), list(self.by_path.items())
         if all(now.get(id(parameter), path) == path for path, parameter in before):
             return
         with undispatched():
@@ -67,7 +67,7 @@ class StoredParameters:
             self._paths.clear()
             self.copies.clear()
             for path, parameter in before:
-                new = now.get(id(parameter), None if path in taken else path)
+                new = now.get(id(parameter), None if path in new_paths else path)
                 if new is None:
                     forget_tag(parameter)
                 else:
@@ -95,11 +95,11 @@ class StoredParameters:
 
     def check_known(self, path: str, module: torch.nn.Module) -> None:
         """Raise ValueError for a parameter that a module of the model, or a part of it, got since the block began."""
-        own = [(name, x) for name, x in module._parameters.items() if isinstance(x, torch.nn.Parameter)]
+        parameters = [(name, x) for name, x in module._parameters.items() if isinstance(x, torch.nn.Parameter)]
         for name, part in module._modules.items():
             if part is not None and id(part) not in self._modules:
-                own += [(f"{name}.{inner}", x) for inner, x in part.named_parameters()]
-        for name, parameter in own:
+                parameters += [(f"{name}.{inner}", x) for inner, x in part.named_parameters()]
+        for name, parameter in parameters:
             if id(parameter) not in self._paths:
                 raise ValueError(
                     f"The parameter {name!r} of {path or type(module).__name__!r} came after the block began, and "
@@ -126,10 +126,10 @@ class StoredParameters:
     def read(self, x: torch.Tensor) -> torch.Tensor:
         """What an operation reads: of a parameter the rounded copy, if there is one."""
         path = weight_path(x)
-        known = None if path is None else self.copies.get(path)
-        if known is None or memory_of(known[0]) != memory_of(x):  # as of an earlier rounded copy
+        stored_and_copy = None if path is None else self.copies.get(path)
+        if stored_and_copy is None or memory_of(stored_and_copy[0]) != memory_of(x):  # as of an earlier rounded copy
             return x
-        copy = seen_as(x, *known)
+        copy = seen_as(x, *stored_and_copy)
         setattr(copy, STORED, x)
         return copy
 
@@ -178,14 +178,16 @@ class StoredParameters:
         """Raise ValueError where the type of a parameter does not hold its `weights` under a policy."""
         for path, parameter in self.by_path.items():
             recipe = policy.recipe(path, UPDATE)
-            own = in_type(policy, FORMAT_OF[parameter.dtype]).recipe(path, UPDATE) if recipe.written else recipe
-            _check_type(path, parameter, own)
+            recipe_in_type = (
+                in_type(policy, FORMAT_OF[parameter.dtype]).recipe(path, UPDATE) if recipe.written else recipe
+            )
+            _check_type(path, parameter, recipe_in_type)
 
     def _check_apart(self) -> None:
         """Raise ValueError where two parameters share a part of their memory, but not all of it."""
         extents = sorted((memory_of(x), extent_of(x), path) for path, x in self.by_path.items() if x.numel())
-        for (memory, (begin, end), path), (other, (start, stop), later) in pairwise(extents):
-            if memory == other and start < end and (begin, end) != (start, stop):
+        for (memory, (begin, end), path), (next_memory, (start, stop), later) in pairwise(extents):
+            if memory == next_memory and start < end and (begin, end) != (start, stop):
                 raise ValueError(
                     f"The parameters {path!r} and {later!r} lie in the same memory in part, where it is not told which "
                     "of them a number belongs to; give one its own, by p.data = p.data.clone()."
@@ -196,9 +198,9 @@ class StoredParameters:
         recipe = self.update_place(path).recipe
         format = recipe.weights
         _check_type(path, tensor, recipe)
-        numbers = numbers_of(tensor)
-        rounded = round_array(numbers, Target(format, nearest_even, carrier_of(format)))
-        same = same_bits(rounded.astype(numbers.dtype, copy=False), numbers)
+        array = numbers_of(tensor)
+        rounded = round_array(array, Target(format, nearest_even, carrier_of(format)))
+        same = same_bits(rounded.astype(array.dtype, copy=False), array)
         return None if same else tensor_of(rounded, tensor.dtype)
 
 

@@ -55,30 +55,30 @@ NOTHING = Tag()
 
 def tag_of(tensor: torch.Tensor) -> Tag:
     """What is known of a tensor's numbers."""
-    known: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
-    return known if isinstance(known, Tag) else known.at(tensor)
+    tags: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    return tags if isinstance(tags, Tag) else tags.at(tensor)
 
 
 def put_tag(tensor: torch.Tensor, tag: Tag) -> None:
     """Know this of a tensor's numbers from now on."""
     storage = tensor.untyped_storage()
-    known = getattr(storage, _NAME, NOTHING)
-    if isinstance(known, Tag):
+    tags = getattr(storage, _NAME, NOTHING)
+    if isinstance(tags, Tag):
         setattr(storage, _NAME, tag)
     else:
-        known.change(tensor, tag)
+        tags.change(tensor, tag)
 
 
 def has_parts(tensor: torch.Tensor) -> bool:
     """Whether parts of the tensor's memory are known by themselves, of which it is none."""
-    known = getattr(tensor.untyped_storage(), _NAME, NOTHING)
-    return not isinstance(known, Tag) and known.part(tensor) is None
+    tags = getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    return not isinstance(tags, Tag) and tags.part(tensor) is None
 
 
 def parts_of(tensor: torch.Tensor) -> list[tuple[torch.Tensor, Tag]]:
     """The parts of a tensor that are known by themselves, as vectors; none where it is known as a whole."""
-    known = getattr(tensor.untyped_storage(), _NAME, NOTHING)
-    return [] if isinstance(known, Tag) or not tensor.is_contiguous() else known.within(tensor)
+    tags = getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    return [] if isinstance(tags, Tag) or not tensor.is_contiguous() else tags.within(tensor)
 
 
 def put_own_tag(tensor: torch.Tensor, tag: Tag) -> None:
@@ -88,11 +88,11 @@ def put_own_tag(tensor: torch.Tensor, tag: Tag) -> None:
     if end - begin == storage.nbytes():
         setattr(storage, _NAME, tag)
         return
-    known = getattr(storage, _NAME, NOTHING)
-    if isinstance(known, Tag):
-        known = TaggedParts(known)
-        setattr(storage, _NAME, known)
-    known.put(tensor, tag)
+    tags = getattr(storage, _NAME, NOTHING)
+    if isinstance(tags, Tag):
+        tags = TaggedParts(tags)
+        setattr(storage, _NAME, tags)
+    tags.put(tensor, tag)
 
 
 def stored_format(tensor: torch.Tensor) -> Format:

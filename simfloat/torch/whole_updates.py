@@ -59,8 +59,8 @@ class ParameterUpdate(UpdateArithmetic):
 
     def memory(self, name: str, shape: tuple[int, ...]) -> NDArray:
         """The memory that PyTorch has for it, if that is in C order."""
-        known = self.own.get(name)
-        return super().memory(name, shape) if known is None or not known.flags.c_contiguous else known
+        array = self.own.get(name)
+        return super().memory(name, shape) if array is None or not array.flags.c_contiguous else array
 
     def store(self, weight: NDArray) -> None:
         """Keep the parameter's new numbers."""
@@ -92,9 +92,9 @@ class WholeUpdates:
             for i, (parameter, gradient) in enumerate(zip(params, grads, strict=True)):
                 if self._is_updated(run, optimizer, parameter, gradient, lists, i, chosen):
                     continue
-                own = [each[i : i + 1] for each in lists]
-                function([parameter], [gradient], *own, **options)
-                for each, (new, *_) in zip(lists, (one or [None] for one in own), strict=True):
+                own_lists = [each[i : i + 1] for each in lists]
+                function([parameter], [gradient], *own_lists, **options)
+                for each, (new, *_) in zip(lists, (single or [None] for single in own_lists), strict=True):
                     if i < len(each):
                         each[i] = new
 
@@ -114,43 +114,45 @@ class WholeUpdates:
         chosen: Any,
     ) -> bool:  # fmt: skip
         """Update a parameter, if it can be by a program; whether it was done."""
-        kept = self._kept(lists, i, optimizer.state.get(parameter, {}))
+        state = self._kept(lists, i, optimizer.state.get(parameter, {}))
         path = weight_path(parameter)
-        if path is None or not all(map(is_plain, (parameter, gradient, *kept.values()))):
+        if path is None or not all(map(is_plain, (parameter, gradient, *state.values()))):
             return False
         place = run.simulation.place("update", path)
         if place.is_written:
             return False
         with undispatched():
-            own = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *kept.items())}
-            step = ParameterUpdate(place, numbers_of(run.parameters.read(parameter)), own)
+            arrays = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *state.items())}
+            step = ParameterUpdate(place, numbers_of(run.parameters.read(parameter)), arrays)
             if not run_as_program(self.formula, self.formula, step, numbers_of(gradient), chosen):
                 return False
-            _write(parameter, step.stored, own[WEIGHT])
+            _write(parameter, step.stored, arrays[WEIGHT])
             for name, array in step.state.items():
-                if name in kept:
-                    _write(kept[name], array, own[name])
+                if name in state:
+                    _write(state[name], array, arrays[name])
                 else:
-                    kept[name] = torch.from_numpy(array)
+                    state[name] = torch.from_numpy(array)
         run.parameters.written(path)
-        if COMPENSATION in kept:
-            optimizer.state[parameter][COMPENSATION] = kept.pop(COMPENSATION)
-        for name, x in kept.items():
+        if COMPENSATION in state:
+            optimizer.state[parameter][COMPENSATION] = state.pop(COMPENSATION)
+        for name, x in state.items():
             lists[self.lists.index(name)][i] = x
             if name != STEP:
                 put_tag(x, Tag(place.to_moment(name).format, owner=path, moment=name))
         run.meet(self.last, "rule")
         return True
 
-    def _kept(self, lists: Sequence[list[Any]], i: int, own: dict[str, Any]) -> dict[str, Tensor]:
+    def _kept(self, lists: Sequence[list[Any]], i: int, optimizer_state: dict[str, Any]) -> dict[str, Tensor]:
         """What the optimizer keeps of the parameter of this number, and of its own what a Kahan update does."""
-        kept = {name: each[i] for name, each in zip(self.lists, lists, strict=True) if i < len(each)}
-        return {name: x for name, x in {**kept, COMPENSATION: own.get(COMPENSATION)}.items() if x is not None}
+        state = {name: each[i] for name, each in zip(self.lists, lists, strict=True) if i < len(each)}
+        return {
+            name: x for name, x in {**state, COMPENSATION: optimizer_state.get(COMPENSATION)}.items() if x is not None
+        }
 
 
-def _write(x: Tensor, array: NDArray, own: NDArray) -> None:
+def _write(x: Tensor, array: NDArray, memory: NDArray) -> None:
     """Give a tensor these numbers, unless they are in its own memory already, of which autograd is told."""
-    if array is own:
+    if array is memory:
         increment_version(x)
     else:
         x.copy_(torch.from_numpy(array))

@@ -56,10 +56,10 @@ def noisy_leaky_relu(
 ) -> Tensor:
     """x where it is positive, else x times a factor that PyTorch draws, and rounds for the way back only."""
     call.begin()
-    drawn = torch.empty_like(noise, dtype=torch.promote_types(noise.dtype, torch.float32))
-    _aten.rrelu_with_noise(x.to(drawn.dtype), drawn, lower, upper, training, generator)
-    noise.copy_(drawn)
-    return call.laid_out(call.tensor(call.multiply(x, drawn)))
+    factors = torch.empty_like(noise, dtype=torch.promote_types(noise.dtype, torch.float32))
+    _aten.rrelu_with_noise(x.to(factors.dtype), factors, lower, upper, training, generator)
+    noise.copy_(factors)
+    return call.laid_out(call.tensor(call.multiply(x, factors)))
 
 
 class DrawnSlopes(Ruled):
@@ -74,8 +74,8 @@ class DrawnSlopes(Ruled):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The result of the one that is asked for."""
-        given = args[self.operands + 1 :]
-        lower, upper, training = [*given, *(1 / 8, 1 / 3, False)[len(given) :]][:3]
+        slope_arguments = args[self.operands + 1 :]
+        lower, upper, training = [*slope_arguments, *(1 / 8, 1 / 3, False)[len(slope_arguments) :]][:3]
         if training and (self.operands == 1 or upper - lower > APART):
             return self.drawn(run, func, args, options, into)
         return self.mean(run, self.leaky_relu, (*args[: self.operands], (lower + upper) / 2), {}, into)

@@ -22,7 +22,7 @@ from simfloat.torch.tensor_arrays import numbers_of
 
 
 def wide(arithmetic: Arithmetic) -> Arithmetic:
-    """The same with results in FP32, or in its own format where that is wider."""
+    """Return the arithmetic with results in FP32, or in its own format if that is wider."""
     format = widest((FP32, arithmetic.format))
     if format == arithmetic.format:
         return arithmetic
@@ -91,14 +91,14 @@ def added(
 def added_vector(
     call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
-    """The same for a matrix and a vector."""
+    """Return beta * c + alpha * a @ b for a matrix a and vectors b and c."""
     return added(call, c.unsqueeze(-1), a, b.unsqueeze(-1), beta=beta, alpha=alpha).squeeze(-1)
 
 
 def added_batch(
     call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
-    """The same for the sum of products of a batch of matrices: one sum through all of them, in their order."""
+    """Return beta * c + alpha * the sum of a[i] @ b[i] over a batch: one sum through all products, in their order."""
     if (a.ndim, b.ndim) != (3, 3) or (a.shape[0], a.shape[2]) != b.shape[:2]:
         shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
         raise ValueError(f"{call.name} multiplies (batch, m, k) by (batch, k, n), got shapes {shapes}.")
@@ -109,7 +109,7 @@ def added_batch(
 def added_outer(
     call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
-    """The same for a column and a row."""
+    """Return beta * c + alpha * a b^T for vectors a and b."""
     return added(call, c, a.unsqueeze(-1), b.unsqueeze(0), beta=beta, alpha=alpha)
 
 

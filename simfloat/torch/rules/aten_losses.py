@@ -96,11 +96,11 @@ def margins_of_many(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
     Targets end at the first -1.
     """
-    given = (target >= 0).cumprod(-1).bool()
-    places = torch.where(given, target, 0)
-    counts = torch.zeros(x.shape, dtype=torch.int64).scatter_add(-1, places, given.long())
+    is_target = (target >= 0).cumprod(-1).bool()
+    places = torch.where(is_target, target, 0)
+    counts = torch.zeros(x.shape, dtype=torch.int64).scatter_add(-1, places, is_target.long())
     left = (1 - x.gather(-1, places).unsqueeze(-1) + x.unsqueeze(-2)).relu()
-    return torch.where(given.unsqueeze(-1) & (counts == 0).unsqueeze(-2), left, torch.zeros_like(left)), counts
+    return torch.where(is_target.unsqueeze(-1) & (counts == 0).unsqueeze(-2), left, torch.zeros_like(left)), counts
 
 
 def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> tuple[Tensor, Tensor]:
@@ -161,11 +161,11 @@ def nll_loss_slope(
 def gathering(formula: Callable[..., Any], at: int) -> Callable[..., Any]:
     """A formula of losses by the argument of this number, a number that names what becomes of all examples' losses."""
 
-    def named(u: Rounded, *args: Any) -> Any:
+    def by_name(u: Rounded, *args: Any) -> Any:
         reduction = args[at] if len(args) > at else MEAN
         return formula(u, *args[:at], REDUCTIONS[reduction], *args[at + 1 :])
 
-    return named
+    return by_name
 
 
 class LossInType(Formula):

@@ -240,9 +240,9 @@ class WithoutInfinities(Chosen):
 
     def found(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The numbers with others in the place of NaN and infinities."""
-        x, *given = args
-        named = [options.get(name) for name in ("nan", "posinf", "neginf")[len(given) :]]
-        values: list[Any] = [*given, *named]
+        x, *positional = args
+        named = [options.get(name) for name in ("nan", "posinf", "neginf")[len(positional) :]]
+        values: list[Any] = [*positional, *named]
         nan, above, below = values
         largest, smallest = float(call.format.max), float(call.format.min)
         return self.function(

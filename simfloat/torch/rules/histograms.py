@@ -33,26 +33,26 @@ def counted(
     the widths of bins along each column.
     """
     shape = [len(edges) - 1 for edges in borders]
-    rows, kept, places = numbers_of(x), np.ones(len(x), bool), []
+    rows, is_inside, places = numbers_of(x), np.ones(len(x), bool), []
     for column, edges in enumerate(borders):
         number = rows[:, column]
-        kept &= (number >= edges[0]) & (number <= edges[-1])
+        is_inside &= (number >= edges[0]) & (number <= edges[-1])
         places.append(np.minimum(np.searchsorted(edges, number, side="right") - 1, len(edges) - 2))
-    flat = np.ravel_multi_index([place[kept] for place in places], shape)
+    flat = np.ravel_multi_index([place[is_inside] for place in places], shape)
     size = math.prod(shape)
     call.begin()
     if weight is None:
-        found = np.bincount(flat, minlength=size).astype(np.float64).reshape(shape)
+        totals = np.bincount(flat, minlength=size).astype(np.float64).reshape(shape)
         if not density:
-            return tensor_of(found, call.dtype)
+            return tensor_of(totals, call.dtype)
     else:
-        found = call.added_rows(numbers_of(weight).reshape(-1)[kept], flat, (size, 1)).reshape(shape)
+        totals = call.added_rows(numbers_of(weight).reshape(-1)[is_inside], flat, (size, 1)).reshape(shape)
     if density:
-        found = call.divide(found, call.sum(found, tuple(range(found.ndim))))
+        totals = call.divide(totals, call.sum(totals, tuple(range(totals.ndim))))
         for column, edges in enumerate(borders):
             widths = call.subtract(edges[1:], edges[:-1])
-            found = call.divide(found, widths.reshape([-1 if axis == column else 1 for axis in range(found.ndim)]))
-    return call.tensor(found)
+            totals = call.divide(totals, widths.reshape([-1 if axis == column else 1 for axis in range(totals.ndim)]))
+    return call.tensor(totals)
 
 
 def histogram(

@@ -43,18 +43,18 @@ class AllReduced(Handler):
         if operation.op() != SUM or len(tensors) != 1:
             raise refusal(run, func, "replicas' numbers are summed, by ReduceOp.SUM; divide, or choose, by yourself.")
         (x,) = tensors
-        made = self._summed(run, x, _gathered(x, group))
+        total = self._summed(run, x, _gathered(x, group))
         tags = [(part, tag) for part, tag in parts_of(x) if tag.is_gradient]
         with undispatched(), torch.no_grad():
             is_first = torch.distributed.ProcessGroup.unbox(group).rank() == 0
             # PyTorch's own sum follows, in which all but the first add -0: no number changes.
-            x.copy_(made) if is_first else x.fill_(-0.0)
-            found = func(*args, **options)
+            x.copy_(total) if is_first else x.fill_(-0.0)
+            result = func(*args, **options)
         for part, tag in tags:
             put_own_tag(part, tag._replace(format=_adding(run, part, tag).format))
         if not tags:
             put_tag(x, tag_of(x)._replace(format=_adding(run, x, tag_of(x)).format))
-        return found
+        return result
 
     def _summed(self, run: RunContext, x: Tensor, parts: list[Tensor]) -> Tensor:
         rows = in_order(np.stack([numbers_of(part).reshape(-1) for part in parts]), "ring")
@@ -68,12 +68,12 @@ class AllReduced(Handler):
 
     def _pieces(self, run: RunContext, x: Tensor) -> Iterator[tuple[int, int, Arithmetic]]:
         """Where each gradient in a tensor begins and ends, and how it is added; what is none goes with one before."""
-        known = [(int(part.storage_offset() - x.storage_offset()), part, tag) for part, tag in parts_of(x)]
-        if not known:
+        gradients = [(int(part.storage_offset() - x.storage_offset()), part, tag) for part, tag in parts_of(x)]
+        if not gradients:
             yield 0, x.numel(), _adding(run, x, tag_of(x))
             return
-        begins = [0, *(begin for begin, *_ in known[1:]), x.numel()]
-        for number, (_, part, tag) in enumerate(known):
+        begins = [0, *(begin for begin, *_ in gradients[1:]), x.numel()]
+        for number, (_, part, tag) in enumerate(gradients):
             yield begins[number], begins[number + 1], _adding(run, part, tag)
 
 
@@ -104,13 +104,13 @@ class Received(Handler):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it."""
-        known = [(x, run.known_of(x)) for x in _written(func, args, options) if x.is_floating_point()]
-        found = func(*args, **options)
-        if known:
-            torch._C._distributed_c10d.Work.unbox(found[-1]).wait()
-        for x, tag in known:
+        tags = [(x, run.known_of(x)) for x in _written(func, args, options) if x.is_floating_point()]
+        result = func(*args, **options)
+        if tags:
+            torch._C._distributed_c10d.Work.unbox(result[-1]).wait()
+        for x, tag in tags:
             run.overwritten(x, tag, Tag(tag.format if self.keeps else None))
-        return found
+        return result
 
 
 def _written(func: Any, args: Arguments, options: Options) -> Iterator[Tensor]:

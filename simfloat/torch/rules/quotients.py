@@ -34,11 +34,11 @@ def quotients(a: NDArray, b: NDArray, *, is_floor: bool) -> tuple[Floats, Floats
             whole = whole - ((left != 0) & ((left < 0) != (b < 0)))
         whole = np.where((b == 0) | (np.isinf(a) & (not is_floor)), quotient, whole)
     whole = np.where(whole == 0, np.copysign(whole, quotient), whole)
-    rest = np.copysign(0.0, whole)
+    remainder = np.copysign(0.0, whole)
     for at in np.argwhere((np.abs(whole) >= LARGE) & np.isfinite(whole)):
         place = tuple(at)
-        whole[place], rest[place] = _parts(float(a[place]), float(b[place]), is_floor)
-    return whole, rest
+        whole[place], remainder[place] = _parts(float(a[place]), float(b[place]), is_floor)
+    return whole, remainder
 
 
 def _parts(a: float, b: float, is_floor: bool) -> tuple[float, float]:

@@ -174,10 +174,10 @@ def handler_of(func: Any) -> Handler:
         return Plain()
     if space == "c10d" and name in process_groups.TABLE:
         return process_groups.TABLE[name]
-    found = _known(name, overload, func._schema.is_mutable) if space == "aten" else None
-    if isinstance(found, Movement) and func._schema.is_mutable:  # what is written to may be a parameter
-        found = _derived(func, name) or found
-    return found or _derived(func, name) or _expanded(func) or Refused(remedy_for(f"{space}::{name}"))
+    handler = _known(name, overload, func._schema.is_mutable) if space == "aten" else None
+    if isinstance(handler, Movement) and func._schema.is_mutable:  # what is written to may be a parameter
+        handler = _derived(func, name) or handler
+    return handler or _derived(func, name) or _expanded(func) or Refused(remedy_for(f"{space}::{name}"))
 
 
 def forget() -> None:
@@ -226,12 +226,12 @@ def _on_lists(name: str) -> Handler | None:
         return None
     to_out = getattr(functional, "out", None)
 
-    def written(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    def write_result(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
         if to_out is not None:
             return to_out(x, *args, **options, out=x)
         return x.copy_(functional(x, *args, **options))
 
-    return ForEach(written, True)
+    return ForEach(write_result, True)
 
 
 def _derived(func: Any, name: str) -> Handler | None:
@@ -260,10 +260,12 @@ def _alike(base: Any, func: Any) -> Any:
 
     Functions that make tensors may take a type besides: of these it is the one of the same name, or else the default.
     """
-    taken, name = _types(func), func._overloadname.removesuffix("out").removesuffix("_")
-    found = [each for each in (getattr(base, overload) for overload in base.overloads()) if not each._schema.is_mutable]
-    same = [each for each in found if _types(each) == taken]
-    named = [each for wanted in (name, "default") for each in found if each._overloadname == wanted]
+    types, name = _types(func), func._overloadname.removesuffix("out").removesuffix("_")
+    overloads = [
+        each for each in (getattr(base, overload) for overload in base.overloads()) if not each._schema.is_mutable
+    ]
+    same = [each for each in overloads if _types(each) == types]
+    named = [each for overload_name in (name, "default") for each in overloads if each._overloadname == overload_name]
     return next(iter((*same, *named)), None)
 
 
