@@ -42,12 +42,16 @@ class Deferred:
 
     def takes(self, function: Any, is_rule: bool, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Whether an operation is to wait; rules that give several gradients know whose each of them is."""
+        # What reads a tensor that waits has to wait too. Of all else the rules wait, since they round. Rules that
+        # return several gradients, such as convolution_backward, name the operand of each themselves, by
+        # `target_operand`.
         operands = list(tensors_in((arguments, options)))
         if any(map(self.has, operands)):
             return True
         if is_rule:
             gives_gradients = len(function._schema.returns) > 1 and "backward" in function.overloadpacket.__name__
             return not gives_gradients and any(x.is_floating_point() for x in operands)
+        # Once something waits, writes wait as well, so that all writes to one memory are repeated in their order.
         return bool(self._steps) and function._schema.is_mutable
 
     def result(
@@ -63,6 +67,8 @@ class Deferred:
         `note` is what notes an operation on operands; only a backward pass that is recorded needs it.
         """
         written = list(written_by(function, arguments, options))
+        # PyTorch's own result goes on at once, and the operation is carried out later. It then needs the operand as it
+        # was before this write.
         for x in written:
             if not self.has(x):
                 self._before[memory_of(x)] = _copy_of(x)
@@ -107,6 +113,8 @@ class Deferred:
         """The node has computed."""
 
     def _leading_to(self, result: Tensor) -> list[DeferredOperation]:
+        # From the end to the beginning: only what led to this result is carried out. Anything else would draw random
+        # bits and count roundings for another operand's gradient a second time.
         memories, steps = {memory_of(result)}, []
         for step in reversed(self._steps):
             if any(memory_of(x) in memories for x in step.results):
@@ -117,6 +125,7 @@ class Deferred:
 
 def _copy_of(x: Tensor) -> Tensor:
     """Copy all the memory that a tensor is in, and return the tensor's view of the copy."""
+    # The whole storage, not the elements of x only: other views that wait refer to it, too.
     copy = x.new_empty(0).set_(x.untyped_storage().clone(), x.storage_offset(), x.shape, x.stride())
     put_tag(copy, tag_of(x))
     return copy

@@ -51,6 +51,7 @@ class DeferredRecorded(Deferred):
             shared, result = result, result.clone()
         else:
             shared = result
+        # Autograd recorded the operations when PyTorch computed them. They are carried out here for their numbers only.
         with torch.no_grad():
             replacements = self._made(shared)
             for other_memory, (plain, real) in replacements.items():
@@ -73,5 +74,7 @@ class DeferredRecorded(Deferred):
 def _give(plain: Tensor, real: Tensor) -> None:
     """Give a recorded tensor its numbers, which is no writing that autograd would know."""
     with undispatched():
+        # `.data` leaves the version of the tensor as it is. A counted write would make the next backward pass fail,
+        # because autograd has saved this tensor.
         plain.data.copy_(real)
     put_tag(plain, tag_of(real))

@@ -19,6 +19,8 @@ from simfloat.torch.simulated_model import Run
 from simfloat.torch.tensor_arguments import called
 
 #: What PyTorch says of an operation that it has no derivative of, or of one of its operands.
+# PyTorch raises a RuntimeError like any other: its text is the only sign, and has the operation's name with or without
+# "aten::".
 WITHOUT_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(\w+)[^']*'? is not implemented")
 
 #: The layer of what runs in none.

@@ -34,6 +34,7 @@ def floating_in(values: Iterable[Any]) -> list[torch.Tensor]:
 
 def operands_of(run: RunContext, func: Any, args: Arguments, options: Options) -> list[torch.Tensor]:
     """The tensors of floating numbers among an operation's arguments; ValueError for complex and sparse ones."""
+    # This runs for every operation, and most have no options: then no tuple is built.
     operands = floating_in((*args, *options.values()) if options else args)
     for x in operands:
         if x.dtype.is_complex:
@@ -49,6 +50,7 @@ def of_integers(func: Any, args: Arguments, options: Options) -> tuple[Any, list
     These are quotients and the like, which a policy rounds; what is made of no tensor is data, and not among them.
     """
     result = func(*args, **options)
+    # arange or full of integers makes numbers of no tensor. These are data, as an input is, and are not rounded.
     is_of_tensors = any(isinstance(x, torch.Tensor) for x in args)
     return result, floating_in(result if isinstance(result, LISTS) else (result,)) if is_of_tensors else []
 

@@ -41,6 +41,8 @@ class Formula(Ruled):
 
     def computed(self, call: RuleCall, *args: Any, **options: Any) -> Any:
         """The results, laid out in memory as the operands are."""
+        # Formulas know NumPy's arrays only, so that one text serves both front ends. Integers stay integers: they are
+        # class numbers, sizes or masks, and no operands.
         arrays = [array_of(x) for x in args]
         u = call.begin_composite([array for array, x in zip(arrays, args, strict=True) if is_operand(x)])
         outputs = self.function(u, *arrays, **options)
@@ -82,6 +84,7 @@ class Slopes(Ruled):
         wanted = [True] * len(self.slopes) if self.wanted is None else self.wanted(*args, **options)
         gradients: list[Any] = []
         for number, slope in enumerate(self.slopes):
+            # Each formula gets its own copy of the options, because `Ruled.__call__` takes the dtype out of them.
             with target_operand(self.operand(number, args)):
                 gradients.append(slope(run, func, args, dict(options), into) if wanted[number] else None)
         return tuple(gradients)

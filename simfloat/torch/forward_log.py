@@ -21,6 +21,9 @@ ACCUMULATING = 2**64 - 1
 #: the view's base.
 RENEWED, WRITE_TO_VIEW = "AsStridedBackward0", "CopySlices"
 
+# When an operation reaches dispatch, autograd has just numbered its node: it is the counter of this thread less one. In
+# the backward pass the node that runs has the same number. So forward and backward operations are paired exactly,
+# without a hook (measured on torch 2.13).
 sequence_number = torch._C._autograd._get_sequence_nr
 
 
@@ -76,6 +79,7 @@ class ForwardLog:
     def __init__(self) -> None:
         self._notes: dict[int, LoggedOperation | None] = {}
         # What was asked for last; numbers are not given twice.
+        # A backward formula of several operations asks for its node at each of them.
         self._last_lookup: tuple[int, LoggedOperation | None] = (-1, None)
         self.in_place = False  # whether the operation that begins next writes to its first operand
 
@@ -93,6 +97,8 @@ class ForwardLog:
         in_place, self.in_place = self.in_place, False
         if not in_place and number in self._notes:
             return None
+        # A rounded copy of a parameter is a tensor without history: whether the parameter wants a gradient is asked of
+        # the tensor that the program gave.
         if not any([stored(x).requires_grad for x in operands]):
             self.skip()
             return None
@@ -110,6 +116,8 @@ class ForwardLog:
                 return None
         note = self._notes[number] = LoggedOperation(place, noted_operands)
         if len(self._notes) > REMEMBERED:
+            # Nothing tells that a node was freed, so notes go by age, half of them at once, which makes the cost of a
+            # note constant on average.
             for old in list(self._notes)[: REMEMBERED // 2]:
                 del self._notes[old]
         return note
@@ -140,6 +148,7 @@ class ForwardLog:
     def _note_at(self, number: int, node: Any) -> LoggedOperation | None:
         # Two nodes are numbered after the operation that writes to a view: one for its base, and then a new one for it.
         name = node.name()
+        # torch 2.13 calls the node torch::autograd::CopySlices, so only the end of the name is compared.
         if name.endswith(WRITE_TO_VIEW):
             return self._notes.get(number - 1)
         base = node.next_functions[0][0] if name == RENEWED and number not in self._notes else None

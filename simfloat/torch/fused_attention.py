@@ -55,6 +55,8 @@ def attention(
     arguments = query, key, value, attn_mask, dropout_p, is_causal
     if run is None or is_transformed():
         return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
+    # PyTorch's own composite kernel, above autograd: it is made of operations that come to dispatch one by one, within
+    # this composite, and autograd records each of them.
     with run.part_of(ATTENTION) as place:
         if not (place.recipe.fused and _is_served(*arguments)):
             return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
@@ -89,6 +91,7 @@ def _fused(
     place = place.unobserved if is_recomputing() else place
     dtype, operands = q.dtype, (q, k, v)
     if dtype in NARROW:
+        # PyTorch's fused kernels read and write 16-bit numbers and hold scores and probabilities in FP32.
         q, k, v = q.float(), k.float(), v.float()
     q, k, v = (Entered.apply(x, run, place) for x in (q, k, v))
     if enable_gqa:
@@ -98,6 +101,7 @@ def _fused(
         mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
     if mask is not None:
         scores = torch.where(mask, scores, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    # Rows that the mask excludes as a whole become zeros, where the ordinary softmax has NaN.
     weights = torch.ops.aten._safe_softmax(scores, -1)
     if dropout_p > 0:
         weights = torch.dropout(weights, dropout_p, True)
@@ -114,6 +118,8 @@ class Entered(torch.autograd.Function):
     def forward(context: Any, x: Tensor, run: RunContext, place: Place) -> Tensor:
         """The numbers."""
         with undispatched():
+            # A copy, since what is known of numbers belongs to their memory, and inside of the composite something else
+            # is known.
             copy = run.parameters.read(x).clone(memory_format=torch.preserve_format)
         return _noted(context, run, place, (x,), copy, tag_of(x).format)
 
@@ -152,6 +158,8 @@ class Weighted(torch.autograd.Function):
         if g is None:
             return None, None, None
         weights, values = context.saved_tensors
+        # By operations of PyTorch, so that a backward pass can be recorded. One node has both gradients: each product
+        # is named as that of its operand, before anything is returned.
         of_weights = of_values = None
         if context.needs_input_grad[0]:
             with target_operand(0):
@@ -181,6 +189,7 @@ class Left(torch.autograd.Function):
         note = context.note
         way = Backward(note, context.run.simulation, None)
         if torch.is_grad_enabled():
+            # Recorded: the rounding has to be a node as well, which passes gradients of gradients on.
             return Narrowed.apply(g, note.place.to_activation(0, note.format)) if way.narrows else g, None, None, None
         return way.entered(g), None, None, None
 

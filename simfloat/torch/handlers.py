@@ -52,16 +52,20 @@ class Movement(Handler):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it; what is known of the operands holds for the result."""
+        # The quickest way, for views in backward passes and under no_grad: a tag belongs to the memory, which the view
+        # shares, and no node of autograd has to be noted.
         if is_view(func) and run.is_unrecorded(func):
             return func(*args, **options)  # of memory of which all is known
         operands = [] if self.makes else operands_of(run, func, args, options)
         note, format_sources = run.note(func, operands), operands
+        # An optimizer makes tensors of constants for its own counting, which no policy rounds.
         if self.puts_in and not (self.makes and run.optimizing.optimizer is not None):
             put_in = PutIn(func, args, options)
             format_sources = put_in.into
             if put_in.numbers and put_in.format is not None:
                 args, options = put_in.rounded(run.place_of_movement(func), put_in.format)
         result = func(*args, **options)
+        # A result that is tagged already shares the memory of an operand, so nothing is to be added.
         if note is None and isinstance(result, torch.Tensor) and tag_of(result) is not NOTHING:
             return result  # a view of what is known
         for moved in floating_in(result if isinstance(result, LISTS) else (result,)):
@@ -72,6 +76,8 @@ class Movement(Handler):
                 put_tag(moved, tag)
             if note is not None:
                 note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
+        # The momentum of SGD begins as a clone of the gradient: a movement, and yet the first value of a moment, which
+        # the policy rounds to `optimizer_state`.
         is_copy = run.optimizing.optimizer is not None and func is torch.ops.aten.clone.default
         return run.optimizing.begun(result) if is_copy else result
 
@@ -128,11 +134,17 @@ class Ruled(Handler):
         dtype = options.pop("dtype", None) or self.type_of(phase, operands, args)
         phase.in_type(dtype)
         if phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter):
+            # PyTorch's kernels take Python's numbers as float32 where tensors have at most 32 bits; defaults that the
+            # dispatcher does not hand on are among them. Kernels of 16-bit types on the CPU bring some numbers to the
+            # tensor's own type.
             args, options = in_single((*args, *numbers_left_out(func, len(args)))), in_single(options)
             if dtype in NARROW and not phase.place.is_for_cuda:
                 args, options = in_own_type(func, args, options, dtype)
         if self.is_entered and isinstance(phase, Backward) and phase.narrows:
+            # A gradient arrives as the operation after this one made it. What an addition hands on unchanged is rounded
+            # here, before the formula reads it.
             args = tuple([phase.entered(x) if isinstance(x, torch.Tensor) else x for x in args])
+        # Rules lay out their results as PyTorch's elementwise kernels do: as the first operand of that shape.
         options.pop("memory_format", None)
         call = RuleCall(phase, operands, dtype, func, run.shown, is_primitive=self.is_primitive)
         return self.rule(call, *args, **options)
@@ -173,6 +185,7 @@ def brought(x: Any, dtype: torch.dtype) -> Any:
     if not is_number(x) or (isinstance(x, torch.Tensor) and x.dtype == dtype):
         return x
     with undispatched():
+        # By way of float32, as PyTorch converts a double to a 16-bit type: the second rounding is part of its result.
         number = torch.tensor(float(np.float32(float(x)))).to(dtype).item()
     return torch.tensor(number, dtype=torch.float64) if isinstance(x, torch.Tensor) else number
 
@@ -205,6 +218,8 @@ class Composed(Handler):
         is_narrow = result_dtype in NARROW and run.keeps_own_types(self.operation)
         if is_narrow:
             args, options = replaced(args, _widened), replaced(options, _widened)
+        # The operations inside come to this dispatch mode again. Autograd does not see them: one node is PyTorch's, and
+        # its formula is a rule of its own.
         with run.inside(self.operation, operands):
             result = self.function(*args, **options)
         phase = run.phase(self.operation, operands)
@@ -226,6 +241,7 @@ class Composed(Handler):
         if not isinstance(result, list | tuple):
             return round_floating(phase, result)
         if isinstance(phase, Backward):
+            # A formula returns the gradients in the order of the operands, each with a role of its own.
             return tuple(round_floating(phase.to_operand(i), x) for i, x in enumerate(result))
         return (*(round_floating(phase, x) for x in result[: self.results]), *result[self.results :])
 
@@ -267,12 +283,17 @@ class InPlace(Handler):
         target = args[0]
         if not target.is_floating_point():
             return run.left_alone(func(*args, **options), [])
+        # Asked before the rule runs: an addition to a parameter or to a moment is rounded as the policy's last
+        # addition.
         into = run.optimizing.moment_of(target, run.known_of(target))
+        # The nodes of operations in place are numbered otherwise (`ForwardLog.begin`). The rule may fail before it
+        # reads this, hence the finally.
         run.notes.in_place = True
         try:
             result = self.handler(run, self.functional, (run.parameters.read(target), *args[1:]), options, into)
         finally:
             run.notes.in_place = False
+        # A rule broadcasts both operands, but PyTorch never changes the shape of the tensor that is written to.
         if result.shape != target.shape:
             shapes = f"{tuple(result.shape)} to a tensor of shape {tuple(target.shape)}"
             raise refusal(run, func, f"it writes a result of shape {shapes}; compute the result by itself.")
@@ -309,6 +330,7 @@ class Overwritten(Handler):
         target = args[0]
         if not isinstance(target, torch.Tensor) or not target.is_floating_point():
             return func(*args, **options)
+        # The target is an operand only for the note: it may want a gradient. Its numbers are not read.
         into, (_, *sources) = run.known_of(target), operands_of(run, func, args, {})
         run.note(func, [target, *sources])
         keeps, is_partial = self.keeps, self.puts_in and not self.fills

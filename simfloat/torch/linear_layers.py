@@ -38,10 +38,16 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         run: Any = running()
         x = input
+        # An MLP's step of 65 calls that PyTorch hands to Python became one of 26 when linear layers and updates were
+        # one call each: 5.5 to 6.1 instead of 7.2 to 7.6 times torch float32 on the Xeon of benchmarks/README.md.
         if run is None or not (is_unwatched(run) and _are_plain(x, weight, bias)):
             return by_operations(x, weight, bias)
+        # What every operation asks for first: a switched policy, or memory that the program gave a parameter, is seen
+        # here.
         run.parameters.of(aten.t.default, (weight, bias), {})
         rows = x if x.ndim == 2 else _moved(run, aten.view.default, x, -1, x.shape[-1])
+        # The transposition is a node of its own, as in PyTorch. Shares of the weight's gradient then meet in the same
+        # node, and are added in the same order, as those of the single operations.
         weight = _moved(run, aten.t.default, weight)
         run.meet(aten.mm.default if bias is None else aten.addmm.default, "rule")
         product = apply(run, rows, weight, bias)
@@ -67,6 +73,7 @@ def _moved(run: RunContext, operation: Any, x: Tensor, *shape: int) -> Tensor:
     """A view of a tensor, with its node of autograd and its note, as the operation gives it."""
     run.meet(operation, "movement")
     with undispatched():
+        # Autograd makes its node all the same; only the way to Python is left out.
         view = x.view(shape) if shape else x.t()
     if torch.is_grad_enabled():
         note, tag = run.notes.begin(run.simulation.place(MOVEMENT, run.path), [x]), tag_of(x)
@@ -84,6 +91,7 @@ class LayerProduct(torch.autograd.Function):
         """The result."""
         place = run.simulation.place("linear", run.path)
         note = run.notes.begin(place, (x, weight) if bias is None else (x, weight, bias))
+        # Without this autograd makes zeros for a missing gradient.
         context.set_materialize_grads(False)
         context.run, context.note, context.are_turned = run, note, (_is_turned(x), _is_turned(weight))
         # As PyTorch, of each what the gradient of the other one is made of.
@@ -129,6 +137,8 @@ def _recorded(
 ) -> list[Tensor | None]:
     """The gradients by the operations of PyTorch's formula, for gradients of gradients; autograd sums the bias's."""
     of_x = of_weight = None
+    # PyTorch's formula of mm computes the gradient of an operand whose columns are contiguous as a transposed one, and
+    # with it the layout that later operations meet.
     is_x_turned, is_weight_turned = context.are_turned
     if weight is not None and needed[0]:
         of_x = weight.mm(g.t()).t() if is_x_turned else g.mm(weight.t())
@@ -156,6 +166,7 @@ def _computed(
         gradients[1] = None if gradient is None else gradient.t()
     if needed[2]:
         addition = way.of_bias()
+        # The gradient of a bias is a sum: `roles_used` names the role `reduce` for this place from now on.
         addition.place.has_summed = True
         to_bias = addition.arithmetic(())
         gradients[2] = _handed_on(run, note.operands[2].path, to_bias.sum(values, (0,)), to_bias.format)
@@ -169,6 +180,8 @@ def _handed_on(run: RunContext, path: str, array: NDArray, format: Format) -> Te
     """
     leaf = run.ways.completed(path)
     gradient = gradient_of(array, format, torch.float32, None if leaf is None else path)
+    # `leaf.grad is not None` although the pass began without one: a hook, or another call of a shared layer, has set
+    # it.
     if leaf is None or leaf.grad is not None or not leaf.is_contiguous():
         return gradient
     leaf.grad = gradient

@@ -56,6 +56,7 @@ class PutIn:
         others += [x for name, x in options.items() if name not in self.numbers]
         #: The operands whose formats decide that of the result.
         self.into = floating_in(others)
+        # As torch.where(condition, 1.0, 0.0), where no operand is a tensor with axes.
         if not self.into:  # a choice between numbers, of which those that were rounded count
             single = [x for x in self.numbers.values() if isinstance(x, Tensor) and x.is_floating_point()]
             self.into = [x for x in single if tag_of(x).format is not None] or single
@@ -77,6 +78,7 @@ def _rounded(x: Any, place: Place, format: Format) -> Any:
     """A number rounded to a format; itself where it is one of the format's."""
     value = numbers_of(x)
     rounded = place.put_in(value, format)
+    # The argument itself, not a float of equal value: PyTorch may treat an int otherwise, as in the type of a result.
     if value == rounded and np.signbit(value) == np.signbit(rounded):
         return x
     if not isinstance(x, Tensor):

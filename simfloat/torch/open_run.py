@@ -17,6 +17,8 @@ from simfloat.simulation import Simulation
 #: A ``with`` block whose operations PyTorch carries out itself, without telling a mode of dispatch.
 undispatched = torch._C._DisableTorchDispatch
 
+# A thread's, and not a context variable: autograd numbers its nodes for each thread, so that a run cannot move between
+# threads anyway. Reading an attribute is what every wrapper of a function of PyTorch does first.
 _thread = local()
 _scales: ContextVar[bool] = ContextVar("simfloat.torch scaling", default=False)
 

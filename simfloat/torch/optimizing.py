@@ -29,6 +29,7 @@ from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 from simfloat.updates.update_arithmetic import COMPENSATION, count_stalled
 
 #: What optimizers count in tensors: numbers of their own, which belong to no parameter and are exact.
+# A step counter is a float32 tensor: in BF16 it would stop at 256. NAdam's mu_product is float32, too.
 COUNTERS = ("step", "mu_product", "mu", "eta")
 
 
@@ -98,6 +99,7 @@ class Optimizing:
         """
         self._thread, self._parameters, self._follow = get_ident(), parameters, follow
         self._hooks = [
+            # These hooks are those of all optimizers of the process, in every thread.
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
         ]
@@ -139,12 +141,19 @@ class Optimizing:
                         f"rounded; leave {name} out."
                     )
             if group.get("fused"):
+                # A fused step is one operation on lists, which shows no single roundings. `_end_step` restores the
+                # option, so that a checkpoint of the optimizer has what the program chose.
                 group["fused"] = False  # the same formula, in operations
                 self._fused.append(group)
             for parameter in group["params"]:
                 self._know(parameter, optimizer)
+                # A parameter that was updated by one block's draws, and then by those of a new block with the same
+                # seed, would take the same random bits twice. The state of its memory tells whether anything else wrote
+                # to it in between.
                 streams, state = _LAST_UPDATES.get(parameter, (None, None))
                 self._simulation.repeats.update(streams if state == _state_of(parameter) else None)
+        # The frame of torch's `profile_hook_step` wrapper, which lives until the step has ended, by an error too:
+        # PyTorch calls no hook then.
         self._step = sys._getframe(1), optimizer
 
     def _know(self, parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
@@ -203,6 +212,8 @@ class Optimizing:
         """Round a moment to `optimizer_state`, unless its last rounding was to it; its first value in any case."""
         place = self._simulation.place("update", path).in_type(FORMAT_OF[moment.dtype])
         arithmetic = self.to_moment(place, name, moment.numel())
+        # An optimizer whose last operation on a moment was an addition has rounded it so. Other operations leave it in
+        # `weights`, the format of all that an optimizer computes.
         if is_first or tag_of(moment).format != arithmetic.format:
             moment.copy_(tensor_of(arithmetic.round(numbers_of(moment)), moment.dtype))
         put_tag(moment, Tag(arithmetic.format, owner=path, moment=name))
@@ -211,6 +222,8 @@ class Optimizing:
         """The tag, with the moment's name where a tensor of the optimizer's has become one in this step."""
         if self.optimizer is None or tag.is_weight or tag.moment or tag.owner is None:
             return tag
+        # An optimizer writes to views of a moment, or has made it within this step: then only the memory tells which it
+        # is.
         memory = tensor.untyped_storage().data_ptr()
         for name, moment in self.optimizer.state.get(self._parameters[tag.owner], {}).items():
             is_tensor = isinstance(moment, torch.Tensor) and name not in COUNTERS
@@ -242,6 +255,7 @@ class Optimizing:
         if COMPENSATION in state:
             u = inner.subtract(u, numbers_of(state[COMPENSATION]))
         s = last.apply("update", w, u)
+        # Stored negated, as in `simfloat.optim`, so that checkpoints of both front ends mean the same.
         lost = inner.subtract(inner.subtract(s, w), u)
         state[COMPENSATION] = tensor_of(np.asarray(lost), self._parameters[place.path].dtype)
         return s
