@@ -17,8 +17,8 @@ from simfloat.simulation import Simulation
 #: A ``with`` block whose operations PyTorch carries out itself, without telling a mode of dispatch.
 undispatched = torch._C._DisableTorchDispatch
 
-# A thread's, and not a context variable: autograd numbers its nodes for each thread, so that a run cannot move between
-# threads anyway. Reading an attribute is what every wrapper of a function of PyTorch does first.
+# An attribute of the thread, not a context variable: autograd numbers its nodes for each thread, so a run belongs to
+# one anyway, and every wrapper of a function of PyTorch reads this first.
 _thread = local()
 _scales: ContextVar[bool] = ContextVar("simfloat.torch scaling", default=False)
 

@@ -29,6 +29,8 @@ class RecurrentArithmetic(Elementwise):
         return self._simulation.place(operation, self._path)
 
     def _at(self, operation: str) -> Arithmetic:
+        # A step asks about ten times for an arithmetic, and a layer has many steps: the place is found once a call of
+        # the layer.
         arithmetic = self._arithmetics.get(operation)
         if arithmetic is None:
             arithmetic = self._arithmetics[operation] = self._chosen(self.place(operation))

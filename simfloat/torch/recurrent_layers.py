@@ -27,6 +27,9 @@ def in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
             run: Any = running()
             if run is None or options or len(args) != 9 or not (is_unwatched(run) and are_parameters(name, args)):
                 return function(*args, **options)
+            # A step of nn.LSTM (2 layers of 64, 25 steps) by single operations is 2,477 calls that PyTorch hands over,
+            # 392,000 calls of Python functions, and took 444 to 530 ms. In one call a layer 110 are handed over; it
+            # takes 124 to 133 ms.
             run.meet(getattr(torch.ops.aten, name).input, "loop")
             return layers(run, name, *args)
 
@@ -69,6 +72,7 @@ def layers(
             after.append(last)
         x = sides[0] if len(sides) == 1 else torch.cat(sides, sides[0].ndim - 1)
         if dropout and training and number < count - 1:
+            # Between layers as PyTorch has it: as many random numbers, in the same order, from the same generator.
             x = torch.dropout(x, dropout, True)
     ends = [torch.stack(ends, 0) for ends in zip(*after, strict=True)]
     return (x.transpose(0, 1) if batch_first else x, *ends)
@@ -81,6 +85,7 @@ def steps(
     count, cell = given.shape[0], CELLS[name]
     paths = tuple(str(weight_path(p)) for p in hidden)
     layer = Layer(run, name, run.path, cell, is_reversed, paths, len(before), count, is_packed())
+    # Tensors that autograd saves and unpacks would come to Python one by one.
     with layer.quiet():
         weights = [
             w for p, path in zip(hidden, paths, strict=True) for w in StepWeights.apply(layer, path, *[p] * count)

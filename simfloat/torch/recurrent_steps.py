@@ -66,6 +66,8 @@ class StepWeights(torch.autograd.Function):
         if note is not None:
             note.format, note.weight = tag.format, path
         array = numbers_of(run.parameters.read(parameter)).T
+        # All on one memory, which is only read. Each step has its tensor because each has a node of its own in PyTorch,
+        # and autograd adds the shares of the weight's gradient in the order of these nodes.
         transposed = [torch.from_numpy(array) for _ in parameters]
         for x in transposed:
             put_tag(x, tag)
@@ -77,6 +79,8 @@ class StepWeights(torch.autograd.Function):
         """The gradients; their sum where nothing else is computed with the parameter."""
         layer, path, (parameter,) = context.layer, context.path, context.saved_tensors
         shares, (leaf, _) = [g for g in gradients if g is not None], context.next_functions[0]
+        # Where the leaf has exactly as many shares as there are steps nothing else reads the parameter, and the engine
+        # would add these shares, in this order, each addition coming to Python.
         if torch.is_grad_enabled() or len(shares) < 2 or layer.run.ways.shares(leaf) != layer.steps:
             return None, None, *(None if g is None else g.t() for g in gradients)
         u = RecurrentSlopes(layer.run.simulation, layer.path)
@@ -114,6 +118,8 @@ class RecurrentSteps(torch.autograd.Function):
             put_tag(x, tag)
         if note is not None:
             note.format = tag.format
+        # Results, too, and not only what the formula reads: a recorded way back has to find them as results of this
+        # node, so that gradients of gradients are added in the same order.
         context.save_for_backward(*operands, *results)
         return tuple(results)
 
@@ -127,6 +133,7 @@ class RecurrentSteps(torch.autograd.Function):
         if torch.is_grad_enabled():
             way = layer.run.ways.of(torch._C._current_autograd_node())
             if way is not None:
+                # The prehook began to defer, since the operands have different roles. This node names them all itself.
                 way.deferred = None  # each gradient is computed once, and named
             return None, *way_back(layer, RecordedSlopes(), tensors, gradients, needed, torch.stack)
         u = RecurrentSlopes(layer.run.simulation, layer.path)
@@ -175,6 +182,7 @@ def way_back(
         further = gradients[first + states : first + width]
         of_input_gates, hidden, of_state = cell.slopes(u, to_state, further, saved, before, after)
         of_gates[t], later = of_input_gates, [[g] for g in of_state]
+        # No gradient reaches the gates of this step, so its weights get none either.
         if hidden is None:
             continue
         at = 1 + states + place

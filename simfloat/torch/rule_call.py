@@ -41,6 +41,7 @@ class RuleCall(Elementwise):
         is_step = is_primitive or isinstance(phase, Complete) and phase.is_addition
         self._has_steps = not is_step and dtype.itemsize < 4 and phase.place.is_written
         # An optimizer's operations are rounded one by one, with exact numbers, under every policy.
+        # float64 tensors of a program are followed as they are: PyTorch's kernels take Python's numbers exactly there.
         is_written = phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter)
         self.is_by_cpu, self.is_by_cuda = (
             is_written and not phase.place.is_for_cuda,
@@ -66,6 +67,8 @@ class RuleCall(Elementwise):
         """The arithmetic for a result."""
         arithmetic = self.phase.arithmetic(self.operands)
         if self._forced_format is not None:
+            # The operation names the type of its result, as torch._scaled_mm does with out_dtype: no role of the policy
+            # is asked, and no format of its is refused.
             rounding = arithmetic.target.rounding.saturating() if self._saturates else arithmetic.target.rounding
             target = arithmetic.target._replace(
                 format=self._forced_format, dtype=carrier_of(self._forced_format), rounding=rounding
@@ -74,6 +77,8 @@ class RuleCall(Elementwise):
         self.arithmetic = self._fitting(self.phase.place, arithmetic)
         if self._has_steps:
             self._last = self.arithmetic
+            # Steps are not observed: an observer counts what the program stores, which is the result in its narrow
+            # type.
             steps = self._last.target._replace(format=FP32, dtype=carrier_of(FP32), observer=None)
             self.arithmetic = self._last.to(steps)
         self.format = self.arithmetic.format
@@ -85,6 +90,8 @@ class RuleCall(Elementwise):
         Going forward, and on the way back through one that is fused, every step has a place of its own.
         """
         phase = self.phase
+        # An unfused backward formula has one place, that of the composite, in the role of the gradient that it
+        # computes. PyTorch calls it by one operation, whose steps no policy names.
         if isinstance(phase, OfParameter) or isinstance(phase, Backward) and not phase.is_fused or self._has_steps:
             return self.begin()
         if not isinstance(phase, Backward):
@@ -111,6 +118,7 @@ class RuleCall(Elementwise):
     def _in_narrow_type(self, arithmetic: Arithmetic) -> Arithmetic:
         """Narrow the results of an arithmetic to the program's own type, if the policy has a wider format."""
         narrow, format = FORMAT_OF[self.dtype], arithmetic.format
+        # FP16 and BF16 do not contain each other, so precision and exponent are compared one by one.
         if format.precision <= narrow.precision and format.exponent_bits <= narrow.exponent_bits:
             return arithmetic
         if format.precision < narrow.precision or format.exponent_bits < narrow.exponent_bits:
@@ -127,12 +135,16 @@ class RuleCall(Elementwise):
     def times(self, factor: float, a: Numbers) -> NDArray:
         """factor * a, which for a factor of 1 or -1 is not rounded."""
         array = numbers_of(a)
+        # A factor of 1 is no product in PyTorch's formulas, and most calls have the default alpha of 1. A rounding here
+        # would be one too many.
         if factor == 1:
             return array
         return -array if factor == -1 else self.multiply(factor, array)
 
     def fused_total(self, factor: Numbers, b: Numbers, a: Numbers) -> NDArray:
         """factor * b + a: in one rounding where PyTorch's CPU kernels are followed, which have a fused operation."""
+        # `alpha`, `addcmul` and `lerp` end in a fused multiply-add in PyTorch's vectorized CPU kernels. Elsewhere, and
+        # under all other policies, an operation of PyTorch's is the operations of its formula.
         if self.is_by_cpu:
             return self.apply("fma", factor, b, a)
         return self.total(a, self.multiply(numbers_of(factor), numbers_of(b)))
@@ -145,6 +157,7 @@ class RuleCall(Elementwise):
 
     def difference(self, a: Numbers, b: Numbers) -> NDArray:
         """a - b as the result: by the policy's last addition where it goes to a parameter."""
+        # The negation is exact, so that one last addition serves both signs, and counts lost updates of both.
         return self.total(a, -numbers_of(b)) if self.phase.is_last_addition() else self.subtract(a, b)
 
     def chosen(self, x: Numbers) -> NDArray:
@@ -186,6 +199,7 @@ class RuleCall(Elementwise):
 
     def tensor(self, array: NDArray) -> torch.Tensor:
         """The result as a tensor of the operation's type, of which its format is known."""
+        # A result may come from a single step that was rounded to the final format already.
         if self._last is not None and self.format == FP32 != self._last.format:
             array, self.format = self._last.round(array), self._last.format
         result = tensor_of(array, self.dtype)
@@ -216,6 +230,7 @@ class RuleCall(Elementwise):
                 break
         else:
             return result
+        # Most are. `laid_out_as` would find that out by comparing strides.
         if model.is_contiguous():
             return result
         copy = laid_out_as(result, model)

@@ -14,6 +14,8 @@ T = TypeVar("T")
 
 def memory_of(x: torch.Tensor) -> int:
     """What tells the memory of a tensor, and of all its views, from others as long as it lives."""
+    # The address of the storage object. `data_ptr()` is 0 for every empty tensor, and changes when `set_` or `resize_`
+    # gives the storage other bytes.
     return x.untyped_storage()._cdata
 
 
@@ -22,6 +24,7 @@ def extent_of(x: torch.Tensor) -> tuple[int, int]:
     size, begin = x.element_size(), int(x.storage_offset())
     if x.is_contiguous():
         return begin * size, (begin + x.numel()) * size
+    # From the first element to the last one; gaps of a strided view belong to it.
     steps = sum((int(length) - 1) * int(step) for length, step in zip(x.shape, x.stride(), strict=True))
     return begin * size, (begin + steps + 1) * size
 
@@ -50,6 +53,7 @@ class TaggedParts(Generic[T]):
         begin, end = extent_of(x)
         if begin == end:
             return
+        # Parts never overlap, so their ends ascend as their beginnings do.
         first = bisect_left([each for each, _ in self._parts], begin + 1)
         last = bisect_left(self._begins, end)
         self._begins[first:last], self._parts[first:last] = [begin], [(end, known)]
@@ -82,10 +86,12 @@ def seen_as(x: torch.Tensor, plain: torch.Tensor, real: torch.Tensor) -> torch.T
     try:  # torch.no_grad() in two calls of C, between which Ctrl-C cannot leave it open
         torch._C._set_grad_enabled(False)
         with undispatched():
+            # In bytes: x may be a view by another type, as x.view(torch.int32).
             begins = [each.storage_offset() * each.element_size() for each in (real, x, plain)]
             begin = (begins[0] + begins[1] - begins[2]) // x.element_size()
             if x.dtype == real.dtype:
                 return real.as_strided(x.shape, x.stride(), begin)
+            # `as_strided` keeps the type of `real`.
             return x.new_empty(0).set_(real.untyped_storage(), begin, x.shape, x.stride())
     finally:
         torch._C._set_grad_enabled(records)

@@ -109,14 +109,19 @@ class StoredParameters:
 
     def of(self, function: Any, arguments: tuple[Any, ...], options: Options) -> tuple[tuple[Any, ...], Options]:
         """The arguments of an operation as it reads them; views are taken of what is stored."""
+        # Not within a backward pass, which goes on with the parameters that its forward pass read.
         if self._is_outdated and torch._C._current_autograd_node() is None:
             if any(weight_path(x) is not None for x in tensors_in((arguments, options))):
                 self._know_all()
         for x in arguments:
             for each in x if type(x) is list else (x,):
+                # The identity of the Parameter is known, but its memory has no tag: `p.data = ...` was assigned.
+                # Nothing else tells of it.
                 if id(each) in self._paths and weight_path(each) is None:
                     self._check_apart()
                     self.conform(self._paths[id(each)], each)  # given other memory, as by `.data = ...`
+        # A view of a parameter stays one of what is stored: the program may write through it, and whatever reads it
+        # later is given the rounded numbers then.
         if not self.copies or is_view(function):
             return arguments, options
         if options:
@@ -130,6 +135,7 @@ class StoredParameters:
         if stored_and_copy is None or memory_of(stored_and_copy[0]) != memory_of(x):  # as of an earlier rounded copy
             return x
         copy = seen_as(x, *stored_and_copy)
+        # Autograd's questions about the copy (requires_grad, grad_fn) are answered by the tensor that it replaces.
         setattr(copy, STORED, x)
         return copy
 
@@ -138,6 +144,8 @@ class StoredParameters:
         rounded = self._rounded(path, tensor)
         if rounded is not None:
             with torch.no_grad():
+                # detach shares the memory and counts the write, so that a backward pass that saved the parameter
+                # notices it.
                 tensor.detach().copy_(rounded)
         self._know(path, self.by_path[path].detach())
 
@@ -162,6 +170,7 @@ class StoredParameters:
         if rounded is None:
             self.copies.pop(path, None)
         else:
+            # Laid out as the parameter, so that every view of it is the same view of the copy.
             copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(rounded)
             put_tag(copy, tag)
             self.copies[path] = tensor, copy
@@ -185,6 +194,7 @@ class StoredParameters:
 
     def _check_apart(self) -> None:
         """Raise ValueError where two parameters share a part of their memory, but not all of it."""
+        # Tied weights are one memory and one parameter. Overlapping parts would belong to two owners.
         extents = sorted((memory_of(x), extent_of(x), path) for path, x in self.by_path.items() if x.numel())
         for (memory, (begin, end), path), (next_memory, (start, stop), later) in pairwise(extents):
             if memory == next_memory and start < end and (begin, end) != (start, stop):
@@ -200,6 +210,7 @@ class StoredParameters:
         _check_type(path, tensor, recipe)
         array = numbers_of(tensor)
         rounded = round_array(array, Target(format, nearest_even, carrier_of(format)))
+        # Bits, not values: a weight of -0 that became +0 would not be what is stored.
         same = same_bits(rounded.astype(array.dtype, copy=False), array)
         return None if same else tensor_of(rounded, tensor.dtype)
 

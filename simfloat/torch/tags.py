@@ -27,6 +27,8 @@ FORMAT_OF: dict[torch.dtype, Format] = {
     torch.float4_e2m1fn_x2: E2M1,
 }
 
+# PyTorch keeps the Python object of a storage as long as the storage lives, so an attribute of it is seen by all views,
+# also by those that autograd makes in C++, and goes with the memory. A weak dictionary by tensor would see neither.
 _NAME = "_simfloat_tag"
 
 #: Under this name a rounded copy of a parameter, or of a view of one, has the tensor that it takes the place of.
@@ -85,6 +87,7 @@ def put_own_tag(tensor: torch.Tensor, tag: Tag) -> None:
     """Know this of a tensor's numbers, and not of others in the same memory."""
     storage = tensor.untyped_storage()
     begin, end = extent_of(tensor)
+    # All of the memory, as nearly always: one attribute, without a list of parts.
     if end - begin == storage.nbytes():
         setattr(storage, _NAME, tag)
         return

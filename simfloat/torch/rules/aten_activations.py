@@ -48,6 +48,7 @@ def elu_backward(
 
 
 #: Slopes that lie nearer to each other than this are one slope: PyTorch draws none.
+# The bound is that of PyTorch's rrelu_with_noise_backward.
 APART = 1e-6
 
 
@@ -58,6 +59,8 @@ def noisy_leaky_relu(
     call.begin()
     factors = torch.empty_like(noise, dtype=torch.promote_types(noise.dtype, torch.float32))
     _aten.rrelu_with_noise(x.to(factors.dtype), factors, lower, upper, training, generator)
+    # PyTorch's own kernel draws, so that its generator goes on as it would. The result takes the factors as they were
+    # drawn; only the way back reads the noise, which is of the tensor's type.
     noise.copy_(factors)
     return call.laid_out(call.tensor(call.multiply(x, factors)))
 
@@ -87,6 +90,8 @@ class InOwnType(Formula):
     def computed(self, call: RuleCall, *args: Any, **options: Any) -> Any:
         """The results."""
         if call.phase.place.is_written:
+            # The bits of PyTorch's CPU at every 16-bit number, for thresholds of hardshrink and the gradients of both
+            # shrinks.
             args = tuple(float(torch.tensor(x, dtype=call.dtype)) if isinstance(x, float) else x for x in args)
         return super().computed(call, *args, **options)
 

@@ -43,6 +43,8 @@ def product(
         needed = "(m, k) by (k, n)" if axes == 2 else "(batch, m, k) by (batch, k, n)"
         shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
         raise ValueError(f"{call.phase.place.where}: {call.name} multiplies {needed}, got shapes {shapes}.")
+    # A kernel multiplies the sum by alpha before its one rounding to the type of the result. Rounded sums would be
+    # rounded twice.
     arithmetic = wide(call.begin()) if is_wide else call.begin()
     return arithmetic.matmul(numbers_of(a), numbers_of(b), *call.inputs(a, b), scales)
 
@@ -83,6 +85,7 @@ def added(
     if beta == 0:
         return call.tensor(call.round(result) if is_scaled else result)
     share = numbers_of(c) if beta in (0, 1) else steps.multiply(numbers_of(beta), numbers_of(c))
+    # From here on it is another operation of a policy, with a rounding, an override and random bits of its own.
     call.phase = call.phase.beside("add", call.format)
     call.begin()
     return call.tensor(call.add(result, share))
@@ -136,6 +139,7 @@ class Contraction(Multiplied):
 
     def operation_for(self, args: tuple[Any, ...]) -> str:
         """Linear with a parameter among the operands, else matmul."""
+        # A product of two activations, as in attention, has overrides by another name than a layer's.
         factors = args[self.first : self.first + 2]
         return "linear" if any([weight_path(x) is not None for x in factors]) else "matmul"
 

@@ -98,6 +98,7 @@ def margins_of_many(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """
     is_target = (target >= 0).cumprod(-1).bool()
     places = torch.where(is_target, target, 0)
+    # Counted, since a class may be named twice.
     counts = torch.zeros(x.shape, dtype=torch.int64).scatter_add(-1, places, is_target.long())
     left = (1 - x.gather(-1, places).unsqueeze(-1) + x.unsqueeze(-2)).relu()
     return torch.where(is_target.unsqueeze(-1) & (counts == 0).unsqueeze(-2), left, torch.zeros_like(left)), counts
@@ -179,6 +180,7 @@ class LossInType(Formula):
         """The losses, or what becomes of them."""
         if not (call.is_by_cpu and call.dtype in self._types):
             return super().computed(call, x, y, reduction, *others)
+        # PyTorch's CPU kernels of these losses compute in the 16-bit type step by step, and their reduction in float32.
         call.by_steps()
         dtype = call.dtype
         losses = self.function(call.begin(), numbers_of(x), numbers_of(y), NONE, *(brought(n, dtype) for n in others))

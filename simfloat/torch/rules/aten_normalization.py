@@ -55,6 +55,8 @@ class TypeOfFirst:
 
     def type_of(self, phase: Forward, operands: list[Tensor], args: Arguments) -> torch.dtype:
         """The result's type."""
+        # Layers that keep weights in FP32 inside of a 16-bit model are usual; PyTorch's promotion would make their
+        # results wide.
         is_own = phase.place.is_written and args[0].is_floating_point()
         return args[0].dtype if is_own else result_type(operands)
 
@@ -94,6 +96,7 @@ class BatchNorm(TypeOfFirst, Ruled):
         results = call.result(u, result), call.kept(u, mean), call.kept(u, factor)
         if running_mean is not None and running_var is not None:
             for running, new in ((running_mean, mean), (running_var, variance)):
+                # A new arithmetic, at the place itself: begin_composite gave steps places inside of the composite.
                 moved = norms.moving_average(call.begin(), numbers_of(running), new, momentum)
                 running.copy_(tensor_of(moved, running.dtype))
                 put_tag(running, tag_of(running)._replace(format=call.format))

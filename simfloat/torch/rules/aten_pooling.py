@@ -57,6 +57,7 @@ def adaptive(size: int, count: int) -> Windows:
 def averages(call: RuleCall, x: torch.Tensor, sides: Sequence[Windows], divisor: float | None = None) -> torch.Tensor:
     """The sum of every window, row by row, divided by how much it counts for; places off the image are +0."""
     axes = len(sides)
+    # One row and column of zeros behind the image serve all places outside of it, so that windows are one indexing.
     padded = np.pad(numbers_of(x), [(0, 0)] * (x.ndim - axes) + [(0, 1)] * axes)
     windows: NDArray = padded[(Ellipsis, *grids(sides))]  # type: ignore[arg-type]
     call.begin()
@@ -69,6 +70,7 @@ def averages_backward(call: RuleCall, g: torch.Tensor, x: torch.Tensor, sides: S
     axes = len(sides)
     sizes, places = x.shape[-axes:], g.shape[-axes:]
     call.begin()
+    # Channels last: a window's pixels are rows of channels, which are added whole.
     share = np.moveaxis(call.divide(numbers_of(g), shares(sides, None)).reshape(-1, *places), 0, -1)
     at = np.broadcast_arrays(*grids(sides))
     there = np.logical_and.reduce([place < size for place, size in zip(at, sizes, strict=True)])

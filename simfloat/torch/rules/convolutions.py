@@ -57,6 +57,7 @@ def as_pair(sizes: Sizes, row: int) -> Pair:
 def geometry_for(x: NDArray, w: NDArray, steps: Steps) -> tuple[Any, Any]:
     """The convolution's geometry and the size of its images or volumes; of a transposed one, x is the result."""
     if x.ndim == 5:
+        # A volume's convolution is one of images in its last two axes and one of rows in its first.
         depth, (size, _) = geometry_for(x[..., :1, 0], w[..., :1, 0], steps.of_depth())
         slices, area = geometry_for(x[:, :, 0], w[:, :, 0], steps.of_slices())
         return Volumes(depth, slices), (size, area)
@@ -126,6 +127,8 @@ def convolved_backward(
     if not isinstance(call.phase, Backward):
         raise ValueError("aten.convolution_backward is simulated in a backward pass alone.")
     way, came = call.phase, g
+    # The product reads the rounded gradient, the bias the one that came: between both lies the addition, whose way back
+    # is that rounding.
     g = way.entered(came) if way.narrows and (mask[0] or mask[1]) else came
     gradient, images, kernels = (as_images(numbers_of(t)) for t in (g, x, w))
     steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)

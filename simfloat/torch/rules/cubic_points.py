@@ -65,6 +65,7 @@ def cubic_axis(x: Tensor, size: int, padding: int, corners: bool) -> CubicAxis:
     """The pixels beside the points of these coordinates; those outside are moved in as integers, which is exact."""
     factor = (size - 1) / 2 if corners else size / 2
     at = x * factor + (size - 1) / 2
+    # Places are rounded numbers of the policy's format; from here on they are integers, which are exact.
     first = floor(at)
     t = at - first
     pixels = [first + step for step in range(-1, 3)]

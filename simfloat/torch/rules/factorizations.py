@@ -135,6 +135,8 @@ def permuted(b: Tensor, pivots: Tensor, back: bool = False) -> Tensor:
     """b with its rows exchanged; or, back, those of the transposed system."""
     if not b.numel():
         return b
+    # lu_unpack turns exchanges, which are applied one after the other, into a permutation. Numbers are moved, none is
+    # rounded.
     rows = torch.ops.aten.lu_unpack(b.new_zeros(*pivots.shape[:-1], b.shape[-2], b.shape[-2]), pivots, False, True)[0]
     order = rows.argmax(-1 if back else -2)
     order = order.expand(*torch.broadcast_shapes(order.shape[:-1], b.shape[:-2]), order.shape[-1])
@@ -193,6 +195,7 @@ def _factored(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The product of the pivots from the first on, with the sign of the exchanges; and the factors."""
     lu, pivots, _ = _factored(a)
+    # One rounding a product, in the order of the pivots.
     product = lu.diagonal(dim1=-2, dim2=-1).prod(-1)
     return torch.where(sign_of_exchanges(pivots) < 0, -product, product), lu, pivots
 

@@ -32,6 +32,7 @@ def quantized(
     scaled = call.multiply(x, call.divide(np.array(1.0), scale))
     zero = np.asarray(zero)
     is_integer = zero.dtype.kind in "iu"
+    # The integer is added after rint, as PyTorch's kernel has it: added before, it would move ties.
     q = np.rint(scaled) + zero.astype(np.float64) if is_integer else np.rint(call.add(scaled, zero))
     clipped = np.fmin(np.fmax(q, float(low)), float(high))
     dequantized = call.multiply(clipped - zero if is_integer else call.subtract(clipped, zero), scale)
@@ -103,6 +104,8 @@ def _chosen_by_pytorch(
         count, yes = len(extremes), torch.ones(1, dtype=torch.long)
         running = (torch.full((count,), end) for end in (torch.inf, -torch.inf))
         scale, zero = torch.ones(count), torch.zeros(count, dtype=torch.int32)
+        # PyTorch's own operation on the extremes alone, with averages that begin at infinity and a share of 1, so that
+        # it chooses from these numbers and no others.
         observe = torch.ops.aten._fused_moving_avg_obs_fq_helper
         observe(extremes, yes, yes, *running, scale, zero, 1.0, low, high, 0, by_rows, is_symmetric)
     return scale, zero

@@ -97,12 +97,14 @@ def check_points(x: Tensor, grid: Tensor) -> None:
 
 def floor(at: Tensor) -> Tensor:
     """The largest integers that are not above these numbers."""
+    # `floor` of tensors would be rounded to the format of places, which lacks large integers: BF16 those above 256.
     whole = at.long()
     return whole - (at < whole).long()
 
 
 def corners_of(axes: Sequence[Axis], mode: int) -> Iterator[Corner]:
     """The pixels beside the points, those along the last axis first; the nearest alone, where that is asked for."""
+    # PyTorch adds the corners in this order, and the order of a rounded sum is part of its bits.
     for steps in product((0,) if mode == NEAREST else (0, 1), repeat=len(axes)):
         inside = torch.ones(axes[0].first.shape, dtype=torch.bool)
         for axis, step in zip(axes, steps, strict=True):

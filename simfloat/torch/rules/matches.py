@@ -33,6 +33,7 @@ class Matches(Movement):
             return super().__call__(run, func, args, options, into)
         modes = [place.forward.target.rounding]
         if modes[0].is_stochastic:
+            # A stochastic result is one of the two neighbours.
             modes = [toward_negative, toward_positive]
         is_match = torch.zeros((), dtype=torch.bool)
         for u in map(place.forward.rounded_by, modes):

@@ -57,6 +57,7 @@ class AllReduced(Handler):
         return result
 
     def _summed(self, run: RunContext, x: Tensor, parts: list[Tensor]) -> Tensor:
+        # Each chunk of the ring starts at another replica, so that sums of neighbouring chunks have other orders.
         rows = in_order(np.stack([numbers_of(part).reshape(-1) for part in parts]), "ring")
         total = np.empty(x.numel(), rows.dtype)
         for begin, end, adding in self._pieces(run, x):
@@ -88,6 +89,8 @@ def _adding(run: RunContext, x: Tensor, tag: Tag) -> Arithmetic:
 def _gathered(x: Tensor, group: Any) -> list[Tensor]:
     """The tensors of all replicas, in their order."""
     with undispatched(), torch.no_grad():
+        # The numbers of all replicas come to each of them: c10d's own sum would round as float32 does, in an order that
+        # it does not tell.
         parts = [torch.empty_like(x) for _ in range(torch.distributed.ProcessGroup.unbox(group).size())]
         _, work = torch.ops.c10d.allgather_([parts], [x.contiguous()], group)
         torch._C._distributed_c10d.Work.unbox(work).wait()

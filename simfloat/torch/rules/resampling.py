@@ -113,6 +113,7 @@ def resampled(
     pixels = numbers_of(x)
     call.begin()
     for back, taps in enumerate(reversed(taps_of(kernel, x.shape, size, corners, scales))):
+        # Weights are operands in float64: they are no numbers of the program, and no role of a policy rounds them.
         weights = taps.weights.reshape(*taps.weights.shape, *[1] * back)
         axis = pixels.ndim - 1 - back
         terms = [call.multiply(taps.of_pixels(pixels, t, axis), weights[:, t]) for t in range(weights.shape[1])]

@@ -28,6 +28,7 @@ def added_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDAr
     """x with values added at places, which are numbers of elements: first these, where they meet, and then x."""
     call.begin()
     flat = np.ascontiguousarray(values).reshape(-1)
+    # `reduce` may be any accumulator, so the values of an element are one sum, to which x is added once.
     total = call.added_rows(flat, places.reshape(-1).numpy(), (x.numel(), 1)).reshape(x.shape)
     array = numbers_of(x)
     return call.tensor(call.add(array, total) if array.any() else total)
@@ -145,6 +146,7 @@ def multiplied_at(
     if not include_self:
         products[names] = 1
     # The first factor of every element, then the second one, and so on.
+    # Stable, so that factors of one element keep their order.
     order = np.argsort(names, kind="stable")
     names, factors = names[order], factors[order]
     turn = np.arange(len(names)) - np.searchsorted(names, names)

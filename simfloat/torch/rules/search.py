@@ -175,6 +175,7 @@ def handler_of(func: Any) -> Handler:
     if space == "c10d" and name in process_groups.TABLE:
         return process_groups.TABLE[name]
     handler = _known(name, overload, func._schema.is_mutable) if space == "aten" else None
+    # An overload with `out` has the name of the movement.
     if isinstance(handler, Movement) and func._schema.is_mutable:  # what is written to may be a parameter
         handler = _derived(func, name) or handler
     return handler or _derived(func, name) or _expanded(func) or Refused(remedy_for(f"{space}::{name}"))
@@ -182,6 +183,7 @@ def handler_of(func: Any) -> Handler:
 
 def forget() -> None:
     """Search anew, after a rule has come."""
+    # The cache is what makes the search free: it holds one entry for each overload that a program uses.
     handler_of.cache_clear()
 
 

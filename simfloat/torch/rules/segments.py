@@ -90,6 +90,7 @@ def slope(part: Tensor, y: Tensor, g: Tensor, reduce: str, initial: float | None
         share = g if reduce == "sum" else g / len(part)
         return share.unsqueeze(0).expand(part.shape).clone()
     if reduce == "prod":
+        # g * y / x, as PyTorch has it, is NaN at x = 0.
         return torch.where((part == 0) | part.isnan(), g * without_each(part, initial), g * y / part)
     equal = (part == y) | part.isnan()
     counts = equal.sum(0).clamp(min=1)

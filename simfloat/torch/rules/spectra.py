@@ -113,6 +113,8 @@ def times_reflections(
         reflectors = list(enumerate(unpacked(u, x, t[:, 0])))
         c = u.round(b if left else b.T)
         # b q is the transposed of q^T b^T.
+        # q is the product of the reflections in their order, so the last one is applied first; its transposed has the
+        # other order.
         for column, (v, tau) in reflectors if left == transpose else reversed(reflectors):
             householder.reflect(u, v, tau, c[column:])
         return [c if left else c.T]
