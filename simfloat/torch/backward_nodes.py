@@ -125,8 +125,9 @@ class BackwardNodes:
 
     def _end(self, way: BackwardNode, results: Sequence[Any]) -> tuple[Any, ...]:
         # Autograd adds the results of a node to older gradients only after the hooks of the node, so they are held
-        # until the next node has ended: `adds` recognizes them by identity. What is held is copied when it becomes
-        # `.grad`, which took 9 % of an MLP's step before `gradients.py` gave complete gradients memory of their own.
+        # until the next node has ended, and an addition recognizes them by identity. What is held is copied when it
+        # becomes `.grad`, which took 9 % of an MLP's step before `gradients.py` gave complete gradients memory of their
+        # own.
         rounded_results = way.end(results)
         if self._ended is not None:
             self._ended.forget()

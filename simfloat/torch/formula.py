@@ -84,7 +84,7 @@ class Slopes(Ruled):
         wanted = [True] * len(self.slopes) if self.wanted is None else self.wanted(*args, **options)
         gradients: list[Any] = []
         for number, slope in enumerate(self.slopes):
-            # Each formula gets its own copy of the options, because `Ruled.__call__` takes the dtype out of them.
+            # Each formula gets its own copy of the options, because a rule takes the dtype out of them.
             with target_operand(self.operand(number, args)):
                 gradients.append(slope(run, func, args, dict(options), into) if wanted[number] else None)
         return tuple(gradients)

@@ -154,8 +154,8 @@ class FormulaNode(torch.autograd.Function):
         context.set_materialize_grads(False)
         context.run, context.call, context.note = run, call, note
         context.labels, context.further = len(labels), further
-        # The run is entered through `undispatched`, so that saving and unpacking make no operation: of its own results
-        # autograd saves a detached alias, which would come to Python for each.
+        # Dispatch is off here, so that saving and unpacking make no operation: of its own results autograd saves a
+        # detached alias, which would come to Python for each.
         context.save_for_backward(tensor if call.reads_result else x, *labels, *saved)
         return tensor
 

@@ -41,8 +41,7 @@ class Gradients:
             if tag_of(x).events is not None:
                 tag_of(x).events.pass_on()
         # Under the node of a leaf run the addition to `.grad` and the hooks of the program, those of
-        # DistributedDataParallel among them. They are told apart by their operands: a complete gradient has an owner
-        # since `finished`.
+        # DistributedDataParallel among them. Their operands tell them apart: a complete gradient has an owner.
         owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
         if owner is not None and operation in ("multiply", "divide") and are_replicas():
             return Share(self._simulation.place("update", owner), self._simulation)

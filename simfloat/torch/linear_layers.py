@@ -180,8 +180,7 @@ def _handed_on(run: RunContext, path: str, array: NDArray, format: Format) -> Te
     """
     leaf = run.ways.completed(path)
     gradient = gradient_of(array, format, torch.float32, None if leaf is None else path)
-    # `leaf.grad is not None` although the pass began without one: a hook, or another call of a shared layer, has set
-    # it.
+    # A hook of the program may have set `.grad` during the pass, which began without one.
     if leaf is None or leaf.grad is not None or not leaf.is_contiguous():
         return gradient
     leaf.grad = gradient

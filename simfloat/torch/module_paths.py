@@ -91,7 +91,7 @@ class ModulePaths:
                     self._enter(path)
 
             # `always_call` covers errors of a module, but torch's `_call_impl` catches Exception only: after Ctrl-C no
-            # hook tells that the module ended. `forget_ended` then finds out by the frames of the stack.
+            # hook tells that the module ended. The frames of the stack tell it later.
             leave = _Hook(lambda *called: self._leave(called[-1]))
             self._hooks += [
                 module.register_forward_pre_hook(_Hook(enter)),

@@ -131,8 +131,8 @@ def alike(function: Callable[..., Any]) -> Callable[..., Any]:
         run = running()
         if run is None:
             return function(x, *args, **options)
-        # Dropout of channels makes its factors by new_empty and bernoulli_, of which nothing tells that they belong to
-        # x. As data they would be FP32, and the product wide.
+        # Dropout of channels makes its factors as new numbers, of which nothing tells that they belong to x. As data
+        # they would be FP32, and the product wide.
         before = run.made
         run.made = tag_of(x).format
         try:

@@ -230,7 +230,7 @@ class RuleCall(Elementwise):
                 break
         else:
             return result
-        # Most are. `laid_out_as` would find that out by comparing strides.
+        # Most are, and no strides have to be compared.
         if model.is_contiguous():
             return result
         copy = laid_out_as(result, model)
