@@ -243,7 +243,7 @@ def _operands(note: LoggedOperation, node: Any, notes: Notes) -> list[Operand | 
 
 
 def _reached(target: Any, result: int, notes: Notes) -> tuple[str | None, Format, Origin]:
-    """What an edge leads to: the parameter whose numbers they are, also where they were moved, the format; the edge."""
+    """Return the target of an edge: the path of the parameter that it leads to, if any, the format, and the origin."""
     number = target._sequence_nr()
     if is_leaf(target):
         leaf = target.variable

@@ -62,7 +62,7 @@ class Deferred:
         plain: Callable[..., Any],
         note: Callable[..., Any],
     ) -> Any:
-        """What `plain` makes of an operation that waits; ValueError where the program would see a number of it.
+        """Return the result of `plain` for an operation that waits; ValueError if the program would read a value of it.
 
         `note` is what notes an operation on operands; only a backward pass that is recorded needs it.
         """

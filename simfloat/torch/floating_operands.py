@@ -45,7 +45,7 @@ def operands_of(run: RunContext, func: Any, args: Arguments, options: Options) -
 
 
 def of_integers(func: Any, args: Arguments, options: Options) -> tuple[Any, list[torch.Tensor]]:
-    """What PyTorch makes of arguments without floating numbers, and the floating tensors among that.
+    """Return PyTorch's result for arguments without floating numbers, and the floating tensors in it.
 
     These are quotients and the like, which a policy rounds; what is made of no tensor is data, and not among them.
     """
@@ -56,6 +56,6 @@ def of_integers(func: Any, args: Arguments, options: Options) -> tuple[Any, list
 
 
 def refusal(run: RunContext, func: Any, remedy: str) -> ValueError:
-    """What to raise for an operation that cannot be carried out."""
+    """Return the error for an operation that cannot be carried out."""
     where = f"in layer {run.path!r}" if run.path else "outside of any layer"
     return ValueError(f"{func} {where} cannot be simulated: {remedy}")

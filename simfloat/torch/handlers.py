@@ -51,7 +51,7 @@ class Movement(Handler):
         self.puts_in = puts_in  # single numbers, which are rounded to the format of those around them
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """What PyTorch makes of it; what is known of the operands holds for the result."""
+        """Return the result of PyTorch, tagged as the operands are."""
         # The quickest way, for views in backward passes and under no_grad: a tag belongs to the memory, which the view
         # shares, and no node of autograd has to be noted.
         if is_view(func) and run.is_unrecorded(func):
@@ -88,7 +88,7 @@ class Plain(Handler):
     how = "PyTorch"
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """What PyTorch makes of it."""
+        """Return the result of PyTorch."""
         return func(*args, **options)
 
 
@@ -233,7 +233,7 @@ class Composed(Handler):
         return self._closed(round_once, phase, result)
 
     def _closed(self, round_once: Callable[[Forward, torch.Tensor], torch.Tensor], phase: Forward, result: Any) -> Any:
-        """What a fused composite gives: results rounded once, and gradients to the roles of what they belong to."""
+        """Round the results of a fused composite once, and each of its gradients to the role of its operand."""
 
         def round_floating(phase: Forward, x: Any) -> Any:
             return round_once(phase, x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
@@ -267,7 +267,7 @@ class Expanded(Handler):
     how = "decomposition"
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """What PyTorch makes of it, of operations that are simulated."""
+        """Return the result of PyTorch's decomposition, whose operations are simulated."""
         with run.again:
             return func.decompose(*args, **options)
 
@@ -379,7 +379,7 @@ class ForEach(Handler):
 
 
 class Refused(Handler):
-    """What has no rule, and why."""
+    """An operation without a rule, and the reason."""
 
     how = "refused"
 

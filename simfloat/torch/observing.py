@@ -9,7 +9,7 @@ from simfloat.simulation.place import Place
 
 
 def held_events(place: Place, path: str) -> HeldEvents | None:
-    """What keeps the events of the gradient of the parameter at `path`; None if the place's observer wants none."""
+    """Return a store for the events of the gradient of the parameter at `path`; None if no observer wants them."""
     observer = place.observer
     if observer is None:
         return None

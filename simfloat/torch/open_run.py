@@ -24,7 +24,7 @@ _scales: ContextVar[bool] = ContextVar("simfloat.torch scaling", default=False)
 
 
 class OpenRun(Protocol):
-    """What functions of PyTorch's use of the run in whose block they are called."""
+    """The part of a run that wrappers of PyTorch's functions use."""
 
     simulation: Simulation
     run: Any  # as the program has it, a `Run`
@@ -70,7 +70,7 @@ def is_transformed() -> bool:
 
 
 def this_thread() -> object:
-    """What tells this thread from all others; a number might be that of one which has ended."""
+    """Return an object that identifies this thread; the number of a thread may be that of one which has ended."""
     if not hasattr(_thread, "token"):
         _thread.token = object()
     return _thread.token

@@ -52,7 +52,7 @@ def check_calls_no_closure(optimizer: torch.optim.Optimizer, caller: str) -> Non
 
 
 def _state_of(parameter: torch.Tensor) -> tuple[int, int]:
-    """What changes where something writes to a parameter, or gives it other memory."""
+    """Return a pair that changes if something writes to a parameter, or gives it other memory."""
     return parameter._version, parameter.data_ptr()
 
 
@@ -79,7 +79,7 @@ class MomentEvents(Observer):
 
 
 class Optimizing:
-    """What a run knows of the optimizer that steps."""
+    """The state of a run that concerns the optimizer whose step runs."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation

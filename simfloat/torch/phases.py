@@ -108,7 +108,7 @@ class Forward:
         return self.place.in_type(FORMAT_OF[x.dtype])
 
     def tag(self, format: Format, operands: Tensors) -> Tag:
-        """What is known of the result."""
+        """Return the tag of the result."""
         if self.note is not None:
             self.note.format = format
         return Tag(format)
@@ -270,7 +270,7 @@ class Sum(Backward):
     """An addition of gradients that reach one operand from several places; none of them enters an operation."""
 
     def is_of_bias(self, operation: str) -> bool:
-        """What is added up has been computed."""
+        """Return False: the shares that are added up have been computed before."""
         return False
 
     @property

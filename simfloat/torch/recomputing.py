@@ -82,7 +82,7 @@ def reentrant(before: staticmethod) -> staticmethod:
 
 
 def remembering(before: Callable[..., Any]) -> Callable[..., Any]:
-    """What remembers a part that is run again when numbers that it did not keep are asked for."""
+    """Wrap the function that remembers a part, which runs again when autograd asks for values that were dropped."""
 
     @wraps(before)
     def begin(function: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -17,7 +17,7 @@ from simfloat.torch.phases import target_operand
 
 
 class RecurrentArithmetic(Elementwise):
-    """What the steps of a layer at a path compute with going forward: every operation at its own place."""
+    """The arithmetic of the steps of a layer in the forward pass: every operation at its own place."""
 
     def __init__(self, simulation: Simulation, path: str) -> None:
         self._simulation, self._path = simulation, path
@@ -48,14 +48,14 @@ class RecurrentArithmetic(Elementwise):
         return self._at("relu").round(slopes.where_above(x, x))
 
     def hidden(self, h: NDArray, weight: NDArray, path: str, bias: NDArray | None) -> NDArray:
-        """What the hidden state makes of the gates, by the weight at a path."""
+        """Return the contribution of the hidden state to the gates, by the weight at a path."""
         place = self.products
         product = place.forward.matmul(h, weight, place.input(), place.input(path))
         return product if bias is None else self.add(product, bias)
 
 
 class RecurrentSlopes(RecurrentArithmetic):
-    """What the way back through them computes with."""
+    """The arithmetic of the backward pass through the steps of a layer."""
 
     def _chosen(self, place: Place) -> Arithmetic:
         return place.to_activation()

@@ -56,7 +56,7 @@ def layers(
     run: RunContext, name: str, x: Tensor, states: Any, parameters: Sequence[Tensor], has_biases: bool, count: int,
     dropout: float, training: bool, is_bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """What PyTorch's function gives: outputs, and the last states; its operations but those of the steps."""
+    """Return the outputs and the last states, by PyTorch's operations except those of the steps."""
     each, directions = 4 if has_biases else 2, 1 + is_bidirectional
     state = tuple(states) if isinstance(states, tuple | list) else (states,)
     before = list(zip(*(s.unbind(0) for s in state), strict=True))

@@ -216,7 +216,7 @@ class RuleCall(Elementwise):
         return self.laid_out(self.tensor(array))
 
     def kept(self, u: Rounded, array: NDArray) -> torch.Tensor:
-        """What a formula leaves for the backward pass, in the type that holds all operands."""
+        """Return a tensor for the backward pass of a formula, in the type that holds all operands."""
         dtype = result_type(self.operands)
         tensor = tensor_of(array, dtype)
         put_tag(tensor, in_type(Tag(u.format_of(array) if isinstance(u, Inside) else self.format), dtype))

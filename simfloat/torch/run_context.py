@@ -40,7 +40,7 @@ DETACH = torch.ops.aten.detach.default
 
 
 class RunContext:
-    """What a run knows while its block is open."""
+    """The state of a run while its block is open."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -128,7 +128,7 @@ class RunContext:
         self.met.begin(func, how, self.path)
 
     def deferred(self) -> Deferred | None:
-        """What of the backward formula that runs waits until it is known whose gradient it is, if anything may."""
+        """Return the operations of the current backward formula that wait; None if none of them may wait."""
         node = current_node()
         # Parts of a composite do not wait: the composite itself has waited, or knows whose gradients it computes.
         if node is None or self._composites or is_recomputing():
@@ -313,7 +313,7 @@ class RunContext:
         return self.simulation.place(operation, self.path, self._composites).is_written
 
     def moved(self, operands: Sequence[torch.Tensor], known: Sequence[torch.Tensor] | None = None) -> Tag:
-        """What is known of numbers that were moved from these operands, or made where there are none.
+        """Return the tag of numbers that were moved from these operands, or created if there are none.
 
         `known` are those whose formats tell that of the result, where others are numbers put among them.
         """
@@ -344,7 +344,7 @@ class RunContext:
         return result
 
     def known_of(self, target: torch.Tensor) -> Tag:
-        """What is known of a tensor that is written to: a copy of a parameter, as of an average, is none."""
+        """Return the tag of a tensor that is written to: a copy of a parameter, as of an average, is no parameter."""
         tag = tag_of(target)
         if not tag.is_weight:
             return tag
@@ -419,6 +419,6 @@ class RunContext:
 
 
 def _movement(func: Any) -> str:
-    """What policies call an operation that moves numbers."""
+    """Return the name by which policies know an operation that moves numbers."""
     name = func.overloadpacket.__name__
     return name if kind_of(name) == MOVEMENT else MOVEMENT

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def memory_of(x: torch.Tensor) -> int:
-    """What tells the memory of a tensor, and of all its views, from others as long as it lives."""
+    """Return an identifier of the memory of a tensor and of all its views, valid as long as it lives."""
     # The address of the storage object. `data_ptr()` is 0 for every empty tensor, and changes when `set_` or `resize_`
     # gives the storage other bytes.
     return x.untyped_storage()._cdata
@@ -30,7 +30,7 @@ def extent_of(x: torch.Tensor) -> tuple[int, int]:
 
 
 class TaggedParts(Generic[T]):
-    """What is known of one memory, and of parts of it that lie one behind the other."""
+    """The tag of one memory, and the tags of parts of it that lie one behind the other."""
 
     def __init__(self, whole: T) -> None:
         self._whole = whole  # what is known where no part is
@@ -38,12 +38,12 @@ class TaggedParts(Generic[T]):
         self._parts: list[tuple[int, T]] = []  # each with its end
 
     def at(self, x: torch.Tensor) -> T:
-        """What is known of a tensor's numbers."""
+        """Return the tag of a tensor's numbers."""
         tag = self.part(x)
         return self._whole if tag is None else tag
 
     def part(self, x: torch.Tensor) -> T | None:
-        """What is known of the part that a tensor lies in; None where it lies in no single one."""
+        """Return the tag of the part that contains a tensor; None if no single part does."""
         begin, end = extent_of(x)
         place = bisect_right(self._begins, begin) - 1
         return self._parts[place][1] if place >= 0 and end <= self._parts[place][0] else None

@@ -129,7 +129,7 @@ class StoredParameters:
         return read_by(function, arguments, self.read), options
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
-        """What an operation reads: of a parameter the rounded copy, if there is one."""
+        """Return the tensor that an operation reads: of a parameter the rounded copy, if there is one."""
         path = weight_path(x)
         stored_and_copy = None if path is None else self.copies.get(path)
         if stored_and_copy is None or memory_of(stored_and_copy[0]) != memory_of(x):  # as of an earlier rounded copy

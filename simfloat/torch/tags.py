@@ -41,7 +41,7 @@ def stored(x: torch.Tensor) -> torch.Tensor:
 
 
 class Tag(NamedTuple):
-    """What is known of numbers: their format, and what they are to a parameter."""
+    """The tag of numbers: their format, and their relation to a parameter."""
 
     format: Format | None = None  # what they were rounded to; None for data
     is_gradient: bool = False  # whether a backward pass made them
@@ -56,7 +56,7 @@ NOTHING = Tag()
 
 
 def tag_of(tensor: torch.Tensor) -> Tag:
-    """What is known of a tensor's numbers."""
+    """Return the tag of a tensor's numbers."""
     tags: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
     return tags if isinstance(tags, Tag) else tags.at(tensor)
 
@@ -99,7 +99,7 @@ def put_own_tag(tensor: torch.Tensor, tag: Tag) -> None:
 
 
 def stored_format(tensor: torch.Tensor) -> Format:
-    """What a tensor's numbers are numbers of: for data the format of its type."""
+    """Return the format of a tensor's numbers: for data that of its type."""
     return tag_of(tensor).format or FORMAT_OF[tensor.dtype]
 
 

@@ -64,7 +64,7 @@ def replaced(value: Any, real: Callable[[Tensor], Tensor]) -> Any:
 
 
 def called(model: torch.nn.Module, *arguments: Any, **named: Any) -> Any:
-    """What the model gives; ValueError, saying what came and what to pass, where PyTorch has a TypeError for it."""
+    """Call a model. Raise ValueError with what was passed, and what to pass, where PyTorch raises TypeError."""
     try:
         return model(*arguments, **named)
     except TypeError as error:

@@ -119,7 +119,7 @@ class OwnKernel:
 
 
 def off(before: bool) -> bool:
-    """What a setting is while fused kernels are not wanted."""
+    """Return the value of a setting that turns fused kernels off."""
     return False
 
 
@@ -148,7 +148,7 @@ def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def making_ones(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What makes the ones that a backward pass begins with, which come to nobody who does not look."""
+    """Wrap the function that makes the ones with which a backward pass begins: dispatch is off if nobody looks."""
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:

@@ -32,7 +32,7 @@ aten = torch.ops.aten
 
 
 def adam(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArray:
-    """What Adam adds to a parameter, and AdamW once the parameter has decayed."""
+    """Return the change that Adam adds to a parameter, or AdamW to a parameter that has decayed."""
     t = step.count()
     if options.decoupled_weight_decay:
         if options.weight_decay:
@@ -147,7 +147,7 @@ class WholeUpdates:
         return True
 
     def _kept(self, lists: Sequence[list[Any]], i: int, optimizer_state: dict[str, Any]) -> dict[str, Tensor]:
-        """What the optimizer keeps of the parameter of this number, and of its own what a Kahan update does."""
+        """Return the state of the parameter of this number, with the compensation of a Kahan update."""
         state = {name: each[i] for name, each in zip(self.lists, lists, strict=True) if i < len(each)}
         return {
             name: x for name, x in {**state, COMPENSATION: optimizer_state.get(COMPENSATION)}.items() if x is not None

@@ -222,7 +222,7 @@ class PointwiseRule(Ruled):
 
 
 class Chosen(Ruled):
-    """What PyTorch finds among the operands' numbers, rounded."""
+    """Values that PyTorch selects among those of the operands, rounded."""
 
     is_primitive = True
 
@@ -236,7 +236,7 @@ class Chosen(Ruled):
         return call.laid_out(call.tensor(call.chosen(self.found(call, *args, **options))))
 
     def found(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
-        """What PyTorch finds."""
+        """Return the values that PyTorch selects."""
         return self.function(*args, **options)
 
 

@@ -91,7 +91,7 @@ def grids(sides: Sequence[Windows]) -> list[NDArray[np.integer]]:
 
 
 def shares(sides: Sequence[Windows], divisor: float | None) -> NDArray[np.float64]:
-    """What the sum of every window is divided by."""
+    """Return the divisor of the sum of every window."""
     if divisor is not None:
         return np.array(float(divisor))
     return np.asarray(reduce(np.multiply.outer, [side.counts for side in sides]), np.float64)

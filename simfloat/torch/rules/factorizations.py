@@ -40,7 +40,7 @@ def options_of(call: RuleCall) -> dict[str, Any]:
 
 
 def each(function: Callable[..., NDArray], shape: Sequence[int], *batches: NDArray) -> NDArray:
-    """What the function gives for each matrix of the batches, as a batch of this shape."""
+    """Apply a function to each matrix of the batches, and return a batch of this shape."""
     results = (
         [function(*operands) for operands in zip(*map(matrices, batches), strict=True)] if math.prod(shape) else []
     )

@@ -90,7 +90,7 @@ def observed_and_quantized(
 
 
 def _moved(running: Tensor, extreme: Tensor, share: float) -> Tensor:
-    """What runs, moved by a share of the way to what was found; that itself where nothing was found before."""
+    """Move a running extreme by a share of the way to a new one; take the new one where it is the first."""
     running = torch.where(running.isinf(), extreme, running)
     return running + (extreme - running) * share
 

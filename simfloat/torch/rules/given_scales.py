@@ -38,7 +38,7 @@ class OperandScales(NamedTuple):
 
 
 def scales_of(given: dict[str, Any], a: torch.Tensor, b: torch.Tensor) -> tuple[list[NDArray], Scales | None]:
-    """What multiplies the product of a (m, k) and b (k, n), and the scales of blocks if there are any.
+    """Return the factors of the product of a (m, k) and b (k, n), and the scales of blocks if there are any.
 
     Raises ValueError for kinds, types and layouts of scales that PyTorch's products do not take, or that have no rule.
     """

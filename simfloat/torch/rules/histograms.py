@@ -59,7 +59,7 @@ def histogram(
     call: RuleCall, x: Tensor, bins: int = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
     density: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """What so many bins hold, and their borders."""
+    """Return the contents of `bins` bins of equal width, and their borders."""
     borders = borders_of(call, x.reshape(-1, 1), [bins], range=range)
     edges = call.tensor(borders[0])
     return counted(call, x.reshape(-1, 1), borders, weight, density), edges
@@ -68,7 +68,7 @@ def histogram(
 def histogram_between(
     call: RuleCall, x: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """What lies between these borders; and they."""
+    """Return the contents of bins with these borders, and the borders."""
     call.begin()
     borders = [call.round(bins)]
     edges = call.tensor(borders[0])
@@ -84,7 +84,7 @@ def histogram_of_rows(
     call: RuleCall, x: Tensor, bins: Sequence[int], *, range: Any = None, weight: Tensor | None = None,
     density: bool = False,
 ) -> Tensor:  # fmt: skip
-    """What so many bins along every column hold."""
+    """Return the contents of bins of equal width along every column."""
     rows = x.flatten(0, -2)
     return counted(call, rows, borders_of(call, rows, bins, range=range), weight, density)
 
@@ -92,7 +92,7 @@ def histogram_of_rows(
 def histogram_of_rows_between(
     call: RuleCall, x: Tensor, bins: Sequence[Tensor], *, weight: Tensor | None = None, density: bool = False
 ) -> Tensor:
-    """What lies between these borders along every column."""
+    """Return the contents of bins with these borders along every column."""
     call.begin()
     return counted(call, x.flatten(0, -2), [call.round(edges) for edges in bins], weight, density)
 

@@ -36,7 +36,7 @@ class AllReduced(Handler):
     how = "rule"
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """What PyTorch gives, once the tensors hold the sums."""
+        """Sum the tensors, and return PyTorch's result."""
         tensors, group, operation, *_ = args
         if not any(x.is_floating_point() for x in tensors):
             return run.left_alone(func(*args, **options), [])
@@ -106,7 +106,7 @@ class Received(Handler):
         self.keeps = keeps  # the format, which the other replica's numbers have too
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """What PyTorch makes of it."""
+        """Return the result of PyTorch."""
         tags = [(x, run.known_of(x)) for x in _written(func, args, options) if x.is_floating_point()]
         result = func(*args, **options)
         if tags:

@@ -188,7 +188,7 @@ def forget() -> None:
 
 
 def remedy_for(name: str) -> str:
-    """What a user can do about an operation without a rule."""
+    """Return advice for an operation without a rule."""
     for words, remedy in REMEDIES.items():
         if any(word in name for word in words):
             return remedy
@@ -196,7 +196,7 @@ def remedy_for(name: str) -> str:
 
 
 def _known(name: str, overload: str, is_mutable: bool) -> Handler | None:
-    """What the tables have; rules give results, and write to no operand."""
+    """Return the handler in the tables; rules return results, and write to no operand."""
     for key in (f"{name}.{overload}", name):
         if key in RULES and (not is_mutable or name in WRITING or name.startswith("_amp_")):
             return RULES[key]
@@ -237,7 +237,7 @@ def _on_lists(name: str) -> Handler | None:
 
 
 def _derived(func: Any, name: str) -> Handler | None:
-    """What follows from another operation: on lists, in place, written to `out`."""
+    """Derive a handler from that of another operation: on lists, in place, or written to `out`."""
     if func.namespace != "aten":
         return None
     if name == "rrelu_with_noise_":

@@ -27,7 +27,7 @@ _aten = torch.ops.aten
 def batched(
     function: Callable[..., Sequence[NDArray]], shapes: Sequence[tuple[int, ...]], *batches: NDArray
 ) -> list[NDArray]:
-    """What the function gives for each matrix of the batches: for each of its results a batch of this shape."""
+    """Apply a function to each matrix of the batches, and return a batch of its shape for each of the results."""
     results = [function(*operands) for operands in zip(*map(matrices, batches), strict=True)]
     if not results:
         return [np.zeros(shape, batches[0].dtype) for shape in shapes]
