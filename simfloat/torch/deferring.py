@@ -42,12 +42,16 @@ class Deferred:
 
     def takes(self, function: Any, is_rule: bool, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Whether an operation is to wait; rules that give several gradients know whose each of them is."""
+        # What reads a tensor that waits has to wait too. Of all else the rules wait, since they round. Rules that
+        # return several gradients, such as convolution_backward, name the operand of each themselves, by
+        # `target_operand`.
         operands = list(tensors_in((arguments, options)))
         if any(map(self.has, operands)):
             return True
         if is_rule:
             gives_gradients = len(function._schema.returns) > 1 and "backward" in function.overloadpacket.__name__
             return not gives_gradients and any(x.is_floating_point() for x in operands)
+        # Once something waits, writes wait as well, so that all writes to one memory are repeated in their order.
         return bool(self._steps) and function._schema.is_mutable
 
     def result(
@@ -58,11 +62,13 @@ class Deferred:
         plain: Callable[..., Any],
         note: Callable[..., Any],
     ) -> Any:
-        """What `plain` makes of an operation that waits; ValueError where the program would see a number of it.
+        """Return the result of `plain` for an operation that waits; ValueError if the program would read a value of it.
 
         `note` is what notes an operation on operands; only a backward pass that is recorded needs it.
         """
         written = list(written_by(function, arguments, options))
+        # PyTorch's own result goes on at once, and the operation is carried out later. It then needs the operand as it
+        # was before this write.
         for x in written:
             if not self.has(x):
                 self._before[memory_of(x)] = _copy_of(x)
@@ -81,42 +87,45 @@ class Deferred:
 
     def carried_out(self, result: Tensor) -> Tensor:
         """A tensor that the node returns, by the operations that led to it."""
-        made = self._made(result)
-        known = made.get(memory_of(result))
-        return result if known is None else seen_as(result, *known)
+        replacements = self._made(result)
+        pair = replacements.get(memory_of(result))
+        return result if pair is None else seen_as(result, *pair)
 
     def _made(self, result: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
         """By memory, what PyTorch made on the way to a tensor, and what takes its place."""
-        made: dict[int, tuple[Tensor, Tensor]] = {}
+        replacements: dict[int, tuple[Tensor, Tensor]] = {}
         if self._before:
             with undispatched():
-                made.update((memory, (x, _copy_of(x))) for memory, x in self._before.items())
+                replacements.update((memory, (x, _copy_of(x))) for memory, x in self._before.items())
 
         def real(x: Tensor) -> Tensor:
-            known = made.get(memory_of(x))
-            return x if known is None else seen_as(x, *known)
+            pair = replacements.get(memory_of(x))
+            return x if pair is None else seen_as(x, *pair)
 
         for step in self._leading_to(result):
-            found = step.function(*replaced(step.arguments, real), **replaced(step.options, real))
-            for plain, x in zip(step.results, tensors_in(found), strict=False):
-                if memory_of(plain) not in made:
-                    made[memory_of(plain)] = plain, _laid_out_as(x, plain)
-        return made
+            results = step.function(*replaced(step.arguments, real), **replaced(step.options, real))
+            for plain, x in zip(step.results, tensors_in(results), strict=False):
+                if memory_of(plain) not in replacements:
+                    replacements[memory_of(plain)] = plain, _laid_out_as(x, plain)
+        return replacements
 
     def end(self) -> None:
         """The node has computed."""
 
     def _leading_to(self, result: Tensor) -> list[DeferredOperation]:
-        wanted, found = {memory_of(result)}, []
+        # From the end to the beginning: only what led to this result is carried out. Anything else would draw random
+        # bits and count roundings for another operand's gradient a second time.
+        memories, steps = {memory_of(result)}, []
         for step in reversed(self._steps):
-            if any(memory_of(x) in wanted for x in step.results):
-                found.append(step)
-                wanted.update(map(memory_of, tensors_in((step.arguments, step.options))))
-        return found[::-1]
+            if any(memory_of(x) in memories for x in step.results):
+                steps.append(step)
+                memories.update(map(memory_of, tensors_in((step.arguments, step.options))))
+        return steps[::-1]
 
 
 def _copy_of(x: Tensor) -> Tensor:
-    """The same view of a copy of all the memory that the tensor is in."""
+    """Copy all the memory that a tensor is in, and return the tensor's view of the copy."""
+    # The whole storage, not the elements of x only: other views that wait refer to it, too.
     copy = x.new_empty(0).set_(x.untyped_storage().clone(), x.storage_offset(), x.shape, x.stride())
     put_tag(copy, tag_of(x))
     return copy

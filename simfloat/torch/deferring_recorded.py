@@ -36,7 +36,7 @@ class DeferredRecorded(Deferred):
         plain: Callable[..., Any],
         note: Callable[..., Any],
     ) -> Any:
-        """The same; the operation is noted, and its note kept, as nothing is known of its numbers yet."""
+        """Compute an operation that waits by `plain`, and keep its note: `end` adds the formats once they are known."""
         operands = [x for x in tensors_in((arguments, options)) if x.is_floating_point()]
         noted = note(function, operands)
         result = super().result(function, arguments, options, plain, note)
@@ -51,12 +51,13 @@ class DeferredRecorded(Deferred):
             shared, result = result, result.clone()
         else:
             shared = result
+        # Autograd recorded the operations when PyTorch computed them. They are carried out here for their numbers only.
         with torch.no_grad():
-            made = self._made(shared)
-            for known, (plain, real) in made.items():
-                if known in self._waiting and known not in self._returned and known != memory:
+            replacements = self._made(shared)
+            for other_memory, (plain, real) in replacements.items():
+                if other_memory in self._waiting and other_memory not in self._returned and other_memory != memory:
                     _give(plain, real)
-            _give(result, seen_as(shared, *made[memory]))
+            _give(result, seen_as(shared, *replacements[memory]))
         self._returned.add(memory_of(result))
         return result
 
@@ -64,7 +65,7 @@ class DeferredRecorded(Deferred):
         """Know of all operations that waited what is known of their operands and results."""
         for note, operands, result in self._notes:
             note.operands = tuple(
-                known._replace(format=stored_format(x)) for known, x in zip(note.operands, operands, strict=True)
+                operand._replace(format=stored_format(x)) for operand, x in zip(note.operands, operands, strict=True)
             )
             note.format, note.weight = tag_of(result).format, weight_path(result)
         self._notes.clear()
@@ -73,5 +74,7 @@ class DeferredRecorded(Deferred):
 def _give(plain: Tensor, real: Tensor) -> None:
     """Give a recorded tensor its numbers, which is no writing that autograd would know."""
     with undispatched():
+        # `.data` leaves the version of the tensor as it is. A counted write would make the next backward pass fail,
+        # because autograd has saved this tensor.
         plain.data.copy_(real)
     put_tag(plain, tag_of(real))

@@ -19,6 +19,8 @@ from simfloat.torch.simulated_model import Run
 from simfloat.torch.tensor_arguments import called
 
 #: What PyTorch says of an operation that it has no derivative of, or of one of its operands.
+# PyTorch raises a RuntimeError like any other: its text is the only sign, and has the operation's name with or without
+# "aten::".
 WITHOUT_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(\w+)[^']*'? is not implemented")
 
 #: The layer of what runs in none.
@@ -48,9 +50,9 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
             results = called(run.model, **sample)
         else:
             results = called(run.model, *sample) if isinstance(sample, tuple) else called(run.model, sample)
-        found = [x for x in tensors_in(results) if x.requires_grad]
+        differentiable = [x for x in tensors_in(results) if x.requires_grad]
         try:
-            torch.autograd.backward([x.sum() for x in found])
+            torch.autograd.backward([x.sum() for x in differentiable])
         except RuntimeError as error:
             lacking = WITHOUT_DERIVATIVE.search(str(error))
             if lacking is None:

@@ -22,38 +22,40 @@ SPARSE = "sparse tensors have no rules; make the layer dense, as by nn.Embedding
 
 def floating_in(values: Iterable[Any]) -> list[torch.Tensor]:
     """The tensors of floating or complex numbers among arguments, in their order."""
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
             if value.dtype.is_floating_point or value.dtype.is_complex:
-                found.append(value)
+                tensors.append(value)
         elif isinstance(value, LISTS):
-            found += floating_in(value)
-    return found
+            tensors += floating_in(value)
+    return tensors
 
 
 def operands_of(run: RunContext, func: Any, args: Arguments, options: Options) -> list[torch.Tensor]:
     """The tensors of floating numbers among an operation's arguments; ValueError for complex and sparse ones."""
-    found = floating_in((*args, *options.values()) if options else args)
-    for x in found:
+    # This runs for every operation, and most have no options: then no tuple is built.
+    operands = floating_in((*args, *options.values()) if options else args)
+    for x in operands:
         if x.dtype.is_complex:
             raise refusal(run, func, COMPLEX)
         if x.layout is not torch.strided:
             raise refusal(run, func, SPARSE)
-    return found
+    return operands
 
 
 def of_integers(func: Any, args: Arguments, options: Options) -> tuple[Any, list[torch.Tensor]]:
-    """What PyTorch makes of arguments without floating numbers, and the floating tensors among that.
+    """Return PyTorch's result for arguments without floating numbers, and the floating tensors in it.
 
     These are quotients and the like, which a policy rounds; what is made of no tensor is data, and not among them.
     """
-    made = func(*args, **options)
+    result = func(*args, **options)
+    # arange or full of integers makes numbers of no tensor. These are data, as an input is, and are not rounded.
     is_of_tensors = any(isinstance(x, torch.Tensor) for x in args)
-    return made, floating_in(made if isinstance(made, LISTS) else (made,)) if is_of_tensors else []
+    return result, floating_in(result if isinstance(result, LISTS) else (result,)) if is_of_tensors else []
 
 
 def refusal(run: RunContext, func: Any, remedy: str) -> ValueError:
-    """What to raise for an operation that cannot be carried out."""
+    """Return the error for an operation that cannot be carried out."""
     where = f"in layer {run.path!r}" if run.path else "outside of any layer"
     return ValueError(f"{func} {where} cannot be simulated: {remedy}")

@@ -41,13 +41,15 @@ class Formula(Ruled):
 
     def computed(self, call: RuleCall, *args: Any, **options: Any) -> Any:
         """The results, laid out in memory as the operands are."""
+        # Formulas know NumPy's arrays only, so that one text serves both front ends. Integers stay integers: they are
+        # class numbers, sizes or masks, and no operands.
         arrays = [array_of(x) for x in args]
         u = call.begin_composite([array for array, x in zip(arrays, args, strict=True) if is_operand(x)])
-        found = self.function(u, *arrays, **options)
-        if not isinstance(found, tuple):
-            return call.result(u, found)
-        results, kept = found[: self.results], found[self.results :]
-        return (*(call.result(u, x) for x in results), *(call.kept(u, x) for x in kept))
+        outputs = self.function(u, *arrays, **options)
+        if not isinstance(outputs, tuple):
+            return call.result(u, outputs)
+        results, saved = outputs[: self.results], outputs[self.results :]
+        return (*(call.result(u, x) for x in results), *(call.kept(u, x) for x in saved))
 
 
 class Sloped(Ruled):
@@ -80,11 +82,12 @@ class Slopes(Ruled):
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The gradients, None for one that is not wanted."""
         wanted = [True] * len(self.slopes) if self.wanted is None else self.wanted(*args, **options)
-        found: list[Any] = []
+        gradients: list[Any] = []
         for number, slope in enumerate(self.slopes):
+            # Each formula gets its own copy of the options, because a rule takes the dtype out of them.
             with target_operand(self.operand(number, args)):
-                found.append(slope(run, func, args, dict(options), into) if wanted[number] else None)
-        return tuple(found)
+                gradients.append(slope(run, func, args, dict(options), into) if wanted[number] else None)
+        return tuple(gradients)
 
     def operand(self, number: int, args: Arguments) -> int:
         """Which operand of the forward operation the gradient of this number is that of."""

@@ -21,6 +21,9 @@ ACCUMULATING = 2**64 - 1
 #: the view's base.
 RENEWED, WRITE_TO_VIEW = "AsStridedBackward0", "CopySlices"
 
+# When an operation reaches dispatch, autograd has just numbered its node: it is the counter of this thread less one. In
+# the backward pass the node that runs has the same number. So forward and backward operations are paired exactly,
+# without a hook (measured on torch 2.13).
 sequence_number = torch._C._autograd._get_sequence_nr
 
 
@@ -76,7 +79,8 @@ class ForwardLog:
     def __init__(self) -> None:
         self._notes: dict[int, LoggedOperation | None] = {}
         # What was asked for last; numbers are not given twice.
-        self._found: tuple[int, LoggedOperation | None] = (-1, None)
+        # A backward formula of several operations asks for its node at each of them.
+        self._last_lookup: tuple[int, LoggedOperation | None] = (-1, None)
         self.in_place = False  # whether the operation that begins next writes to its first operand
 
     @property
@@ -93,6 +97,8 @@ class ForwardLog:
         in_place, self.in_place = self.in_place, False
         if not in_place and number in self._notes:
             return None
+        # A rounded copy of a parameter is a tensor without history: whether the parameter wants a gradient is asked of
+        # the tensor that the program gave.
         if not any([stored(x).requires_grad for x in operands]):
             self.skip()
             return None
@@ -100,23 +106,25 @@ class ForwardLog:
         # The node of the copy, which there is only where that number wants a gradient, follows that of the write.
         if in_place and self._notes.get(number) is not None:
             number -= 1
-        known = tuple([operand_of(i, x) for i, x in enumerate(operands)])
+        noted_operands = tuple([operand_of(i, x) for i, x in enumerate(operands)])
         if in_place:  # what is written keeps its type, to which PyTorch brings the other operands
-            known = tuple(operand._replace(format=known[0].format) for operand in known)
+            noted_operands = tuple(operand._replace(format=noted_operands[0].format) for operand in noted_operands)
         # A view whose base was written to gets a new node when it is next read, after that of the operation that reads.
-        if number in [operand.origin.node for operand in known if operand.origin is not None]:
-            number = self._note_renewed(place, known, number)
+        if number in [operand.origin.node for operand in noted_operands if operand.origin is not None]:
+            number = self._note_renewed(place, noted_operands, number)
             if number in self._notes:
                 return None
-        note = self._notes[number] = LoggedOperation(place, known)
+        note = self._notes[number] = LoggedOperation(place, noted_operands)
         if len(self._notes) > REMEMBERED:
+            # Nothing tells that a node was freed, so notes go by age, half of them at once, which makes the cost of a
+            # note constant on average.
             for old in list(self._notes)[: REMEMBERED // 2]:
                 del self._notes[old]
         return note
 
-    def _note_renewed(self, place: Place, known: Sequence[Operand], number: int) -> int:
+    def _note_renewed(self, place: Place, operands: Sequence[Operand], number: int) -> int:
         """Note the new nodes of operands, the last of them of this number; the number of the node before them."""
-        renewed = {operand.origin.node: operand for operand in known if operand.origin is not None}
+        renewed = {operand.origin.node: operand for operand in operands if operand.origin is not None}
         while number in renewed and number not in self._notes:
             self._notes[number] = LoggedOperation(place, (renewed[number],), renewed[number].format)
             number -= 1
@@ -133,13 +141,14 @@ class ForwardLog:
     def of(self, node: Any) -> LoggedOperation | None:
         """The note of a node; None if no operation of this run made it."""
         number = node._sequence_nr()
-        if number != self._found[0]:
-            self._found = number, self._note_at(number, node)
-        return self._found[1]
+        if number != self._last_lookup[0]:
+            self._last_lookup = number, self._note_at(number, node)
+        return self._last_lookup[1]
 
     def _note_at(self, number: int, node: Any) -> LoggedOperation | None:
         # Two nodes are numbered after the operation that writes to a view: one for its base, and then a new one for it.
         name = node.name()
+        # torch 2.13 calls the node torch::autograd::CopySlices, so only the end of the name is compared.
         if name.endswith(WRITE_TO_VIEW):
             return self._notes.get(number - 1)
         base = node.next_functions[0][0] if name == RENEWED and number not in self._notes else None

@@ -52,13 +52,15 @@ def attention(
     operation passes it by.
     """
     run: Any = running()
-    given = query, key, value, attn_mask, dropout_p, is_causal
+    arguments = query, key, value, attn_mask, dropout_p, is_causal
     if run is None or is_transformed():
-        return OPERATION.decompose(*given, scale=scale, enable_gqa=enable_gqa)
+        return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
+    # PyTorch's own composite kernel, above autograd: it is made of operations that come to dispatch one by one, within
+    # this composite, and autograd records each of them.
     with run.part_of(ATTENTION) as place:
-        if not (place.recipe.fused and _is_served(*given)):
-            return OPERATION.decompose(*given, scale=scale, enable_gqa=enable_gqa)
-        return _fused(run, place, *given, scale, enable_gqa)
+        if not (place.recipe.fused and _is_served(*arguments)):
+            return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
+        return _fused(run, place, *arguments, scale, enable_gqa)
 
 
 class Attention(Handler):
@@ -87,8 +89,9 @@ def _fused(
     """The result: softmax(q k^T * scale + mask) v, with dropout of the probabilities."""
     run.meet(OPERATION, "decomposition")
     place = place.unobserved if is_recomputing() else place
-    own, operands = q.dtype, (q, k, v)
-    if own in NARROW:
+    dtype, operands = q.dtype, (q, k, v)
+    if dtype in NARROW:
+        # PyTorch's fused kernels read and write 16-bit numbers and hold scores and probabilities in FP32.
         q, k, v = q.float(), k.float(), v.float()
     q, k, v = (Entered.apply(x, run, place) for x in (q, k, v))
     if enable_gqa:
@@ -98,13 +101,14 @@ def _fused(
         mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
     if mask is not None:
         scores = torch.where(mask, scores, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    # Rows that the mask excludes as a whole become zeros, where the ordinary softmax has NaN.
     weights = torch.ops.aten._safe_softmax(scores, -1)
     if dropout_p > 0:
         weights = torch.dropout(weights, dropout_p, True)
     shape = torch.broadcast_shapes(weights.shape[:-2], v.shape[:-2])
     weights, v = (x.expand(*shape, *x.shape[-2:]) for x in (weights, v))
-    made = Left.apply(Weighted.apply(weights, v, run), run, place, operands)
-    return made.to(own) if own in NARROW else made
+    result = Left.apply(Weighted.apply(weights, v, run), run, place, operands)
+    return result.to(dtype) if dtype in NARROW else result
 
 
 class Entered(torch.autograd.Function):
@@ -114,8 +118,10 @@ class Entered(torch.autograd.Function):
     def forward(context: Any, x: Tensor, run: RunContext, place: Place) -> Tensor:
         """The numbers."""
         with undispatched():
-            made = run.parameters.read(x).clone(memory_format=torch.preserve_format)
-        return _noted(context, run, place, (x,), made, tag_of(x).format)
+            # A copy, since what is known of numbers belongs to their memory, and inside of the composite something else
+            # is known.
+            copy = run.parameters.read(x).clone(memory_format=torch.preserve_format)
+        return _noted(context, run, place, (x,), copy, tag_of(x).format)
 
     @staticmethod
     def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, None, None]:
@@ -126,9 +132,9 @@ class Entered(torch.autograd.Function):
         arithmetic = way.arithmetic(())
         if torch.is_grad_enabled():
             return Narrowed.apply(g, arithmetic), None, None
-        made = _rounded(g, arithmetic)
-        put_tag(made, way.tag(arithmetic.format, ()))
-        return made, None, None
+        rounded = _rounded(g, arithmetic)
+        put_tag(rounded, way.tag(arithmetic.format, ()))
+        return rounded, None, None
 
 
 class Weighted(torch.autograd.Function):
@@ -142,9 +148,9 @@ class Weighted(torch.autograd.Function):
         phase = Forward(place, run.simulation)
         arithmetic, inputs = phase.arithmetic((weights, values)), phase.inputs(weights, values)
         with undispatched():
-            made = tensor_of(weighted(arithmetic, numbers_of(weights), numbers_of(values), inputs), weights.dtype)
+            product = tensor_of(weighted(arithmetic, numbers_of(weights), numbers_of(values), inputs), weights.dtype)
         context.save_for_backward(weights, values)
-        return _noted(context, run, place, (weights, values), made, arithmetic.format)
+        return _noted(context, run, place, (weights, values), product, arithmetic.format)
 
     @staticmethod
     def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
@@ -152,6 +158,8 @@ class Weighted(torch.autograd.Function):
         if g is None:
             return None, None, None
         weights, values = context.saved_tensors
+        # By operations of PyTorch, so that a backward pass can be recorded. One node has both gradients: each product
+        # is named as that of its operand, before anything is returned.
         of_weights = of_values = None
         if context.needs_input_grad[0]:
             with target_operand(0):
@@ -181,6 +189,7 @@ class Left(torch.autograd.Function):
         note = context.note
         way = Backward(note, context.run.simulation, None)
         if torch.is_grad_enabled():
+            # Recorded: the rounding has to be a node as well, which passes gradients of gradients on.
             return Narrowed.apply(g, note.place.to_activation(0, note.format)) if way.narrows else g, None, None, None
         return way.entered(g), None, None, None
 

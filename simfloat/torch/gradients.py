@@ -40,6 +40,8 @@ class Gradients:
         for x in operands:
             if tag_of(x).events is not None:
                 tag_of(x).events.pass_on()
+        # Under the node of a leaf run the addition to `.grad` and the hooks of the program, those of
+        # DistributedDataParallel among them. Their operands tell them apart: a complete gradient has an owner.
         owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
         if owner is not None and operation in ("multiply", "divide") and are_replicas():
             return Share(self._simulation.place("update", owner), self._simulation)
@@ -49,6 +51,8 @@ class Gradients:
         leaf = node.variable
         way = self._way(leaf, weight_path(leaf), stored_format(leaf), tag_of(operands[-1]))
         complete = Complete(way.way_back, self._simulation, way.operand)
+        # A hook may add as well. Only an operand in the memory of `.grad` makes it the accumulation, which an observer
+        # receives at the parameter's path.
         stored = None if leaf.grad is None else leaf.grad.data_ptr()
         complete.is_addition = operation == "add" and any(x.data_ptr() == stored for x in operands)
         return complete
@@ -61,12 +65,15 @@ class Gradients:
         place = simulation.place("add", layer) if under is None else simulation.beside(under, "add", layer)
         return LoggedOperation(place.in_type(FORMAT_OF[leaf.dtype]), (Operand(0, path, stored_format(leaf)),))
 
-    def _way(self, leaf: torch.Tensor, path: str | None, own: Format, tag: Tag) -> Backward:
+    def _way(self, leaf: torch.Tensor, path: str | None, parameter_format: Format, tag: Tag) -> Backward:
         """The way on which a gradient with this tag reached a leaf of this path and format: that of the operation which
         read the parameter.
 
         Where that is not known, it is an addition in the parameter's layer.
         """
+        # The tag names the node that computed the gradient. Its operation is the one that read the parameter, and an
+        # override of that operation is in force for the gradient. An addition of several shares, in autograd's engine,
+        # has no place of its own.
         note = None if tag.node is None else self._made_by(tag.node)
         read = None if note is None else next((x for x in note.operands if x.path == path), None)
         if note is None or read is None or path is None:
@@ -75,8 +82,10 @@ class Gradients:
         way = Backward(note, self._simulation, read)
         way = way.of_bias() if way.has_bias() and read is note.operands[2] else way
         way.in_type(leaf.dtype)
+        # A copy of the note, because the place is now that of the leaf's type: the note of the forward pass stays as it
+        # was.
         way.way_back = LoggedOperation(way.place, way.way_back.operands)
-        way.operand = Operand(way.operand.number if way.operand else 0, path, own)
+        way.operand = Operand(way.operand.number if way.operand else 0, path, parameter_format)
         return way
 
     def finished(
@@ -90,23 +99,32 @@ class Gradients:
         """
         if gradient is None:
             return None
-        tag, own = tag_of(gradient), stored_format(leaf)
-        way = self._way(leaf, path, own, tag)
+        tag, parameter_format = tag_of(gradient), stored_format(leaf)
+        way = self._way(leaf, path, parameter_format, tag)
         place = way.place
         chosen = place.recipe_of(path).weight_gradients
-        format = own if chosen == WIDEST else chosen
+        format = parameter_format if chosen == WIDEST else chosen
         where = place.path if accumulates and leaf.grad is not None else path
-        has_format = tag.format == format or chosen == WIDEST and tag.format is not None and holds(own, tag.format)
+        has_format = (
+            tag.format == format or chosen == WIDEST and tag.format is not None and holds(parameter_format, tag.format)
+        )
+        # A gradient may have been assembled from parts that were rounded one by one. Events count as those of the last
+        # rounding only if they are of all elements.
         is_last = has_format and tag.events is not None and tag.events.count == gradient.numel()
         if tag.events is not None:
             tag.events.pass_on(where if is_last else None)
         if not has_format or not is_last and wants(place.observer, where, "backward"):
-            arithmetic = observed_at(where, place, place.to_weight(path, way.operand.number if way.operand else 0, own))
+            arithmetic = observed_at(
+                where, place, place.to_weight(path, way.operand.number if way.operand else 0, parameter_format)
+            )
             if has_format:  # only counted, so that an observer draws nothing
                 arithmetic = arithmetic.rounded_by(nearest_even)
             gradient = Narrowed.apply(gradient, arithmetic)
+        # Numbers that are of the format already: nothing is rounded, but autograd would copy the tensor if it is a view
+        # or is held elsewhere.
         elif accumulates and leaf.grad is None and not torch.is_grad_enabled():
             gradient = _in_own_memory(gradient, leaf)
+        # Of this part of the memory only: gradients of several parameters may lie in one flat tensor.
         put_own_tag(gradient, Tag(format, True, path, node=tag.node))
         return gradient
 

@@ -51,27 +51,33 @@ class Movement(Handler):
         self.puts_in = puts_in  # single numbers, which are rounded to the format of those around them
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """What PyTorch makes of it; what is known of the operands holds for the result."""
+        """Return the result of PyTorch, tagged as the operands are."""
+        # The quickest way, for views in backward passes and under no_grad: a tag belongs to the memory, which the view
+        # shares, and no node of autograd has to be noted.
         if is_view(func) and run.is_unrecorded(func):
             return func(*args, **options)  # of memory of which all is known
         operands = [] if self.makes else operands_of(run, func, args, options)
-        note, known = run.note(func, operands), operands
+        note, format_sources = run.note(func, operands), operands
+        # An optimizer makes tensors of constants for its own counting, which no policy rounds.
         if self.puts_in and not (self.makes and run.optimizing.optimizer is not None):
             put_in = PutIn(func, args, options)
-            known = put_in.into
+            format_sources = put_in.into
             if put_in.numbers and put_in.format is not None:
                 args, options = put_in.rounded(run.place_of_movement(func), put_in.format)
         result = func(*args, **options)
+        # A result that is tagged already shares the memory of an operand, so nothing is to be added.
         if note is None and isinstance(result, torch.Tensor) and tag_of(result) is not NOTHING:
             return result  # a view of what is known
-        for made in floating_in(result if isinstance(result, LISTS) else (result,)):
-            tag = tag_of(made)
+        for moved in floating_in(result if isinstance(result, LISTS) else (result,)):
+            tag = tag_of(moved)
             if tag is NOTHING:
-                tag = in_type(run.moved(operands, known), made.dtype)
+                tag = in_type(run.moved(operands, format_sources), moved.dtype)
                 tag = Tag(tag.format) if self.chooses and tag.is_weight else tag
-                put_tag(made, tag)
+                put_tag(moved, tag)
             if note is not None:
                 note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
+        # The momentum of SGD begins as a clone of the gradient: a movement, and yet the first value of a moment, which
+        # the policy rounds to `optimizer_state`.
         is_copy = run.optimizing.optimizer is not None and func is torch.ops.aten.clone.default
         return run.optimizing.begun(result) if is_copy else result
 
@@ -82,7 +88,7 @@ class Plain(Handler):
     how = "PyTorch"
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """What PyTorch makes of it."""
+        """Return the result of PyTorch."""
         return func(*args, **options)
 
 
@@ -115,11 +121,12 @@ class Ruled(Handler):
         """The result by the rule; PyTorch's own where no floating numbers take part, and an optimizer's counting."""
         operands = operands_of(run, func, args, options)
         if not operands:
-            made, operands = of_integers(func, args, options)
+            result, operands = of_integers(func, args, options)
             if not operands:
-                return run.left_alone(made, operands)
-        asked = options.get("dtype")
-        if asked is not None and not asked.is_floating_point:  # numbers become integers before anything is computed
+                return run.left_alone(result, operands)
+        requested_dtype = options.get("dtype")
+        # Numbers become integers before anything is computed.
+        if requested_dtype is not None and not requested_dtype.is_floating_point:
             return run.left_alone(func(*args, **options), operands)
         phase = run.phase(self.operation_for(args), self.ordered(operands), into)
         if phase is None:
@@ -127,11 +134,17 @@ class Ruled(Handler):
         dtype = options.pop("dtype", None) or self.type_of(phase, operands, args)
         phase.in_type(dtype)
         if phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter):
+            # PyTorch's kernels take Python's numbers as float32 where tensors have at most 32 bits; defaults that the
+            # dispatcher does not hand on are among them. Kernels of 16-bit types on the CPU bring some numbers to the
+            # tensor's own type.
             args, options = in_single((*args, *numbers_left_out(func, len(args)))), in_single(options)
             if dtype in NARROW and not phase.place.is_for_cuda:
                 args, options = in_own_type(func, args, options, dtype)
         if self.is_entered and isinstance(phase, Backward) and phase.narrows:
+            # A gradient arrives as the operation after this one made it. What an addition hands on unchanged is rounded
+            # here, before the formula reads it.
             args = tuple([phase.entered(x) if isinstance(x, torch.Tensor) else x for x in args])
+        # Rules lay out their results as PyTorch's elementwise kernels do: as the first operand of that shape.
         options.pop("memory_format", None)
         call = RuleCall(phase, operands, dtype, func, run.shown, is_primitive=self.is_primitive)
         return self.rule(call, *args, **options)
@@ -172,6 +185,7 @@ def brought(x: Any, dtype: torch.dtype) -> Any:
     if not is_number(x) or (isinstance(x, torch.Tensor) and x.dtype == dtype):
         return x
     with undispatched():
+        # By way of float32, as PyTorch converts a double to a 16-bit type: the second rounding is part of its result.
         number = torch.tensor(float(np.float32(float(x)))).to(dtype).item()
     return torch.tensor(number, dtype=torch.float64) if isinstance(x, torch.Tensor) else number
 
@@ -196,37 +210,40 @@ class Composed(Handler):
         """The function's result, inside of a composite of the operation's name."""
         operands = operands_of(run, func, args, options)
         if not operands:
-            made, operands = of_integers(func, args, options)
+            integer_output, operands = of_integers(func, args, options)
             if not operands:
-                return run.left_alone(made, operands)
-        own = result_type(operands)
+                return run.left_alone(integer_output, operands)
+        result_dtype = result_type(operands)
         # In a narrow type of the program's own, steps are taken in FP32.
-        is_narrow = own in NARROW and run.keeps_own_types(self.operation)
+        is_narrow = result_dtype in NARROW and run.keeps_own_types(self.operation)
         if is_narrow:
             args, options = replaced(args, _widened), replaced(options, _widened)
+        # The operations inside come to this dispatch mode again. Autograd does not see them: one node is PyTorch's, and
+        # its formula is a rule of its own.
         with run.inside(self.operation, operands):
             result = self.function(*args, **options)
         phase = run.phase(self.operation, operands)
         if phase is None or not (phase.is_fused or is_narrow):
             return result
 
-        def rounded(phase: Forward, x: torch.Tensor) -> torch.Tensor:
-            dtype = own if is_narrow and x.dtype == torch.float32 else x.dtype
+        def round_once(phase: Forward, x: torch.Tensor) -> torch.Tensor:
+            dtype = result_dtype if is_narrow and x.dtype == torch.float32 else x.dtype
             return _rounded(RuleCall(phase, operands, dtype, func, run.shown, is_primitive=True), x)
 
-        return self._closed(rounded, phase, result)
+        return self._closed(round_once, phase, result)
 
-    def _closed(self, rounded: Callable[[Forward, torch.Tensor], torch.Tensor], phase: Forward, result: Any) -> Any:
-        """What a fused composite gives: results rounded once, and gradients to the roles of what they belong to."""
+    def _closed(self, round_once: Callable[[Forward, torch.Tensor], torch.Tensor], phase: Forward, result: Any) -> Any:
+        """Round the results of a fused composite once, and each of its gradients to the role of its operand."""
 
-        def closed(phase: Forward, x: Any) -> Any:
-            return rounded(phase, x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+        def round_floating(phase: Forward, x: Any) -> Any:
+            return round_once(phase, x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
 
         if not isinstance(result, list | tuple):
-            return closed(phase, result)
+            return round_floating(phase, result)
         if isinstance(phase, Backward):
-            return tuple(closed(phase.to_operand(i), x) for i, x in enumerate(result))
-        return (*(closed(phase, x) for x in result[: self.results]), *result[self.results :])
+            # A formula returns the gradients in the order of the operands, each with a role of its own.
+            return tuple(round_floating(phase.to_operand(i), x) for i, x in enumerate(result))
+        return (*(round_floating(phase, x) for x in result[: self.results]), *result[self.results :])
 
 
 def _widened(x: torch.Tensor) -> torch.Tensor:
@@ -250,7 +267,7 @@ class Expanded(Handler):
     how = "decomposition"
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """What PyTorch makes of it, of operations that are simulated."""
+        """Return the result of PyTorch's decomposition, whose operations are simulated."""
         with run.again:
             return func.decompose(*args, **options)
 
@@ -266,12 +283,17 @@ class InPlace(Handler):
         target = args[0]
         if not target.is_floating_point():
             return run.left_alone(func(*args, **options), [])
+        # Asked before the rule runs: an addition to a parameter or to a moment is rounded as the policy's last
+        # addition.
         into = run.optimizing.moment_of(target, run.known_of(target))
+        # The nodes of operations in place are numbered otherwise (`ForwardLog.begin`). The rule may fail before it
+        # reads this, hence the finally.
         run.notes.in_place = True
         try:
             result = self.handler(run, self.functional, (run.parameters.read(target), *args[1:]), options, into)
         finally:
             run.notes.in_place = False
+        # A rule broadcasts both operands, but PyTorch never changes the shape of the tensor that is written to.
         if result.shape != target.shape:
             shapes = f"{tuple(result.shape)} to a tensor of shape {tuple(target.shape)}"
             raise refusal(run, func, f"it writes a result of shape {shapes}; compute the result by itself.")
@@ -308,6 +330,7 @@ class Overwritten(Handler):
         target = args[0]
         if not isinstance(target, torch.Tensor) or not target.is_floating_point():
             return func(*args, **options)
+        # The target is an operand only for the note: it may want a gradient. Its numbers are not read.
         into, (_, *sources) = run.known_of(target), operands_of(run, func, args, {})
         run.note(func, [target, *sources])
         keeps, is_partial = self.keeps, self.puts_in and not self.fills
@@ -349,14 +372,14 @@ class ForEach(Handler):
         rows = [[x[i] if isinstance(x, list | tuple) else x for x in args] for i in range(count)]
         named = [{k: x[i] if isinstance(x, list | tuple) else x for k, x in options.items()} for i in range(count)]
         if self.factor_at == len(args) - 1:
-            named = [{"value": row.pop(), **own} for row, own in zip(rows, named, strict=True)]
+            named = [{"value": row.pop(), **options_of_row} for row, options_of_row in zip(rows, named, strict=True)]
         with run.again:
-            results = [self.single(*row, **own) for row, own in zip(rows, named, strict=True)]
+            results = [self.single(*row, **options_of_row) for row, options_of_row in zip(rows, named, strict=True)]
         return None if self.is_in_place else results
 
 
 class Refused(Handler):
-    """What has no rule, and why."""
+    """An operation without a rule, and the reason."""
 
     how = "refused"
 
@@ -367,9 +390,9 @@ class Refused(Handler):
         """PyTorch's own result where neither operands nor results are floating numbers; else ValueError."""
         operands = floating_in((*args, *options.values()))
         if not operands:
-            made, operands = of_integers(func, args, options)
+            result, operands = of_integers(func, args, options)
             if not operands:
-                return run.left_alone(made, operands)
+                return run.left_alone(result, operands)
         if run.shown is not None:
             run.note(func, operands)
             return func(*args, **options)
@@ -384,10 +407,10 @@ class Unscale(Handler):
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """Nothing: gradients are written to, and `found`, which says whether one of them is not finite."""
         gradients: list[torch.Tensor] = args[0]
-        found, inverse = args[1], args[2]
+        found_inf, inverse = args[1], args[2]
         for gradient in gradients:
             if not bool(torch.isfinite(gradient).all()):
-                found.fill_(1.0)
+                found_inf.fill_(1.0)
             tag = tag_of(gradient)
             arithmetic = run.simulation.place("update", tag.owner or "").in_type(FORMAT_OF[gradient.dtype]).to_unscaled
             product = arithmetic.multiply(numbers_of(gradient), numbers_of(inverse))

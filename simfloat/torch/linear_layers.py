@@ -38,14 +38,20 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         run: Any = running()
         x = input
+        # An MLP's step of 65 calls that PyTorch hands to Python became one of 26 when linear layers and updates were
+        # one call each: 5.5 to 6.1 instead of 7.2 to 7.6 times torch float32 on the Xeon of benchmarks/README.md.
         if run is None or not (is_unwatched(run) and _are_plain(x, weight, bias)):
             return by_operations(x, weight, bias)
+        # What every operation asks for first: a switched policy, or memory that the program gave a parameter, is seen
+        # here.
         run.parameters.of(aten.t.default, (weight, bias), {})
         rows = x if x.ndim == 2 else _moved(run, aten.view.default, x, -1, x.shape[-1])
+        # The transposition is a node of its own, as in PyTorch. Shares of the weight's gradient then meet in the same
+        # node, and are added in the same order, as those of the single operations.
         weight = _moved(run, aten.t.default, weight)
         run.meet(aten.mm.default if bias is None else aten.addmm.default, "rule")
-        made = apply(run, rows, weight, bias)
-        return made if x.ndim == 2 else _moved(run, aten.view.default, made, *x.shape[:-1], made.shape[1])
+        product = apply(run, rows, weight, bias)
+        return product if x.ndim == 2 else _moved(run, aten.view.default, product, *x.shape[:-1], product.shape[1])
 
     return call
 
@@ -67,12 +73,13 @@ def _moved(run: RunContext, operation: Any, x: Tensor, *shape: int) -> Tensor:
     """A view of a tensor, with its node of autograd and its note, as the operation gives it."""
     run.meet(operation, "movement")
     with undispatched():
-        made = x.view(shape) if shape else x.t()
+        # Autograd makes its node all the same; only the way to Python is left out.
+        view = x.view(shape) if shape else x.t()
     if torch.is_grad_enabled():
         note, tag = run.notes.begin(run.simulation.place(MOVEMENT, run.path), [x]), tag_of(x)
         if note is not None:
             note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
-    return made
+    return view
 
 
 class LayerProduct(torch.autograd.Function):
@@ -84,6 +91,7 @@ class LayerProduct(torch.autograd.Function):
         """The result."""
         place = run.simulation.place("linear", run.path)
         note = run.notes.begin(place, (x, weight) if bias is None else (x, weight, bias))
+        # Without this autograd makes zeros for a missing gradient.
         context.set_materialize_grads(False)
         context.run, context.note, context.are_turned = run, note, (_is_turned(x), _is_turned(weight))
         # As PyTorch, of each what the gradient of the other one is made of.
@@ -96,11 +104,11 @@ class LayerProduct(torch.autograd.Function):
             if bias is not None:
                 arithmetic = run.simulation.beside(place, "add", place.path, place.operations[:-1]).forward
                 result = arithmetic.add(result, numbers_of(read(bias)))
-            made = tensor_of(result, x.dtype)
-        put_tag(made, Tag(arithmetic.format))
+            product = tensor_of(result, x.dtype)
+        put_tag(product, Tag(arithmetic.format))
         if note is not None:
             note.format, note.is_one_call = arithmetic.format, True
-        return made
+        return product
 
     @staticmethod
     @in_usual_environment
@@ -129,6 +137,8 @@ def _recorded(
 ) -> list[Tensor | None]:
     """The gradients by the operations of PyTorch's formula, for gradients of gradients; autograd sums the bias's."""
     of_x = of_weight = None
+    # PyTorch's formula of mm computes the gradient of an operand whose columns are contiguous as a transposed one, and
+    # with it the layout that later operations meet.
     is_x_turned, is_weight_turned = context.are_turned
     if weight is not None and needed[0]:
         of_x = weight.mm(g.t()).t() if is_x_turned else g.mm(weight.t())
@@ -144,22 +154,23 @@ def _computed(
     run, note = context.run, context.note
     way, place, read = Backward(note, run.simulation, None), note.place, run.parameters.read
     g = way.entered(g)
-    numbers, found = numbers_of(g), list[Tensor | None]([None] * 3)
+    values, gradients = numbers_of(g), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
         to_x = way.to_operand(0).arithmetic(())
-        made = to_x.matmul(numbers, numbers_of(read(weight)).T, place.gradient, place.input(weight_path(weight)))
-        found[0] = gradient_of(made, to_x.format, g.dtype)
+        product = to_x.matmul(values, numbers_of(read(weight)).T, place.gradient, place.input(weight_path(weight)))
+        gradients[0] = gradient_of(product, to_x.format, g.dtype)
     if x is not None and needed[1]:
         to_weight = way.to_operand(1).arithmetic(())
-        made = to_weight.matmul(numbers.T, numbers_of(read(x)), place.gradient, place.input(weight_path(x)))
-        gradient = _handed_on(run, note.operands[1].path, made, to_weight.format)
-        found[1] = None if gradient is None else gradient.t()
+        product = to_weight.matmul(values.T, numbers_of(read(x)), place.gradient, place.input(weight_path(x)))
+        gradient = _handed_on(run, note.operands[1].path, product, to_weight.format)
+        gradients[1] = None if gradient is None else gradient.t()
     if needed[2]:
         addition = way.of_bias()
+        # The gradient of a bias is a sum: `roles_used` names the role `reduce` for this place from now on.
         addition.place.has_summed = True
         to_bias = addition.arithmetic(())
-        found[2] = _handed_on(run, note.operands[2].path, to_bias.sum(numbers, (0,)), to_bias.format)
-    return found
+        gradients[2] = _handed_on(run, note.operands[2].path, to_bias.sum(values, (0,)), to_bias.format)
+    return gradients
 
 
 def _handed_on(run: RunContext, path: str, array: NDArray, format: Format) -> Tensor | None:
@@ -169,6 +180,7 @@ def _handed_on(run: RunContext, path: str, array: NDArray, format: Format) -> Te
     """
     leaf = run.ways.completed(path)
     gradient = gradient_of(array, format, torch.float32, None if leaf is None else path)
+    # A hook of the program may have set `.grad` during the pass, which began without one.
     if leaf is None or leaf.grad is not None or not leaf.is_contiguous():
         return gradient
     leaf.grad = gradient

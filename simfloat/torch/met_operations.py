@@ -19,6 +19,8 @@ class MetOperations:
 
     def begin(self, function: Any, how: str, path: str) -> None:
         """Count an operation that is about to be carried out in this way."""
+        # `OpOverload.__hash__` is a function in Python (torch 2.13), which a lookup by the operation itself would call
+        # each time. `_functions` holds every operation, so that no id is given to another one.
         self._last = key = id(function), how, path
         if key in self._counts:
             self._counts[key] += 1

@@ -38,6 +38,8 @@ class _Hook:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        # torch.save of a model pickles its hooks. The file has to load where simfloat is not installed, and a hook must
+        # not act in a copy, whose modules have no paths here.
         return getattr, (nullcontext(), "__exit__")  # which takes anything: the pickle can be read without simfloat
 
 
@@ -57,7 +59,7 @@ class ModulePaths:
         self._modules: list[tuple[torch.nn.Module, tuple[Any, ...]]] = []  # of the model, with their parts
         self._path_of: dict[int, str] = {}  # of the modules that are listened to, by identity
         self._moved: Callable[[torch.nn.Module], None] = lambda model: None
-        self._numbers: list[int] = []  # that the next node had when
+        self._node_numbers: list[int] = []  # that the next node had when
         self._paths: list[str | None] = []  # this began to run; None is what lies outside of the block
 
     def begin(
@@ -88,6 +90,8 @@ class ModulePaths:
                         check(path, module)
                     self._enter(path)
 
+            # `always_call` covers errors of a module, but torch's `_call_impl` catches Exception only: after Ctrl-C no
+            # hook tells that the module ended. The frames of the stack tell it later.
             leave = _Hook(lambda *called: self._leave(called[-1]))
             self._hooks += [
                 module.register_forward_pre_hook(_Hook(enter)),
@@ -106,12 +110,14 @@ class ModulePaths:
 
         A module that left the model keeps its path, unless another one has it now.
         """
+        # Asked for the outermost call of a module and for each step of an optimizer, not for inner modules or
+        # operations.
         if all([parts == _parts(module) for module, parts in self._modules]):
             return
         listed = list(self._model.named_modules())
-        now, taken = {id(module): path for path, module in listed}, {path for path, _ in listed}
+        now, listed_paths = {id(module): path for path, module in listed}, {path for path, _ in listed}
         for module, path in self._path_of.items():
-            self._path_of[module] = now.get(module, "" if path in taken else path)
+            self._path_of[module] = now.get(module, "" if path in listed_paths else path)
         self._modules = [(module, _parts(module)) for _, module in listed]
         self._moved(self._model)
 
@@ -149,22 +155,24 @@ class ModulePaths:
 
     def forget(self) -> None:
         """Know nothing of nodes that were made so far."""
-        self._numbers, self._paths = [], []
+        self._node_numbers, self._paths = [], []
 
     def at(self, number: int) -> str | None:
         """The path of the module that ran when the node of this number was made; None outside of the block."""
-        place = bisect_right(self._numbers, number)
+        # The log has one entry for each change of the module that runs. That is less than one for each node, and costs
+        # nothing for operations without a node.
+        place = bisect_right(self._node_numbers, number)
         return self._paths[place - 1] if place else None
 
     def _log(self, path: str | None) -> None:
         number = sequence_number()
-        if self._numbers and self._numbers[-1] == number:
+        if self._node_numbers and self._node_numbers[-1] == number:
             self._paths[-1] = path
             return
-        self._numbers.append(number)
+        self._node_numbers.append(number)
         self._paths.append(path)
-        if len(self._numbers) > REMEMBERED:
-            del self._numbers[: REMEMBERED // 2], self._paths[: REMEMBERED // 2]
+        if len(self._node_numbers) > REMEMBERED:
+            del self._node_numbers[: REMEMBERED // 2], self._paths[: REMEMBERED // 2]
 
     def _is_here(self) -> bool:
         """Whether the module runs in a thread in which this run's block is open; ValueError where none is.
@@ -183,6 +191,8 @@ class ModulePaths:
 
     def _enter(self, path: str) -> None:
         self._simulation.note_path(path)
+        # Frames from here: this function, `enter`, `_Hook.__call__`, and torch's `inner`, which `_call_impl` calls. The
+        # frame of `_call_impl` lives as long as the call of the module, whatever ends it.
         self._calls.append((sys._getframe(4), path))  # of the module, which has its hooks called
         self._log(path)
 
@@ -194,6 +204,8 @@ class ModulePaths:
         if self._calls:
             self._calls.pop()
         if not self._calls:
+            # What the model returns is where a backward pass begins. A hook there is the only means to notice
+            # `backward()` after the block, which would otherwise compute float32 gradients without a word.
             for x in tensors_in(result):
                 if x.grad_fn is not None:
                     x.register_hook(self._check_open)
@@ -202,5 +214,7 @@ class ModulePaths:
     def forget_ended(self) -> None:
         """Know no more of calls that ended in an error of which PyTorch told nothing."""
         calls = self._calls
+        # The stack is searched where modules begin and end, and between steps. Searching it at every operation gave the
+        # same answers, and took longer.
         while calls and (call := calls[-1][0]) is not None and not is_going_on(call):
             calls.pop()

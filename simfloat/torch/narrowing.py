@@ -35,9 +35,9 @@ class Narrowed(torch.autograd.Function):
     @in_usual_environment
     def forward(context: Any, x: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
         """The numbers, rounded."""
-        made = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
-        put_tag(made, Tag(arithmetic.format))
-        return made
+        rounded = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
+        put_tag(rounded, Tag(arithmetic.format))
+        return rounded
 
     @staticmethod
     @in_usual_environment
@@ -60,6 +60,8 @@ def in_rows(function: Callable[..., Any]) -> Callable[..., Any]:
         run = running()
         if run is None or bias is None or not isinstance(x, torch.Tensor) or x.ndim == 2 or not takes_formats(run):
             return function(x, weight, bias)
+        # PyTorch has one operation for a matrix with a bias (addmm). For other shapes it may add the bias separately,
+        # which under such a policy would be an addition of a narrow and a wide operand: wide.
         rows = function(x.reshape(-1, x.shape[-1]) if x.ndim else x, weight, bias)
         return rows.reshape(*x.shape[:-1], -1)
 
@@ -79,6 +81,8 @@ def narrowing(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*(args if run is None else under_autocast(run, function, args)), **options)
         # Sequences of several lengths have the sizes of their batches, integers, before the states.
         at = 2 if isinstance(args[1], torch.Tensor) and not args[1].is_floating_point() else 1
+        # Initial states are FP32 data as a rule. Left wide they would make the first step's additions wide, where
+        # autocast has narrow ones in all steps.
         states = args[at]
         if isinstance(states, tuple):
             narrow: Any = tuple(narrowed(run, x) for x in states)
@@ -127,6 +131,8 @@ def alike(function: Callable[..., Any]) -> Callable[..., Any]:
         run = running()
         if run is None:
             return function(x, *args, **options)
+        # Dropout of channels makes its factors as new numbers, of which nothing tells that they belong to x. As data
+        # they would be FP32, and the product wide.
         before = run.made
         run.made = tag_of(x).format
         try:

@@ -46,16 +46,17 @@ class PutIn:
 
     def __init__(self, func: Any, args: Arguments, options: Options) -> None:
         self._args, self._options = args, options
-        given = {at: args[at] for at, _ in arguments_put_in(func) if at < len(args)}
+        positional = {at: args[at] for at, _ in arguments_put_in(func) if at < len(args)}
         named = {name: options[name] for _, name in arguments_put_in(func) if name in options}
-        asked = options.get("dtype")
-        is_floating = asked is None or asked.is_floating_point
-        found = (given | named).items() if is_floating else ()
-        self.numbers: dict[int | str, Any] = {key: x for key, x in found if is_number(x)}
+        requested_dtype = options.get("dtype")
+        is_floating = requested_dtype is None or requested_dtype.is_floating_point
+        candidates = (positional | named).items() if is_floating else ()
+        self.numbers: dict[int | str, Any] = {key: x for key, x in candidates if is_number(x)}
         others = [x for at, x in enumerate(args) if at not in self.numbers]
         others += [x for name, x in options.items() if name not in self.numbers]
         #: The operands whose formats decide that of the result.
         self.into = floating_in(others)
+        # As torch.where(condition, 1.0, 0.0), where no operand is a tensor with axes.
         if not self.into:  # a choice between numbers, of which those that were rounded count
             single = [x for x in self.numbers.values() if isinstance(x, Tensor) and x.is_floating_point()]
             self.into = [x for x in single if tag_of(x).format is not None] or single
@@ -68,16 +69,17 @@ class PutIn:
 
     def rounded(self, place: Place, format: Format) -> tuple[Arguments, Options]:
         """The arguments, with these numbers rounded to the format."""
-        found = {key: _rounded(x, place, format) for key, x in self.numbers.items()}
-        args = tuple(found.get(at, x) for at, x in enumerate(self._args))
-        return args, {name: found.get(name, x) for name, x in self._options.items()}
+        rounded_numbers = {key: _rounded(x, place, format) for key, x in self.numbers.items()}
+        args = tuple(rounded_numbers.get(at, x) for at, x in enumerate(self._args))
+        return args, {name: rounded_numbers.get(name, x) for name, x in self._options.items()}
 
 
 def _rounded(x: Any, place: Place, format: Format) -> Any:
     """A number rounded to a format; itself where it is one of the format's."""
-    numbers = numbers_of(x)
-    rounded = place.put_in(numbers, format)
-    if numbers == rounded and np.signbit(numbers) == np.signbit(rounded):
+    value = numbers_of(x)
+    rounded = place.put_in(value, format)
+    # The argument itself, not a float of equal value: PyTorch may treat an int otherwise, as in the type of a result.
+    if value == rounded and np.signbit(value) == np.signbit(rounded):
         return x
     if not isinstance(x, Tensor):
         return float(rounded)

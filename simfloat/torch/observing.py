@@ -9,7 +9,7 @@ from simfloat.simulation.place import Place
 
 
 def held_events(place: Place, path: str) -> HeldEvents | None:
-    """What keeps the events of the gradient of the parameter at `path`; None if the place's observer wants none."""
+    """Return a store for the events of the gradient of the parameter at `path`; None if no observer wants them."""
     observer = place.observer
     if observer is None:
         return None
@@ -18,7 +18,7 @@ def held_events(place: Place, path: str) -> HeldEvents | None:
 
 
 def observed_at(path: str, place: Place, arithmetic: Arithmetic) -> Arithmetic:
-    """The same arithmetic, whose events the place's observer receives at another path, if it wants them."""
+    """Return the arithmetic with an observer that receives its events at `path`, if it wants events of that path."""
     observer = place.observer
     if observer is None or not wants(observer, path, "backward"):
         return arithmetic.observed_by(None)

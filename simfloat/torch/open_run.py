@@ -17,12 +17,14 @@ from simfloat.simulation import Simulation
 #: A ``with`` block whose operations PyTorch carries out itself, without telling a mode of dispatch.
 undispatched = torch._C._DisableTorchDispatch
 
+# An attribute of the thread, not a context variable: autograd numbers its nodes for each thread, so a run belongs to
+# one anyway, and every wrapper of a function of PyTorch reads this first.
 _thread = local()
 _scales: ContextVar[bool] = ContextVar("simfloat.torch scaling", default=False)
 
 
 class OpenRun(Protocol):
-    """What functions of PyTorch's use of the run in whose block they are called."""
+    """The part of a run that wrappers of PyTorch's functions use."""
 
     simulation: Simulation
     run: Any  # as the program has it, a `Run`
@@ -58,7 +60,7 @@ def opened() -> OpenRun | None:
 
 
 def running() -> OpenRun | None:
-    """The same, but None while the run is paused."""
+    """The run whose block is open in this thread; None outside of any, and while the run is paused."""
     return None if getattr(_thread, "is_paused", False) else opened()
 
 
@@ -68,10 +70,10 @@ def is_transformed() -> bool:
 
 
 def this_thread() -> object:
-    """What tells this thread from all others; a number might be that of one which has ended."""
-    if not hasattr(_thread, "own"):
-        _thread.own = object()
-    return _thread.own
+    """Return an object that identifies this thread; the number of a thread may be that of one which has ended."""
+    if not hasattr(_thread, "token"):
+        _thread.token = object()
+    return _thread.token
 
 
 def run_in_thread(run: OpenRun | None) -> None:

@@ -29,6 +29,7 @@ from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 from simfloat.updates.update_arithmetic import COMPENSATION, count_stalled
 
 #: What optimizers count in tensors: numbers of their own, which belong to no parameter and are exact.
+# A step counter is a float32 tensor: in BF16 it would stop at 256. NAdam's mu_product is float32, too.
 COUNTERS = ("step", "mu_product", "mu", "eta")
 
 
@@ -39,7 +40,7 @@ BEGUN: dict[type[torch.optim.Optimizer], str] = {torch.optim.SGD: "momentum_buff
 LARGEST = "max_exp_avg_sq"
 
 #: The random streams with which a parameter was last updated, and which state of its memory that left.
-_MADE: MutableMapping[torch.Tensor, tuple[Streams, tuple[int, int]]] = WeakIdKeyDictionary()
+_LAST_UPDATES: MutableMapping[torch.Tensor, tuple[Streams, tuple[int, int]]] = WeakIdKeyDictionary()
 
 
 def check_calls_no_closure(optimizer: torch.optim.Optimizer, caller: str) -> None:
@@ -51,7 +52,7 @@ def check_calls_no_closure(optimizer: torch.optim.Optimizer, caller: str) -> Non
 
 
 def _state_of(parameter: torch.Tensor) -> tuple[int, int]:
-    """What changes where something writes to a parameter, or gives it other memory."""
+    """Return a pair that changes if something writes to a parameter, or gives it other memory."""
     return parameter._version, parameter.data_ptr()
 
 
@@ -78,7 +79,7 @@ class MomentEvents(Observer):
 
 
 class Optimizing:
-    """What a run knows of the optimizer that steps."""
+    """The state of a run that concerns the optimizer whose step runs."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -98,6 +99,7 @@ class Optimizing:
         """
         self._thread, self._parameters, self._follow = get_ident(), parameters, follow
         self._hooks = [
+            # These hooks are those of all optimizers of the process, in every thread.
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
         ]
@@ -139,12 +141,19 @@ class Optimizing:
                         f"rounded; leave {name} out."
                     )
             if group.get("fused"):
+                # A fused step is one operation on lists, which shows no single roundings. `_end_step` restores the
+                # option, so that a checkpoint of the optimizer has what the program chose.
                 group["fused"] = False  # the same formula, in operations
                 self._fused.append(group)
             for parameter in group["params"]:
                 self._know(parameter, optimizer)
-                streams, state = _MADE.get(parameter, (None, None))
+                # A parameter that was updated by one block's draws, and then by those of a new block with the same
+                # seed, would take the same random bits twice. The state of its memory tells whether anything else wrote
+                # to it in between.
+                streams, state = _LAST_UPDATES.get(parameter, (None, None))
                 self._simulation.repeats.update(streams if state == _state_of(parameter) else None)
+        # The frame of torch's `profile_hook_step` wrapper, which lives until the step has ended, by an error too:
+        # PyTorch calls no hook then.
         self._step = sys._getframe(1), optimizer
 
     def _know(self, parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
@@ -159,11 +168,11 @@ class Optimizing:
         gradient = parameter.grad
         if gradient is not None and not ((tag := tag_of(gradient)).is_gradient and tag.owner == path):
             put_own_tag(gradient, tag._replace(is_gradient=True, owner=path))
-        for name, kept in optimizer.state.get(parameter, {}).items():
-            if isinstance(kept, torch.Tensor) and name not in COUNTERS:
-                put_tag(kept, tag_of(kept)._replace(is_gradient=False, owner=path, moment=name))
+        for name, moment in optimizer.state.get(parameter, {}).items():
+            if isinstance(moment, torch.Tensor) and name not in COUNTERS:
+                put_tag(moment, tag_of(moment)._replace(is_gradient=False, owner=path, moment=name))
                 if wants(self._simulation.observer, f"{path}.{name}", "update"):
-                    self._before[f"{path}.{name}"] = numbers_of(kept).copy()
+                    self._before[f"{path}.{name}"] = numbers_of(moment).copy()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if get_ident() != self._thread or running() is None:
@@ -171,20 +180,20 @@ class Optimizing:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if self._simulation.place("update", str(weight_path(parameter))).draws:
-                    _MADE[parameter] = self._simulation.streams, _state_of(parameter)
-                for name, kept in optimizer.state.get(parameter, {}).items():
-                    if isinstance(kept, torch.Tensor) and name not in (*COUNTERS, COMPENSATION):
-                        self._store(str(weight_path(parameter)), name, kept)
-                        self._tell(f"{weight_path(parameter)}.{name}", kept, parameter.grad)
+                    _LAST_UPDATES[parameter] = self._simulation.streams, _state_of(parameter)
+                for name, moment in optimizer.state.get(parameter, {}).items():
+                    if isinstance(moment, torch.Tensor) and name not in (*COUNTERS, COMPENSATION):
+                        self._store(str(weight_path(parameter)), name, moment)
+                        self._tell(f"{weight_path(parameter)}.{name}", moment, parameter.grad)
         self._end_step()
 
-    def _tell(self, path: str, kept: torch.Tensor, gradient: torch.Tensor | None) -> None:
+    def _tell(self, path: str, moment: torch.Tensor, gradient: torch.Tensor | None) -> None:
         """Give the observer the events of the moment at a path."""
         events = self._moments.get(path)
         if events is not None:
             if gradient is not None and gradient.layout is not torch.strided:
                 gradient = None
-            events.pass_on(numbers_of(kept), None if gradient is None else numbers_of(gradient))
+            events.pass_on(numbers_of(moment), None if gradient is None else numbers_of(gradient))
 
     def to_moment(self, place: Place, name: str, size: int) -> Arithmetic:
         """The arithmetic that makes a moment, whose observer receives each element of it once a step."""
@@ -199,22 +208,26 @@ class Optimizing:
             self._moments[path] = MomentEvents(observer, before, size if before is None else before.size)
         return arithmetic.observed_by(self._moments[path])
 
-    def _store(self, path: str, name: str, kept: torch.Tensor, *, is_first: bool = False) -> None:
+    def _store(self, path: str, name: str, moment: torch.Tensor, *, is_first: bool = False) -> None:
         """Round a moment to `optimizer_state`, unless its last rounding was to it; its first value in any case."""
-        place = self._simulation.place("update", path).in_type(FORMAT_OF[kept.dtype])
-        arithmetic = self.to_moment(place, name, kept.numel())
-        if is_first or tag_of(kept).format != arithmetic.format:
-            kept.copy_(tensor_of(arithmetic.round(numbers_of(kept)), kept.dtype))
-        put_tag(kept, Tag(arithmetic.format, owner=path, moment=name))
+        place = self._simulation.place("update", path).in_type(FORMAT_OF[moment.dtype])
+        arithmetic = self.to_moment(place, name, moment.numel())
+        # An optimizer whose last operation on a moment was an addition has rounded it so. Other operations leave it in
+        # `weights`, the format of all that an optimizer computes.
+        if is_first or tag_of(moment).format != arithmetic.format:
+            moment.copy_(tensor_of(arithmetic.round(numbers_of(moment)), moment.dtype))
+        put_tag(moment, Tag(arithmetic.format, owner=path, moment=name))
 
     def moment_of(self, tensor: torch.Tensor, tag: Tag) -> Tag:
         """The tag, with the moment's name where a tensor of the optimizer's has become one in this step."""
         if self.optimizer is None or tag.is_weight or tag.moment or tag.owner is None:
             return tag
+        # An optimizer writes to views of a moment, or has made it within this step: then only the memory tells which it
+        # is.
         memory = tensor.untyped_storage().data_ptr()
-        for name, kept in self.optimizer.state.get(self._parameters[tag.owner], {}).items():
-            is_tensor = isinstance(kept, torch.Tensor) and name not in COUNTERS
-            if is_tensor and kept.untyped_storage().data_ptr() == memory:
+        for name, moment in self.optimizer.state.get(self._parameters[tag.owner], {}).items():
+            is_tensor = isinstance(moment, torch.Tensor) and name not in COUNTERS
+            if is_tensor and moment.untyped_storage().data_ptr() == memory:
                 tag = tag._replace(moment=name)
                 put_tag(tensor, tag)
                 return tag
@@ -242,6 +255,7 @@ class Optimizing:
         if COMPENSATION in state:
             u = inner.subtract(u, numbers_of(state[COMPENSATION]))
         s = last.apply("update", w, u)
+        # Stored negated, as in `simfloat.optim`, so that checkpoints of both front ends mean the same.
         lost = inner.subtract(inner.subtract(s, w), u)
         state[COMPENSATION] = tensor_of(np.asarray(lost), self._parameters[place.path].dtype)
         return s

@@ -28,6 +28,8 @@ WITH_BIAS = ("linear", "matmul", "conv2d", "conv_transpose2d")
 #: Under this name the memory of a gradient has what it was rounded to where it entered a node, and when.
 ENTERED = "_simfloat_entered"
 
+# A rule that returns several gradients is one call for PyTorch, and often several operations in its turn: the name of
+# the operand has to reach them through dispatch, where there are no arguments for it.
 _target: ContextVar[int | None] = ContextVar("simfloat.torch target operand", default=None)
 
 
@@ -81,6 +83,7 @@ class Forward:
             return self.place.forward
         # As in array promotion, constants without axes do not count beside arrays.
         counting = [x for x in operands if x.ndim or tag_of(x).format is not None] or operands
+        # A constant without a tag is data. Beside tensors it would make results FP32 whatever their formats are.
         return self.place.forward_in(widest(stored_format(x) for x in counting))
 
     def total(self, arithmetic: Arithmetic, a: NDArray, b: NDArray) -> tuple[Format, NDArray]:
@@ -97,6 +100,7 @@ class Forward:
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """How both operands of a contraction are rounded."""
+        # By the type of each: a program's own float8 operands may have two types, E4M3 forward and E5M2 for gradients.
         return self._of_type(a).input(weight_path(a)), self._of_type(b).input(weight_path(b))
 
     def _of_type(self, x: torch.Tensor) -> Place:
@@ -104,7 +108,7 @@ class Forward:
         return self.place.in_type(FORMAT_OF[x.dtype])
 
     def tag(self, format: Format, operands: Tensors) -> Tag:
-        """What is known of the result."""
+        """Return the tag of the result."""
         if self.note is not None:
             self.note.format = format
         return Tag(format)
@@ -135,6 +139,8 @@ class Backward(Forward):
         operand: Operand | None,
         kept: list[HeldEvents] | None = None,
     ) -> None:
+        # The place is that of the forward operation, with the policy that was in force then: a policy that is switched
+        # between forward and backward pass changes nothing.
         super().__init__(note.place, simulation)
         self.way_back, self.operand = note, operand  # whose gradient is computed
         self._kept = kept  # where the events of a rounding are kept until it is known if it was the last one
@@ -145,7 +151,7 @@ class Backward(Forward):
         return self
 
     def to_operand(self, number: int) -> Backward:
-        """The same on the way to the operand of this number."""
+        """The operation as one that computes the gradient of the operand of this number."""
         return Backward(self.way_back, self.simulation, self.way_back.operand(number), self._kept)
 
     def inside(self, operation: str) -> Backward:
@@ -162,12 +168,16 @@ class Backward(Forward):
 
     def is_of_bias(self, operation: str) -> bool:
         """Whether an operation is one of the addition of the bias: its sums, and all that reaches it."""
+        # One node of PyTorch's, addmm or convolution, has two operations of a policy, the product and the addition. The
+        # sum over rows is the only operation of the formula that concerns the bias.
         return self.has_bias() and (operation == "sum" or self.operand == self.way_back.operands[2])
 
     def of_bias(self) -> Backward:
         """The backward pass of the addition of the bias, on the way to it."""
         way = self.way_back
         addition = self.simulation.beside(self.place, "add", self.place.path, self.place.operations[:-1])
+        # Operand 1 of the addition is operand 2 of the node. Random bits belong to the place, which is that of the
+        # addition.
         bias = way.operands[2]._replace(number=1, format=way.format or way.operands[2].format)
         return Backward(
             LoggedOperation(addition, (way.operands[0], bias), way.format), self.simulation, bias, self._kept
@@ -187,6 +197,8 @@ class Backward(Forward):
         tag, format = tag_of(x), self.way_back.format
         if not tag.is_gradient or format is None or tag.node == current_number():
             return x
+        # Nodes are numbered in the order of the program: a gradient that was there when this operation ran has a
+        # smaller one.
         if self.way_back.is_of_backward and (tag.node or 0) < (current_number() or 0):
             return x  # a gradient that the operation itself read, made before it
         place = self.place
@@ -201,11 +213,15 @@ class Backward(Forward):
 
     def _entered_once(self, x: torch.Tensor, tag: Tag, arithmetic: Arithmetic) -> torch.Tensor:
         """A gradient rounded when its node first reads it: other operations of the node read the same numbers."""
+        # The formula of addmm reads the gradient twice, once transposed, and that of a norm for three operands. One
+        # rounding is right, and events count once. The task's number is part of the key, because a second backward pass
+        # through a retained graph may hand on the same memory, and is rounded again.
         storage, passing = x.untyped_storage(), torch._C._current_graph_task_id()
         now = passing, current_number(), arithmetic.format, x.storage_offset()
         before, shape, strides, rounded = getattr(storage, ENTERED, (None, (), (), x))
         if now == before and (x.shape, x.stride()) == (shape, strides):
             return rounded
+        # A transposed view has shape and strides exchanged; its numbers are those of the rounded tensor, transposed.
         if now == before and x.ndim == 2 and (x.shape, x.stride()) == (shape[::-1], strides[::-1]):
             return rounded.t()
         rounded = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
@@ -224,6 +240,8 @@ class Backward(Forward):
 
     def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
         """The arithmetic of a parameter's gradient, whose events are passed on once it is known if it is complete."""
+        # Autograd may add this to other shares. Whether an observer hears of it at the parameter's path is known at the
+        # leaf.
         self._events = held_events(self.place, path)
         if self._events is None:
             return arithmetic
@@ -233,15 +251,17 @@ class Backward(Forward):
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """One operand is a gradient, the other one is not."""
-        known = [tag_of(x).is_gradient for x in (a, b)]
+        are_gradients = [tag_of(x).is_gradient for x in (a, b)]
         first, second = (
             self._of_type(x).gradient if is_gradient else self._of_type(x).input(weight_path(x))
-            for x, is_gradient in zip((a, b), known, strict=True)
+            for x, is_gradient in zip((a, b), are_gradients, strict=True)
         )
         return first, second
 
     def tag(self, format: Format, operands: Tensors) -> Tag:
         """A gradient."""
+        # Operations of a formula on forward values alone, such as a mask, make no gradients: a product with one rounds
+        # them as an activation. Guessing by shape was wrong where an activation and a gradient have one shape.
         is_gradient = not operands or any([tag_of(x).is_gradient for x in operands])
         return Tag(format, is_gradient, node=current_number(), events=self._events)
 
@@ -250,7 +270,7 @@ class Sum(Backward):
     """An addition of gradients that reach one operand from several places; none of them enters an operation."""
 
     def is_of_bias(self, operation: str) -> bool:
-        """What is added up has been computed."""
+        """Return False: the shares that are added up have been computed before."""
         return False
 
     @property
@@ -290,7 +310,7 @@ class OfParameter(Forward):
         return False
 
     def beside(self, operation: str, format: Format) -> Forward:
-        """The same."""
+        """The phase itself: all operations on what belongs to a parameter have one place."""
         return self
 
 

@@ -21,6 +21,8 @@ _runs_again: ContextVar[int | None] = ContextVar("simfloat.torch again", default
 def recomputing() -> Iterator[None]:
     """A block in which a part of a forward pass runs again, inside of the backward pass of a node."""
     node: Any = torch._C._current_autograd_node()
+    # The number of the node tells a recomputation from the backward pass of an inner checkpoint, which runs in the same
+    # context: there the current node is another one, and its operations are gradients.
     before = _runs_again.set(None if node is None else node._sequence_nr())
     try:
         yield
@@ -51,11 +53,15 @@ class Again:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Run it again as it ran first. Raises ValueError under another policy, by which numbers would be others."""
+        # Recomputed activations would differ from those that the first pass handed on, and gradients would be of
+        # neither pass.
         if self._run.simulation.policy != self._policy:
             raise ValueError(
                 f"torch.utils.checkpoint runs a part of the module {self._path!r} again under another policy than that "
                 "of its first pass; go the way back before the policy is switched."
             )
+        # As TransformerEngine and Megatron do with their generators: the same random bits and the same amaxes as in the
+        # first pass, and afterwards on from where both were.
         with self._run.simulation.again_from(self._moment), self._run.at_path(self._path), recomputing():
             return self._function(*args, **options)
 
@@ -68,6 +74,7 @@ def reentrant(before: staticmethod) -> staticmethod:
         run = running()
         again = function if run is None else Again(function, run)
         results = before.__func__(context, function, *args)
+        # After the first run: until then PyTorch's own `run_function` is the one that the context has.
         context.run_function = again
         return results
 
@@ -75,7 +82,7 @@ def reentrant(before: staticmethod) -> staticmethod:
 
 
 def remembering(before: Callable[..., Any]) -> Callable[..., Any]:
-    """What remembers a part that is run again when numbers that it did not keep are asked for."""
+    """Wrap the function that remembers a part, which runs again when autograd asks for values that were dropped."""
 
     @wraps(before)
     def begin(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -87,5 +94,5 @@ def remembering(before: Callable[..., Any]) -> Callable[..., Any]:
 
 def forward_pass() -> staticmethod:
     """The forward pass, as its class has it."""
-    found: staticmethod = vars(checkpoint.CheckpointFunction)["forward"]
-    return found
+    method: staticmethod = vars(checkpoint.CheckpointFunction)["forward"]
+    return method

@@ -17,11 +17,11 @@ from simfloat.torch.phases import target_operand
 
 
 class RecurrentArithmetic(Elementwise):
-    """What the steps of a layer at a path compute with going forward: every operation at its own place."""
+    """The arithmetic of the steps of a layer in the forward pass: every operation at its own place."""
 
     def __init__(self, simulation: Simulation, path: str) -> None:
         self._simulation, self._path = simulation, path
-        self._known: dict[str, Arithmetic] = {}
+        self._arithmetics: dict[str, Arithmetic] = {}
         self.products = self.place("linear")
 
     def place(self, operation: str) -> Place:
@@ -29,10 +29,12 @@ class RecurrentArithmetic(Elementwise):
         return self._simulation.place(operation, self._path)
 
     def _at(self, operation: str) -> Arithmetic:
-        found = self._known.get(operation)
-        if found is None:
-            found = self._known[operation] = self._chosen(self.place(operation))
-        return found
+        # A step asks about ten times for an arithmetic, and a layer has many steps: the place is found once a call of
+        # the layer.
+        arithmetic = self._arithmetics.get(operation)
+        if arithmetic is None:
+            arithmetic = self._arithmetics[operation] = self._chosen(self.place(operation))
+        return arithmetic
 
     def _chosen(self, place: Place) -> Arithmetic:
         return place.forward
@@ -46,14 +48,14 @@ class RecurrentArithmetic(Elementwise):
         return self._at("relu").round(slopes.where_above(x, x))
 
     def hidden(self, h: NDArray, weight: NDArray, path: str, bias: NDArray | None) -> NDArray:
-        """What the hidden state makes of the gates, by the weight at a path."""
+        """Return the contribution of the hidden state to the gates, by the weight at a path."""
         place = self.products
         product = place.forward.matmul(h, weight, place.input(), place.input(path))
         return product if bias is None else self.add(product, bias)
 
 
 class RecurrentSlopes(RecurrentArithmetic):
-    """What the way back through them computes with."""
+    """The arithmetic of the backward pass through the steps of a layer."""
 
     def _chosen(self, place: Place) -> Arithmetic:
         return place.to_activation()
@@ -102,7 +104,7 @@ class RecurrentSlopes(RecurrentArithmetic):
 
 
 class RecordedSlopes:
-    """The same in operations that autograd records, for gradients of gradients."""
+    """The derivatives of RecurrentSlopes as operations that autograd records, for gradients of gradients."""
 
     add, multiply, negative = staticmethod(torch.add), staticmethod(torch.mul), staticmethod(torch.neg)
     sigmoid = staticmethod(torch.ops.aten.sigmoid_backward)

@@ -65,25 +65,29 @@ class StepWeights(torch.autograd.Function):
         tag = Tag(stored_format(parameter), owner=path, is_weight=True)
         if note is not None:
             note.format, note.weight = tag.format, path
-        numbers = numbers_of(run.parameters.read(parameter)).T
-        made = [torch.from_numpy(numbers) for _ in parameters]
-        for x in made:
+        array = numbers_of(run.parameters.read(parameter)).T
+        # All on one memory, which is only read. Each step has its tensor because each has a node of its own in PyTorch,
+        # and autograd adds the shares of the weight's gradient in the order of these nodes.
+        transposed = [torch.from_numpy(array) for _ in parameters]
+        for x in transposed:
             put_tag(x, tag)
-        return tuple(made)
+        return tuple(transposed)
 
     @staticmethod
     @in_usual_environment
     def backward(context: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         """The gradients; their sum where nothing else is computed with the parameter."""
         layer, path, (parameter,) = context.layer, context.path, context.saved_tensors
-        given, (leaf, _) = [g for g in gradients if g is not None], context.next_functions[0]
-        if torch.is_grad_enabled() or len(given) < 2 or layer.run.ways.shares(leaf) != layer.steps:
+        shares, (leaf, _) = [g for g in gradients if g is not None], context.next_functions[0]
+        # Where the leaf has exactly as many shares as there are steps nothing else reads the parameter, and the engine
+        # would add these shares, in this order, each addition coming to Python.
+        if torch.is_grad_enabled() or len(shares) < 2 or layer.run.ways.shares(leaf) != layer.steps:
             return None, None, *(None if g is None else g.t() for g in gradients)
         u = RecurrentSlopes(layer.run.simulation, layer.path)
         with undispatched():
-            total = u.total([numbers_of(g) for g in given], path)
-            made = gradient_of(total.T, u.products.to_weight(path, 1).format, parameter.dtype)
-        return None, None, made, *[None] * (layer.steps - 1)
+            total = u.total([numbers_of(g) for g in shares], path)
+            total_gradient = gradient_of(total.T, u.products.to_weight(path, 1).format, parameter.dtype)
+        return None, None, total_gradient, *[None] * (layer.steps - 1)
 
 
 class RecurrentSteps(torch.autograd.Function):
@@ -107,13 +111,15 @@ class RecurrentSteps(torch.autograd.Function):
         inputs = numbers_of(given)
         for t in layer.order():
             hidden = u.hidden(state[0], weight, layer.parameters[0], biases[0] if biases else None)
-            state, kept = layer.cell.step(u, inputs[t], hidden, state)
-            results += [tensor_of(x, given.dtype) for x in (*state, *kept)]
+            state, saved = layer.cell.step(u, inputs[t], hidden, state)
+            results += [tensor_of(x, given.dtype) for x in (*state, *saved)]
         tag = Tag(u.products.forward.format)
         for x in results:
             put_tag(x, tag)
         if note is not None:
             note.format = tag.format
+        # Results, too, and not only what the formula reads: a recorded way back has to find them as results of this
+        # node, so that gradients of gradients are added in the same order.
         context.save_for_backward(*operands, *results)
         return tuple(results)
 
@@ -127,20 +133,24 @@ class RecurrentSteps(torch.autograd.Function):
         if torch.is_grad_enabled():
             way = layer.run.ways.of(torch._C._current_autograd_node())
             if way is not None:
+                # The prehook began to defer, since the operands have different roles. This node names them all itself.
                 way.deferred = None  # each gradient is computed once, and named
             return None, *way_back(layer, RecordedSlopes(), tensors, gradients, needed, torch.stack)
         u = RecurrentSlopes(layer.run.simulation, layer.path)
         with undispatched():
-            arrays, given = [numbers_of(x) for x in tensors], [None if g is None else numbers_of(g) for g in gradients]
-            found = way_back(layer, u, arrays, given, needed, np.stack)
+            arrays = [numbers_of(x) for x in tensors]
+            result_gradients = [None if g is None else numbers_of(g) for g in gradients]
+            step_gradients = way_back(layer, u, arrays, result_gradients, needed, np.stack)
             format, dtype = u.place("multiply").to_activation().format, tensors[0].dtype
             of_weights = 1 + layer.states
-            made = [None if g is None else gradient_of(g, format, dtype) for g in found[:of_weights]]
-            for number, g in enumerate(found[of_weights:]):
+            gradient_tensors = [
+                None if g is None else gradient_of(g, format, dtype) for g in step_gradients[:of_weights]
+            ]
+            for number, g in enumerate(step_gradients[of_weights:]):
                 path = layer.parameters[number // layer.steps]
                 format = u.products.to_weight(path, 1).format
-                made.append(None if g is None else gradient_of(g, format, dtype))
-        return None, *made
+                gradient_tensors.append(None if g is None else gradient_of(g, format, dtype))
+        return None, *gradient_tensors
 
 
 def gradient_of(array: NDArray, format: Format, dtype: torch.dtype, owner: str | None = None) -> Tensor:
@@ -161,32 +171,33 @@ def way_back(
     cell, states, steps, paths = layer.cell, layer.states, layer.steps, layer.parameters
     count, width = states + len(paths) * steps, states + cell.kept
     operands, results = tensors[:count], tensors[count:]
-    found: list[Any] = [None] * (1 + count)
+    operand_gradients: list[Any] = [None] * (1 + count)
     of_gates: list[Any] = [None] * steps
     later: list[list[Any]] = [[] for _ in range(states)]  # what comes to each state from the step after it
     for place, t in enumerate(reversed(layer.order())):
         first = (steps - 1 - place) * width
-        after, kept = results[first : first + states], results[first + states : first + width]
+        after, saved = results[first : first + states], results[first + states : first + width]
         before = operands[:states] if place == steps - 1 else results[first - width : first - width + states]
         to_state = [plus(u, g, *more) for g, more in zip(gradients[first : first + states], later, strict=True)]
         further = gradients[first + states : first + width]
-        given, hidden, of_state = cell.slopes(u, to_state, further, kept, before, after)
-        of_gates[t], later = given, [[g] for g in of_state]
+        of_input_gates, hidden, of_state = cell.slopes(u, to_state, further, saved, before, after)
+        of_gates[t], later = of_input_gates, [[g] for g in of_state]
+        # No gradient reaches the gates of this step, so its weights get none either.
         if hidden is None:
             continue
         at = 1 + states + place
         wanted = [at] * needed[at] + [0] * (place < steps - 1 or needed[1])
         for number in wanted[:: -1 if len(paths) > 1 else 1]:  # in the order of PyTorch's addmm, and of its mm
             if number:
-                found[at] = u.to_weight(hidden, before[0], paths[0], at)
+                operand_gradients[at] = u.to_weight(hidden, before[0], paths[0], at)
             else:
                 later[0].append(u.to_state(hidden, operands[at - 1], paths[0]))
         if len(paths) > 1 and needed[at + steps]:
-            found[at + steps] = u.to_bias(hidden, paths[1], at + steps)
+            operand_gradients[at + steps] = u.to_bias(hidden, paths[1], at + steps)
     like = next((g for g in of_gates if g is not None), None)
     if needed[0] and like is not None:
-        found[0] = stack([like * 0 if g is None else g for g in of_gates])
-    found[1 : 1 + states] = [
+        operand_gradients[0] = stack([like * 0 if g is None else g for g in of_gates])
+    operand_gradients[1 : 1 + states] = [
         plus(u, *more) if wanted else None for more, wanted in zip(later, needed[1:], strict=False)
     ]
-    return found
+    return operand_gradients

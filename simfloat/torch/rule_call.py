@@ -41,13 +41,14 @@ class RuleCall(Elementwise):
         is_step = is_primitive or isinstance(phase, Complete) and phase.is_addition
         self._has_steps = not is_step and dtype.itemsize < 4 and phase.place.is_written
         # An optimizer's operations are rounded one by one, with exact numbers, under every policy.
+        # float64 tensors of a program are followed as they are: PyTorch's kernels take Python's numbers exactly there.
         is_written = phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter)
         self.is_by_cpu, self.is_by_cuda = (
             is_written and not phase.place.is_for_cuda,
             is_written and phase.place.is_for_cuda,
         )
         self._last: Arithmetic | None = None  # which rounds that result
-        self._own: Format | None = None  # of the result whatever the policy says
+        self._forced_format: Format | None = None  # of the result whatever the policy says
         self._saturates = False
 
     def by_single(self) -> None:
@@ -60,18 +61,24 @@ class RuleCall(Elementwise):
 
     def keep(self, format: Format, *, saturates: bool) -> None:
         """Round results to this format under every policy, and steps to FP32."""
-        self._own, self._saturates, self._has_steps = format, saturates, True
+        self._forced_format, self._saturates, self._has_steps = format, saturates, True
 
     def begin(self) -> Arithmetic:
         """The arithmetic for a result."""
-        found = self.phase.arithmetic(self.operands)
-        if self._own is not None:
-            rounding = found.target.rounding.saturating() if self._saturates else found.target.rounding
-            own = found.target._replace(format=self._own, dtype=carrier_of(self._own), rounding=rounding)
-            found = found.to(own)._replace(refusal="")
-        self.arithmetic = self._fitting(self.phase.place, found)
+        arithmetic = self.phase.arithmetic(self.operands)
+        if self._forced_format is not None:
+            # The operation names the type of its result, as torch._scaled_mm does with out_dtype: no role of the policy
+            # is asked, and no format of its is refused.
+            rounding = arithmetic.target.rounding.saturating() if self._saturates else arithmetic.target.rounding
+            target = arithmetic.target._replace(
+                format=self._forced_format, dtype=carrier_of(self._forced_format), rounding=rounding
+            )
+            arithmetic = arithmetic.to(target)._replace(refusal="")
+        self.arithmetic = self._fitting(self.phase.place, arithmetic)
         if self._has_steps:
             self._last = self.arithmetic
+            # Steps are not observed: an observer counts what the program stores, which is the result in its narrow
+            # type.
             steps = self._last.target._replace(format=FP32, dtype=carrier_of(FP32), observer=None)
             self.arithmetic = self._last.to(steps)
         self.format = self.arithmetic.format
@@ -83,22 +90,24 @@ class RuleCall(Elementwise):
         Going forward, and on the way back through one that is fused, every step has a place of its own.
         """
         phase = self.phase
+        # An unfused backward formula has one place, that of the composite, in the role of the gradient that it
+        # computes. PyTorch calls it by one operation, whose steps no policy names.
         if isinstance(phase, OfParameter) or isinstance(phase, Backward) and not phase.is_fused or self._has_steps:
             return self.begin()
         if not isinstance(phase, Backward):
-            known = zip(arrays, (tag_of(x).format for x in self.operands), strict=True)
-            return Inside.forward(phase.simulation, phase.place, known, self._fitting)
+            operand_formats = zip(arrays, (tag_of(x).format for x in self.operands), strict=True)
+            return Inside.forward(phase.simulation, phase.place, operand_formats, self._fitting)
 
         def rounds(step: Place, _: tuple[NDArray, ...]) -> Arithmetic:
             return self._fitting(step, phase.inside(step.operation).arithmetic(self.operands))
 
         return Inside(phase.simulation, phase.place, rounds)
 
-    def _fitting(self, place: Place, found: Arithmetic) -> Arithmetic:
+    def _fitting(self, place: Place, unchecked: Arithmetic) -> Arithmetic:
         """The arithmetic of a place in the program's own type; ValueError where that does not hold its results."""
         if self._shown is not None:
             self._shown[str(self.name), place] = None
-        arithmetic = self._in_narrow_type(found) if self.dtype in NARROW else found
+        arithmetic = self._in_narrow_type(unchecked) if self.dtype in NARROW else unchecked
         if not arithmetic.format.fits_float32 and self.dtype != torch.float64:
             raise ValueError(
                 f"{arithmetic.where}: the result of {self.name} has the format {arithmetic.format} here, which "
@@ -107,8 +116,9 @@ class RuleCall(Elementwise):
         return arithmetic
 
     def _in_narrow_type(self, arithmetic: Arithmetic) -> Arithmetic:
-        """The same with results in the program's own narrow type, where the policy's format is a wider one."""
+        """Narrow the results of an arithmetic to the program's own type, if the policy has a wider format."""
         narrow, format = FORMAT_OF[self.dtype], arithmetic.format
+        # FP16 and BF16 do not contain each other, so precision and exponent are compared one by one.
         if format.precision <= narrow.precision and format.exponent_bits <= narrow.exponent_bits:
             return arithmetic
         if format.precision < narrow.precision or format.exponent_bits < narrow.exponent_bits:
@@ -125,12 +135,16 @@ class RuleCall(Elementwise):
     def times(self, factor: float, a: Numbers) -> NDArray:
         """factor * a, which for a factor of 1 or -1 is not rounded."""
         array = numbers_of(a)
+        # A factor of 1 is no product in PyTorch's formulas, and most calls have the default alpha of 1. A rounding here
+        # would be one too many.
         if factor == 1:
             return array
         return -array if factor == -1 else self.multiply(factor, array)
 
     def fused_total(self, factor: Numbers, b: Numbers, a: Numbers) -> NDArray:
         """factor * b + a: in one rounding where PyTorch's CPU kernels are followed, which have a fused operation."""
+        # `alpha`, `addcmul` and `lerp` end in a fused multiply-add in PyTorch's vectorized CPU kernels. Elsewhere, and
+        # under all other policies, an operation of PyTorch's is the operations of its formula.
         if self.is_by_cpu:
             return self.apply("fma", factor, b, a)
         return self.total(a, self.multiply(numbers_of(factor), numbers_of(b)))
@@ -143,12 +157,13 @@ class RuleCall(Elementwise):
 
     def difference(self, a: Numbers, b: Numbers) -> NDArray:
         """a - b as the result: by the policy's last addition where it goes to a parameter."""
+        # The negation is exact, so that one last addition serves both signs, and counts lost updates of both.
         return self.total(a, -numbers_of(b)) if self.phase.is_last_addition() else self.subtract(a, b)
 
     def chosen(self, x: Numbers) -> NDArray:
         """The numbers themselves as the result, rounded: as a moment where they become one."""
-        self.format, numbers = self.phase.chosen(self.arithmetic, numbers_of(x))
-        return numbers
+        self.format, rounded = self.phase.chosen(self.arithmetic, numbers_of(x))
+        return rounded
 
     def round(self, x: Numbers) -> NDArray:
         """The numbers themselves, rounded."""
@@ -184,6 +199,7 @@ class RuleCall(Elementwise):
 
     def tensor(self, array: NDArray) -> torch.Tensor:
         """The result as a tensor of the operation's type, of which its format is known."""
+        # A result may come from a single step that was rounded to the final format already.
         if self._last is not None and self.format == FP32 != self._last.format:
             array, self.format = self._last.round(array), self._last.format
         result = tensor_of(array, self.dtype)
@@ -200,7 +216,7 @@ class RuleCall(Elementwise):
         return self.laid_out(self.tensor(array))
 
     def kept(self, u: Rounded, array: NDArray) -> torch.Tensor:
-        """What a formula leaves for the backward pass, in the type that holds all operands."""
+        """Return a tensor for the backward pass of a formula, in the type that holds all operands."""
         dtype = result_type(self.operands)
         tensor = tensor_of(array, dtype)
         put_tag(tensor, in_type(Tag(u.format_of(array) if isinstance(u, Inside) else self.format), dtype))
@@ -214,6 +230,7 @@ class RuleCall(Elementwise):
                 break
         else:
             return result
+        # Most are, and no strides have to be compared.
         if model.is_contiguous():
             return result
         copy = laid_out_as(result, model)

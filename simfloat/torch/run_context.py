@@ -40,7 +40,7 @@ DETACH = torch.ops.aten.detach.default
 
 
 class RunContext:
-    """What a run knows while its block is open."""
+    """The state of a run while its block is open."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -56,6 +56,7 @@ class RunContext:
         self.shown: Shown | None = None  # in a dry run, which only lists what has no rule
         self.made: Format | None = None  # what numbers are of that are made of no tensor; None for data
         self._composites: tuple[str, ...] = ()
+        # `path` is asked at every operation. Within a backward formula the answer is that of the node, found once.
         self._path_of = -1, ""  # of the node that was asked for last, by its number
         self._thread = this_thread()
 
@@ -63,6 +64,7 @@ class RunContext:
         """Begin a block; nodes of autograd are numbered for each thread, so those of another one are forgotten."""
         if self._thread is not this_thread():
             self._thread = this_thread()
+            # Numbers of nodes are counted for each thread, so those of another thread name other nodes here.
             self.notes, self._path_of = ForwardLog(), (-1, "")
             self.paths.forget()
         self.notes.skip()
@@ -126,8 +128,9 @@ class RunContext:
         self.met.begin(func, how, self.path)
 
     def deferred(self) -> Deferred | None:
-        """What of the backward formula that runs waits until it is known whose gradient it is, if anything may."""
+        """Return the operations of the current backward formula that wait; None if none of them may wait."""
         node = current_node()
+        # Parts of a composite do not wait: the composite itself has waited, or knows whose gradients it computes.
         if node is None or self._composites or is_recomputing():
             return None
         way = self.ways.of(node)
@@ -136,29 +139,38 @@ class RunContext:
     def phase(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
         """Where an operation on these operands stands; None for the counting of an optimizer."""
         node = current_node()
+        # A policy that rounded GradScaler's products would refuse scales that its formats lack; the first one is 2^16.
+        # The note tells the backward pass that its way through the multiplication is PyTorch's, too.
         if is_scaling():
             if operands and node is None and torch.is_grad_enabled():
                 self.notes.begin(self.simulation.place(SCALE, ""), operands)
             return None
         if node is not None and not is_recomputing():
-            found = self._backward(node, operation, operands)
-            if found is not None and torch.is_grad_enabled():
-                found.note = self._note_of_backward(found.place, operands)
-            return found
+            phase = self._backward(node, operation, operands)
+            if phase is not None and torch.is_grad_enabled():
+                phase.note = self._note_of_backward(phase.place, operands)
+            return phase
         if into.is_weight:
             self.simulation.repeats.update(None)  # what runs next has other numbers
+            # Not only optimizers write parameters: `p -= lr * p.grad` under no_grad is an update by its target alone.
             return self._update(str(into.owner), into)
+        # With gradients enabled an optimizer evaluates a closure: that is a forward pass. Operands without an owner are
+        # its counters and rates.
         if self.optimizing.optimizer is not None and not torch.is_grad_enabled():
             owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
             return None if owner is None else self._update(owner, into)
         gradients = [x for x in operands if tag_of(x).is_gradient]
+        # Clipping and other arithmetic on gradients between backward pass and optimizer. Inside of a module, or beside
+        # something that wants a gradient, a gradient is data of a forward pass.
         if gradients and self.paths.path is None and not any(stored(x).requires_grad for x in operands):
             # A static graph's gradients become shares of replicas after its first backward pass, still inside of it.
             is_share = operation in ("multiply", "divide") and self.ways.are_running and are_replicas()
             place = self.simulation.place("update", tag_of(gradients[0]).owner or "")
             return (Share if is_share else Clipping)(place, self.simulation)
+        # Otherwise the tag would make a product with it take the role of gradients.
         for x in gradients:  # data of a forward pass, such as a step towards a larger loss
             put_tag(x, tag_of(x)._replace(is_gradient=False))
+        # The forward pass, which is also what a checkpoint runs again.
         place = self._typed(self.simulation.place(operation, self.path, self._composites), operands)
         is_written = self.notes.in_place
         note = None
@@ -167,11 +179,14 @@ class RunContext:
         else:
             self.notes.skip()
         repeats = self.simulation.repeats
+        # The first operation of a simulation tells whether another one ran alike, with the same seed, policy and
+        # numbers.
         if not repeats.has_begun and self.shown is None:
-            numbers = [numbers_of(x) for x in operands]
-            repeats.begin(self.simulation.policy, place.path, operation, numbers)
+            arrays = [numbers_of(x) for x in operands]
+            repeats.begin(self.simulation.policy, place.path, operation, arrays)
         # The observer received the events of what a checkpoint runs again when it ran first.
         place = place if node is None else place.unobserved
+        # PyTorch keeps the type of what is written to, and promotes the other operand.
         if is_written and place.is_widest:
             return Beside(place, self.simulation, note, stored_format(operands[0]))
         return Forward(place, self.simulation, note)
@@ -188,6 +203,7 @@ class RunContext:
                 f"The backward pass came to {node.name()}, whose forward pass ran outside of the block; run both "
                 "inside."
             )
+        # The way back through `loss * scale` starts a backward pass under a GradScaler.
         if note.place.operation == SCALE:
             return None
         if self._is_of_program(node):  # each operation of its backward pass has a place of its own
@@ -196,12 +212,15 @@ class RunContext:
         if is_within_rerun():  # a backward pass inside of a part, whose events the observer received the first time
             note = copy(note)
             note.place = note.place.unobserved
+        # A rule's own word first; else the way through the node, which the operation continues; else nothing is known,
+        # and the gradient has the role of an activation's, in the widest format of the operands.
         number, way = target_number(), self.ways.of(node)
         operand: Operand | None = None
         if number is not None:
             operand = note.operand(number)
         elif way is not None:
             operand = way.adds(operands)
+        # The current node stays the last one that ran while the engine adds its results to others.
         kind = Sum if way is not None and self.ways.has_ended(way) else Backward
         phase = kind(note, self.simulation, operand, None if way is None else way.events)
         if self._composites and phase.is_fused:
@@ -228,19 +247,20 @@ class RunContext:
                 f"functional_call under vmap has a tensor in the place of {path!r} that stands for several; call the "
                 "model with each of them in a loop."
             )
-        made = x.clone()
-        self.parameters.stand_in(path, made)
-        note = None if made.grad_fn is None else self.notes.of(made.grad_fn)
+        copy = x.clone()
+        # A clone is recorded, so gradients reach the program's tensor through it, as in MAML's inner steps.
+        self.parameters.stand_in(path, copy)
+        note = None if copy.grad_fn is None else self.notes.of(copy.grad_fn)
         if note is not None:
-            note.format, note.weight = tag_of(made).format, path
-        return made
+            note.format, note.weight = tag_of(copy).format, path
+        return copy
 
     def _note_of(self, node: Any) -> LoggedOperation | None:
         """The note of a node; of a program's own function its name at its module's path."""
-        known = self.notes.of(node)
-        path = self.paths.at(node._sequence_nr()) if known is None and self._is_of_program(node) else None
+        note = self.notes.of(node)
+        path = self.paths.at(node._sequence_nr()) if note is None and self._is_of_program(node) else None
         if path is None:
-            return known
+            return note
         return LoggedOperation(self.simulation.place(node.name().removesuffix("Backward"), path), ())
 
     def _is_of_program(self, node: Any) -> bool:
@@ -293,7 +313,7 @@ class RunContext:
         return self.simulation.place(operation, self.path, self._composites).is_written
 
     def moved(self, operands: Sequence[torch.Tensor], known: Sequence[torch.Tensor] | None = None) -> Tag:
-        """What is known of numbers that were moved from these operands, or made where there are none.
+        """Return the tag of numbers that were moved from these operands, or created if there are none.
 
         `known` are those whose formats tell that of the result, where others are numbers put among them.
         """
@@ -304,12 +324,15 @@ class RunContext:
         if formats and all(tag.format == formats[0].format for tag in formats):
             format = formats[0].format
         elif formats:
+            # As in torch.cat of tensors of several formats: every number is one of the widest format's.
             format = widest(stored_format(x) for x in (operands if known is None else known))
         if not tags:
             return Tag(self.made if format is None else format, in_backward)
         first = tags[0]
         owner = next((tag.owner for tag in tags if tag.owner is not None), None)
         is_gradient = any(tag.is_gradient for tag in tags)
+        # A movement of one parameter, such as a view or a transposition, is still the parameter: products round it as a
+        # weight. Together with other numbers, in an optimizer or on the way back it is not.
         is_weight = len(tags) == 1 and first.is_weight and self.optimizing.optimizer is None
         return Tag(format, is_gradient, owner, is_weight and not in_backward, node=first.node, events=first.events)
 
@@ -321,12 +344,14 @@ class RunContext:
         return result
 
     def known_of(self, target: torch.Tensor) -> Tag:
-        """What is known of a tensor that is written to: a copy of a parameter, as of an average, is none."""
+        """Return the tag of a tensor that is written to: a copy of a parameter, as of an average, is no parameter."""
         tag = tag_of(target)
         if not tag.is_weight:
             return tag
-        own = self.parameters.by_path.get(str(tag.owner))  # none where the copy was made in another model's block
-        is_own = own is not None and own.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
+        parameter = self.parameters.by_path.get(str(tag.owner))  # none where the copy was made in another model's block
+        # A clone of a parameter, as for an average of weights, has the tag of a weight, which movements hand on. Only
+        # the memory of the model's own parameter is written as one.
+        is_own = parameter is not None and parameter.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
         return tag if is_own else Tag(tag.format)
 
     def write(self, target: torch.Tensor, into: Tag, result: torch.Tensor, is_rounded: bool) -> None:
@@ -338,6 +363,8 @@ class RunContext:
         """Know what was written to the target; what is no result of a rounding is rounded where it is a parameter's."""
         if into.is_weight:
             path = str(into.owner)
+            # A result of a rounding to `weights` needs no second one. Rounding it would be exact, but would take the
+            # time of a pass.
             if is_rounded and tag.format == self.parameters.update_place(path).recipe.weights:
                 self.parameters.written(path)
             else:
@@ -347,9 +374,11 @@ class RunContext:
             self.parameters.renew()
         is_whole = target.numel() * target.element_size() == target.untyped_storage().nbytes()
         format = tag.format
+        # DistributedDataParallel copies gradients into flat buckets, where each keeps the role of its own parameter.
         if not is_whole and tag.is_gradient and tag.owner is not None and are_replicas():
             put_own_tag(target, Tag(format, True, tag.owner))  # in a bucket of several gradients
             return
+        # A part was written: the memory holds numbers of both formats.
         if not is_whole and into.format != format:
             formats = [x for x in (into.format, format) if x is not None]
             format = widest(formats) if len(formats) == 2 else None
@@ -390,6 +419,6 @@ class RunContext:
 
 
 def _movement(func: Any) -> str:
-    """What policies call an operation that moves numbers."""
+    """Return the name by which policies know an operation that moves numbers."""
     name = func.overloadpacket.__name__
     return name if kind_of(name) == MOVEMENT else MOVEMENT

@@ -13,7 +13,9 @@ T = TypeVar("T")
 
 
 def memory_of(x: torch.Tensor) -> int:
-    """What tells the memory of a tensor, and of all its views, from others as long as it lives."""
+    """Return an identifier of the memory of a tensor and of all its views, valid as long as it lives."""
+    # The address of the storage object. `data_ptr()` is 0 for every empty tensor, and changes when `set_` or `resize_`
+    # gives the storage other bytes.
     return x.untyped_storage()._cdata
 
 
@@ -22,12 +24,13 @@ def extent_of(x: torch.Tensor) -> tuple[int, int]:
     size, begin = x.element_size(), int(x.storage_offset())
     if x.is_contiguous():
         return begin * size, (begin + x.numel()) * size
+    # From the first element to the last one; gaps of a strided view belong to it.
     steps = sum((int(length) - 1) * int(step) for length, step in zip(x.shape, x.stride(), strict=True))
     return begin * size, (begin + steps + 1) * size
 
 
 class TaggedParts(Generic[T]):
-    """What is known of one memory, and of parts of it that lie one behind the other."""
+    """The tag of one memory, and the tags of parts of it that lie one behind the other."""
 
     def __init__(self, whole: T) -> None:
         self._whole = whole  # what is known where no part is
@@ -35,12 +38,12 @@ class TaggedParts(Generic[T]):
         self._parts: list[tuple[int, T]] = []  # each with its end
 
     def at(self, x: torch.Tensor) -> T:
-        """What is known of a tensor's numbers."""
-        known = self.part(x)
-        return self._whole if known is None else known
+        """Return the tag of a tensor's numbers."""
+        tag = self.part(x)
+        return self._whole if tag is None else tag
 
     def part(self, x: torch.Tensor) -> T | None:
-        """What is known of the part that a tensor lies in; None where it lies in no single one."""
+        """Return the tag of the part that contains a tensor; None if no single part does."""
         begin, end = extent_of(x)
         place = bisect_right(self._begins, begin) - 1
         return self._parts[place][1] if place >= 0 and end <= self._parts[place][0] else None
@@ -50,6 +53,7 @@ class TaggedParts(Generic[T]):
         begin, end = extent_of(x)
         if begin == end:
             return
+        # Parts never overlap, so their ends ascend as their beginnings do.
         first = bisect_left([each for each, _ in self._parts], begin + 1)
         last = bisect_left(self._begins, end)
         self._begins[first:last], self._parts[first:last] = [begin], [(end, known)]
@@ -59,8 +63,8 @@ class TaggedParts(Generic[T]):
         (begin, end), size = extent_of(x), x.element_size()
         with undispatched(), torch.no_grad():
             return [
-                (x.as_strided(((stop - start) // size,), (1,), start // size), known)
-                for start, (stop, known) in zip(self._begins, self._parts, strict=True)
+                (x.as_strided(((stop - start) // size,), (1,), start // size), tag)
+                for start, (stop, tag) in zip(self._begins, self._parts, strict=True)
                 if begin <= start and stop <= end
             ]
 
@@ -82,10 +86,12 @@ def seen_as(x: torch.Tensor, plain: torch.Tensor, real: torch.Tensor) -> torch.T
     try:  # torch.no_grad() in two calls of C, between which Ctrl-C cannot leave it open
         torch._C._set_grad_enabled(False)
         with undispatched():
+            # In bytes: x may be a view by another type, as x.view(torch.int32).
             begins = [each.storage_offset() * each.element_size() for each in (real, x, plain)]
             begin = (begins[0] + begins[1] - begins[2]) // x.element_size()
             if x.dtype == real.dtype:
                 return real.as_strided(x.shape, x.stride(), begin)
+            # `as_strided` keeps the type of `real`.
             return x.new_empty(0).set_(real.untyped_storage(), begin, x.shape, x.stride())
     finally:
         torch._C._set_grad_enabled(records)

@@ -59,7 +59,7 @@ class StoredParameters:
         One that left the model keeps its path, and is known no more where another one has it now.
         """
         now = {id(parameter): path for path, parameter in model.named_parameters()}
-        taken, before = set(now.values()), list(self.by_path.items())
+        new_paths, before = set(now.values()), list(self.by_path.items())
         if all(now.get(id(parameter), path) == path for path, parameter in before):
             return
         with undispatched():
@@ -67,7 +67,7 @@ class StoredParameters:
             self._paths.clear()
             self.copies.clear()
             for path, parameter in before:
-                new = now.get(id(parameter), None if path in taken else path)
+                new = now.get(id(parameter), None if path in new_paths else path)
                 if new is None:
                     forget_tag(parameter)
                 else:
@@ -95,11 +95,11 @@ class StoredParameters:
 
     def check_known(self, path: str, module: torch.nn.Module) -> None:
         """Raise ValueError for a parameter that a module of the model, or a part of it, got since the block began."""
-        own = [(name, x) for name, x in module._parameters.items() if isinstance(x, torch.nn.Parameter)]
+        parameters = [(name, x) for name, x in module._parameters.items() if isinstance(x, torch.nn.Parameter)]
         for name, part in module._modules.items():
             if part is not None and id(part) not in self._modules:
-                own += [(f"{name}.{inner}", x) for inner, x in part.named_parameters()]
-        for name, parameter in own:
+                parameters += [(f"{name}.{inner}", x) for inner, x in part.named_parameters()]
+        for name, parameter in parameters:
             if id(parameter) not in self._paths:
                 raise ValueError(
                     f"The parameter {name!r} of {path or type(module).__name__!r} came after the block began, and "
@@ -109,14 +109,19 @@ class StoredParameters:
 
     def of(self, function: Any, arguments: tuple[Any, ...], options: Options) -> tuple[tuple[Any, ...], Options]:
         """The arguments of an operation as it reads them; views are taken of what is stored."""
+        # Not within a backward pass, which goes on with the parameters that its forward pass read.
         if self._is_outdated and torch._C._current_autograd_node() is None:
             if any(weight_path(x) is not None for x in tensors_in((arguments, options))):
                 self._know_all()
         for x in arguments:
             for each in x if type(x) is list else (x,):
+                # The identity of the Parameter is known, but its memory has no tag: `p.data = ...` was assigned.
+                # Nothing else tells of it.
                 if id(each) in self._paths and weight_path(each) is None:
                     self._check_apart()
                     self.conform(self._paths[id(each)], each)  # given other memory, as by `.data = ...`
+        # A view of a parameter stays one of what is stored: the program may write through it, and whatever reads it
+        # later is given the rounded numbers then.
         if not self.copies or is_view(function):
             return arguments, options
         if options:
@@ -124,12 +129,13 @@ class StoredParameters:
         return read_by(function, arguments, self.read), options
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
-        """What an operation reads: of a parameter the rounded copy, if there is one."""
+        """Return the tensor that an operation reads: of a parameter the rounded copy, if there is one."""
         path = weight_path(x)
-        known = None if path is None else self.copies.get(path)
-        if known is None or memory_of(known[0]) != memory_of(x):  # as of an earlier rounded copy
+        stored_and_copy = None if path is None else self.copies.get(path)
+        if stored_and_copy is None or memory_of(stored_and_copy[0]) != memory_of(x):  # as of an earlier rounded copy
             return x
-        copy = seen_as(x, *known)
+        copy = seen_as(x, *stored_and_copy)
+        # Autograd's questions about the copy (requires_grad, grad_fn) are answered by the tensor that it replaces.
         setattr(copy, STORED, x)
         return copy
 
@@ -138,6 +144,8 @@ class StoredParameters:
         rounded = self._rounded(path, tensor)
         if rounded is not None:
             with torch.no_grad():
+                # detach shares the memory and counts the write, so that a backward pass that saved the parameter
+                # notices it.
                 tensor.detach().copy_(rounded)
         self._know(path, self.by_path[path].detach())
 
@@ -162,6 +170,7 @@ class StoredParameters:
         if rounded is None:
             self.copies.pop(path, None)
         else:
+            # Laid out as the parameter, so that every view of it is the same view of the copy.
             copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(rounded)
             put_tag(copy, tag)
             self.copies[path] = tensor, copy
@@ -178,14 +187,17 @@ class StoredParameters:
         """Raise ValueError where the type of a parameter does not hold its `weights` under a policy."""
         for path, parameter in self.by_path.items():
             recipe = policy.recipe(path, UPDATE)
-            own = in_type(policy, FORMAT_OF[parameter.dtype]).recipe(path, UPDATE) if recipe.written else recipe
-            _check_type(path, parameter, own)
+            recipe_in_type = (
+                in_type(policy, FORMAT_OF[parameter.dtype]).recipe(path, UPDATE) if recipe.written else recipe
+            )
+            _check_type(path, parameter, recipe_in_type)
 
     def _check_apart(self) -> None:
         """Raise ValueError where two parameters share a part of their memory, but not all of it."""
+        # Tied weights are one memory and one parameter. Overlapping parts would belong to two owners.
         extents = sorted((memory_of(x), extent_of(x), path) for path, x in self.by_path.items() if x.numel())
-        for (memory, (begin, end), path), (other, (start, stop), later) in pairwise(extents):
-            if memory == other and start < end and (begin, end) != (start, stop):
+        for (memory, (begin, end), path), (next_memory, (start, stop), later) in pairwise(extents):
+            if memory == next_memory and start < end and (begin, end) != (start, stop):
                 raise ValueError(
                     f"The parameters {path!r} and {later!r} lie in the same memory in part, where it is not told which "
                     "of them a number belongs to; give one its own, by p.data = p.data.clone()."
@@ -196,9 +208,10 @@ class StoredParameters:
         recipe = self.update_place(path).recipe
         format = recipe.weights
         _check_type(path, tensor, recipe)
-        numbers = numbers_of(tensor)
-        rounded = round_array(numbers, Target(format, nearest_even, carrier_of(format)))
-        same = same_bits(rounded.astype(numbers.dtype, copy=False), numbers)
+        array = numbers_of(tensor)
+        rounded = round_array(array, Target(format, nearest_even, carrier_of(format)))
+        # Bits, not values: a weight of -0 that became +0 would not be what is stored.
+        same = same_bits(rounded.astype(array.dtype, copy=False), array)
         return None if same else tensor_of(rounded, tensor.dtype)
 
 

@@ -27,6 +27,8 @@ FORMAT_OF: dict[torch.dtype, Format] = {
     torch.float4_e2m1fn_x2: E2M1,
 }
 
+# PyTorch keeps the Python object of a storage as long as the storage lives, so an attribute of it is seen by all views,
+# also by those that autograd makes in C++, and goes with the memory. A weak dictionary by tensor would see neither.
 _NAME = "_simfloat_tag"
 
 #: Under this name a rounded copy of a parameter, or of a view of one, has the tensor that it takes the place of.
@@ -39,7 +41,7 @@ def stored(x: torch.Tensor) -> torch.Tensor:
 
 
 class Tag(NamedTuple):
-    """What is known of numbers: their format, and what they are to a parameter."""
+    """The tag of numbers: their format, and their relation to a parameter."""
 
     format: Format | None = None  # what they were rounded to; None for data
     is_gradient: bool = False  # whether a backward pass made them
@@ -54,49 +56,50 @@ NOTHING = Tag()
 
 
 def tag_of(tensor: torch.Tensor) -> Tag:
-    """What is known of a tensor's numbers."""
-    known: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
-    return known if isinstance(known, Tag) else known.at(tensor)
+    """Return the tag of a tensor's numbers."""
+    tags: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    return tags if isinstance(tags, Tag) else tags.at(tensor)
 
 
 def put_tag(tensor: torch.Tensor, tag: Tag) -> None:
     """Know this of a tensor's numbers from now on."""
     storage = tensor.untyped_storage()
-    known = getattr(storage, _NAME, NOTHING)
-    if isinstance(known, Tag):
+    tags = getattr(storage, _NAME, NOTHING)
+    if isinstance(tags, Tag):
         setattr(storage, _NAME, tag)
     else:
-        known.change(tensor, tag)
+        tags.change(tensor, tag)
 
 
 def has_parts(tensor: torch.Tensor) -> bool:
     """Whether parts of the tensor's memory are known by themselves, of which it is none."""
-    known = getattr(tensor.untyped_storage(), _NAME, NOTHING)
-    return not isinstance(known, Tag) and known.part(tensor) is None
+    tags = getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    return not isinstance(tags, Tag) and tags.part(tensor) is None
 
 
 def parts_of(tensor: torch.Tensor) -> list[tuple[torch.Tensor, Tag]]:
     """The parts of a tensor that are known by themselves, as vectors; none where it is known as a whole."""
-    known = getattr(tensor.untyped_storage(), _NAME, NOTHING)
-    return [] if isinstance(known, Tag) or not tensor.is_contiguous() else known.within(tensor)
+    tags = getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    return [] if isinstance(tags, Tag) or not tensor.is_contiguous() else tags.within(tensor)
 
 
 def put_own_tag(tensor: torch.Tensor, tag: Tag) -> None:
     """Know this of a tensor's numbers, and not of others in the same memory."""
     storage = tensor.untyped_storage()
     begin, end = extent_of(tensor)
+    # All of the memory, as nearly always: one attribute, without a list of parts.
     if end - begin == storage.nbytes():
         setattr(storage, _NAME, tag)
         return
-    known = getattr(storage, _NAME, NOTHING)
-    if isinstance(known, Tag):
-        known = TaggedParts(known)
-        setattr(storage, _NAME, known)
-    known.put(tensor, tag)
+    tags = getattr(storage, _NAME, NOTHING)
+    if isinstance(tags, Tag):
+        tags = TaggedParts(tags)
+        setattr(storage, _NAME, tags)
+    tags.put(tensor, tag)
 
 
 def stored_format(tensor: torch.Tensor) -> Format:
-    """What a tensor's numbers are numbers of: for data the format of its type."""
+    """Return the format of a tensor's numbers: for data that of its type."""
     return tag_of(tensor).format or FORMAT_OF[tensor.dtype]
 
 

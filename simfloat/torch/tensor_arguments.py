@@ -23,6 +23,7 @@ def tensors_in(result: Any) -> Iterator[Tensor]:
 @cache
 def is_view(function: Any) -> bool:
     """Whether an operation gives other views of the memory of an operand."""
+    # The schema marks aliases: `Tensor(a)` is a view, `Tensor(a!)` is written to.
     schema = getattr(function, "_schema", None)  # a program as an operation has none
     aliases = (x.alias_info for x in schema.arguments) if schema is not None else ()
     return any(x is not None and not x.is_write for x in aliases)
@@ -58,11 +59,12 @@ def replaced(value: Any, real: Callable[[Tensor], Tensor]) -> Any:
         return real(value)
     if isinstance(value, dict):
         return {key: replaced(x, real) for key, x in value.items()}
+    # Exactly these types: a NamedTuple takes its fields one by one, and no generator.
     return type(value)(replaced(x, real) for x in value) if type(value) in (list, tuple) else value
 
 
 def called(model: torch.nn.Module, *arguments: Any, **named: Any) -> Any:
-    """What the model gives; ValueError, saying what came and what to pass, where PyTorch has a TypeError for it."""
+    """Call a model. Raise ValueError with what was passed, and what to pass, where PyTorch raises TypeError."""
     try:
         return model(*arguments, **named)
     except TypeError as error:

@@ -30,12 +30,14 @@ WIDE = (torch.float32, torch.float64)
 def numbers_of(x: Numbers) -> NDArray:
     """The array of an operand: float32 or float64; integers and truth values become float64."""
     if isinstance(x, torch.Tensor):
+        # `numpy()` refuses tensors that want a gradient; detach is an operation, so it is called for these only.
         x = x.detach() if x.requires_grad else x
         if x.dtype in WIDE:
             return x.numpy()
         if x.dtype == PAIRED:
             return _unpaired(x)
         if x.itemsize < 4 and x.is_floating_point():
+            # NumPy has no bfloat16 and no float8. Every number of these types is a float32 one.
             return x.float().numpy()
         array = x.numpy()
         return array if x.is_floating_point() else integers(array)
@@ -54,6 +56,7 @@ def _unpaired(x: torch.Tensor) -> NDArray[np.float32]:
 def integers(array: NDArray) -> NDArray[np.float64]:
     """Integers and truth values in float64; ValueError for an integer that float64 lacks."""
     wide = array.astype(np.float64)
+    # From 2^53 on float64 lacks some integers: these few are compared one by one, exactly, in Python.
     for number in array[np.abs(wide) >= 2**53].tolist():
         if int(float(number)) != number:
             raise ValueError(
@@ -65,6 +68,8 @@ def integers(array: NDArray) -> NDArray[np.float64]:
 def tensor_of(array: NDArray, dtype: torch.dtype) -> torch.Tensor:
     """A tensor of this type on the array's memory, or on a copy of it."""
     array = np.asarray(array)
+    # torch.from_numpy takes strides, too, but PyTorch's kernels return contiguous results, and later layouts follow
+    # them.
     if not array.flags.c_contiguous or not array.flags.writeable:
         array = array.copy(order="C")
     tensor = torch.from_numpy(array)
@@ -90,6 +95,7 @@ def result_type(operands: Sequence[torch.Tensor]) -> torch.dtype:
     if first.is_floating_point and all([x.dtype == first for x in operands]):
         return first
     floating = [x for x in operands if x.is_floating_point()]
+    # PyTorch's promotion: tensors without axes do not widen others of the same kind.
     counting = [x for x in floating if x.ndim] or floating
     types = {x.dtype for x in counting}
     if len(types) == 1:

@@ -67,6 +67,8 @@ class Backend:
     def begin(self) -> None:
         """Turn it on or off, and keep what the program reads and writes apart from it."""
         if self._blocks == 0:
+            # torch.nn.attention.sdpa_kernel reads and writes these settings through torch._C. In the block it gets the
+            # program's own values, while the kernels that stay are the ones that can be taken apart.
             self._functions = read, write = [getattr(torch._C, name) for name in self._names]
             self._before = read()
             write(self._is_on)
@@ -105,6 +107,7 @@ class OwnKernel:
         """Put it in PyTorch's place."""
         if self._blocks == 0:
             self._library = torch.library.Library("aten", "IMPL")
+            # Replacing F.scaled_dot_product_attention would miss modules that have imported the function by name.
             self._library.impl(self._name, self._function, "AutogradCPU")
         self._blocks += 1
 
@@ -116,7 +119,7 @@ class OwnKernel:
 
 
 def off(before: bool) -> bool:
-    """What a setting is while fused kernels are not wanted."""
+    """Return the value of a setting that turns fused kernels off."""
     return False
 
 
@@ -132,7 +135,11 @@ def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
         check_unwrapped([*outputs, *gradients])
         for gradient in gradients:
             if isinstance(gradient, torch.Tensor):
+                # The ones, or what the caller gave. Without the mark the first product of the pass would take them for
+                # activations.
                 put_tag(gradient, tag_of(gradient)._replace(is_gradient=True, is_weight=False))
+        # backward() accumulates into `.grad`, torch.autograd.grad returns the gradients: both come through this one
+        # function.
         accumulates = options.get("accumulate_grad", False)
         with run.backward(outputs, accumulates=accumulates, is_recorded=is_recorded, is_whole=not inputs):
             return engine(outputs, gradients, keeps, is_recorded, inputs, *args, **options)
@@ -141,7 +148,7 @@ def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def making_ones(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What makes the ones that a backward pass begins with, which come to nobody who does not look."""
+    """Wrap the function that makes the ones with which a backward pass begins: dispatch is off if nobody looks."""
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -197,8 +204,10 @@ BACKENDS = [
 #: alike.
 SETTINGS: tuple[Setting | Backend | OwnKernel, ...] = (
     OwnKernel(ATTENTION, attention),
+    # A kernel of oneDNN, such as that of a layer of an LSTM, is one operation, in which nothing can be rounded.
     Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
     *(Backend(name, name == "math") for name in BACKENDS),
+    # The fast path runs a whole encoder layer as one operation in inference mode.
     Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, off),
     wrapped(checkpoint, "_checkpoint_without_reentrant_generator", remembering),
     Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),
@@ -217,6 +226,8 @@ SETTINGS: tuple[Setting | Backend | OwnKernel, ...] = (
 )
 
 # The settings are those of the process, and several threads may have blocks open.
+# Each setting counts its blocks, so the last one of any thread restores it. The lock covers the whole list: between two
+# settings another thread would see half of them.
 _lock = Lock()
 
 

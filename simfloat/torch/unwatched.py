@@ -20,6 +20,7 @@ def is_alone(run: RunContext) -> bool:
     """
     if run.simulation.observer is not None or run.shown is not None or USERS:
         return False
+    # Another mode, such as a FlopCounterMode of the program's, wants to see single operations.
     return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed()
 
 
@@ -27,6 +28,7 @@ def is_unwatched(run: RunContext, operation: str = "linear") -> bool:
     """Whether a layer's operations in the forward pass need no place of their own: neither draws nor overrides tell
     them apart, and float32 holds their results and gradients.
     """
+    # In a composite operations have other places, and in an optimizer they are updates.
     if not is_alone(run) or run.is_inside or run.optimizing.optimizer is not None:
         return False
     if torch.is_autocast_enabled("cpu") or not run.simulation.place(operation, run.path).is_uniform:

@@ -32,13 +32,14 @@ aten = torch.ops.aten
 
 
 def adam(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArray:
-    """What Adam adds to a parameter, and AdamW once the parameter has decayed."""
+    """Return the change that Adam adds to a parameter, or AdamW to a parameter that has decayed."""
     t = step.count()
     if options.decoupled_weight_decay:
         if options.weight_decay:
             step.shrink(1 - options.lr * options.weight_decay)
     else:
         g = step.with_decay(g, options.weight_decay)
+    # PyTorch's Adam has lerp, m + (1 - beta1) * (g - m), where the paper has beta1 * m + (1 - beta1) * g: other bits.
     m = step.approach("exp_avg", g, 1 - options.beta1)
     v = step.mean_square("exp_avg_sq", g, options.beta2)
     rate, root = options.lr / (1 - options.beta1**t), (1 - options.beta2**t) ** 0.5
@@ -59,8 +60,8 @@ class ParameterUpdate(UpdateArithmetic):
 
     def memory(self, name: str, shape: tuple[int, ...]) -> NDArray:
         """The memory that PyTorch has for it, if that is in C order."""
-        known = self.own.get(name)
-        return super().memory(name, shape) if known is None or not known.flags.c_contiguous else known
+        array = self.own.get(name)
+        return super().memory(name, shape) if array is None or not array.flags.c_contiguous else array
 
     def store(self, weight: NDArray) -> None:
         """Keep the parameter's new numbers."""
@@ -90,11 +91,13 @@ class WholeUpdates:
             if chosen is None:
                 return function(params, grads, *lists, **options)
             for i, (parameter, gradient) in enumerate(zip(params, grads, strict=True)):
+                # One parameter after the other: those that no program serves take PyTorch's function, on lists of one
+                # element. For the 53 parameters of a GPT a step of AdamW takes 17 ms instead of 69.
                 if self._is_updated(run, optimizer, parameter, gradient, lists, i, chosen):
                     continue
-                own = [each[i : i + 1] for each in lists]
-                function([parameter], [gradient], *own, **options)
-                for each, (new, *_) in zip(lists, (one or [None] for one in own), strict=True):
+                own_lists = [each[i : i + 1] for each in lists]
+                function([parameter], [gradient], *own_lists, **options)
+                for each, (new, *_) in zip(lists, (single or [None] for single in own_lists), strict=True):
                     if i < len(each):
                         each[i] = new
 
@@ -102,6 +105,7 @@ class WholeUpdates:
 
     def _chosen(self, options: dict[str, Any]) -> SimpleNamespace | None:
         """The options of the formula; None where there are others, or tensors among them."""
+        # Rare options are left to the single operations.
         if options["maximize"] or options.get("amsgrad") or options.get("grad_scale") is not None:
             return None
         chosen = {name: options[name] for name in self.options}
@@ -114,43 +118,47 @@ class WholeUpdates:
         chosen: Any,
     ) -> bool:  # fmt: skip
         """Update a parameter, if it can be by a program; whether it was done."""
-        kept = self._kept(lists, i, optimizer.state.get(parameter, {}))
+        state = self._kept(lists, i, optimizer.state.get(parameter, {}))
         path = weight_path(parameter)
-        if path is None or not all(map(is_plain, (parameter, gradient, *kept.values()))):
+        if path is None or not all(map(is_plain, (parameter, gradient, *state.values()))):
             return False
         place = run.simulation.place("update", path)
         if place.is_written:
             return False
         with undispatched():
-            own = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *kept.items())}
-            step = ParameterUpdate(place, numbers_of(run.parameters.read(parameter)), own)
+            arrays = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *state.items())}
+            step = ParameterUpdate(place, numbers_of(run.parameters.read(parameter)), arrays)
             if not run_as_program(self.formula, self.formula, step, numbers_of(gradient), chosen):
                 return False
-            _write(parameter, step.stored, own[WEIGHT])
+            _write(parameter, step.stored, arrays[WEIGHT])
             for name, array in step.state.items():
-                if name in kept:
-                    _write(kept[name], array, own[name])
+                if name in state:
+                    _write(state[name], array, arrays[name])
                 else:
-                    kept[name] = torch.from_numpy(array)
+                    state[name] = torch.from_numpy(array)
         run.parameters.written(path)
-        if COMPENSATION in kept:
-            optimizer.state[parameter][COMPENSATION] = kept.pop(COMPENSATION)
-        for name, x in kept.items():
+        if COMPENSATION in state:
+            optimizer.state[parameter][COMPENSATION] = state.pop(COMPENSATION)
+        for name, x in state.items():
             lists[self.lists.index(name)][i] = x
             if name != STEP:
                 put_tag(x, Tag(place.to_moment(name).format, owner=path, moment=name))
         run.meet(self.last, "rule")
         return True
 
-    def _kept(self, lists: Sequence[list[Any]], i: int, own: dict[str, Any]) -> dict[str, Tensor]:
-        """What the optimizer keeps of the parameter of this number, and of its own what a Kahan update does."""
-        kept = {name: each[i] for name, each in zip(self.lists, lists, strict=True) if i < len(each)}
-        return {name: x for name, x in {**kept, COMPENSATION: own.get(COMPENSATION)}.items() if x is not None}
+    def _kept(self, lists: Sequence[list[Any]], i: int, optimizer_state: dict[str, Any]) -> dict[str, Tensor]:
+        """Return the state of the parameter of this number, with the compensation of a Kahan update."""
+        state = {name: each[i] for name, each in zip(self.lists, lists, strict=True) if i < len(each)}
+        return {
+            name: x for name, x in {**state, COMPENSATION: optimizer_state.get(COMPENSATION)}.items() if x is not None
+        }
 
 
-def _write(x: Tensor, array: NDArray, own: NDArray) -> None:
+def _write(x: Tensor, array: NDArray, memory: NDArray) -> None:
     """Give a tensor these numbers, unless they are in its own memory already, of which autograd is told."""
-    if array is own:
+    if array is memory:
+        # The compiled loop wrote without PyTorch's knowledge. Autograd compares versions when it unpacks a saved
+        # tensor.
         increment_version(x)
     else:
         x.copy_(torch.from_numpy(array))

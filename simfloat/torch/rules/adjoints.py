@@ -27,6 +27,9 @@ class Adjoint(Ruled):
         """The numbers of g, added up where each came from."""
         reached = options[self.size_at]
         x = g.new_zeros(reached.shape if isinstance(reached, torch.Tensor) else tuple(reached))
+        # The movement itself says where each number went: it is carried out on the numbers of elements. PyTorch's
+        # kernels of upsampling and im2col have no integers (torch 2.13); float64 holds all numbers of elements below
+        # 2^53.
         places = self.moved(numbered(x).double(), *options).long()
         return added_at(call, x, places, numbers_of(g))
 

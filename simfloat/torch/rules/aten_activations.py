@@ -48,6 +48,7 @@ def elu_backward(
 
 
 #: Slopes that lie nearer to each other than this are one slope: PyTorch draws none.
+# The bound is that of PyTorch's rrelu_with_noise_backward.
 APART = 1e-6
 
 
@@ -56,10 +57,12 @@ def noisy_leaky_relu(
 ) -> Tensor:
     """x where it is positive, else x times a factor that PyTorch draws, and rounds for the way back only."""
     call.begin()
-    drawn = torch.empty_like(noise, dtype=torch.promote_types(noise.dtype, torch.float32))
-    _aten.rrelu_with_noise(x.to(drawn.dtype), drawn, lower, upper, training, generator)
-    noise.copy_(drawn)
-    return call.laid_out(call.tensor(call.multiply(x, drawn)))
+    factors = torch.empty_like(noise, dtype=torch.promote_types(noise.dtype, torch.float32))
+    _aten.rrelu_with_noise(x.to(factors.dtype), factors, lower, upper, training, generator)
+    # PyTorch's own kernel draws, so that its generator goes on as it would. The result takes the factors as they were
+    # drawn; only the way back reads the noise, which is of the tensor's type.
+    noise.copy_(factors)
+    return call.laid_out(call.tensor(call.multiply(x, factors)))
 
 
 class DrawnSlopes(Ruled):
@@ -74,8 +77,8 @@ class DrawnSlopes(Ruled):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The result of the one that is asked for."""
-        given = args[self.operands + 1 :]
-        lower, upper, training = [*given, *(1 / 8, 1 / 3, False)[len(given) :]][:3]
+        slope_arguments = args[self.operands + 1 :]
+        lower, upper, training = [*slope_arguments, *(1 / 8, 1 / 3, False)[len(slope_arguments) :]][:3]
         if training and (self.operands == 1 or upper - lower > APART):
             return self.drawn(run, func, args, options, into)
         return self.mean(run, self.leaky_relu, (*args[: self.operands], (lower + upper) / 2), {}, into)
@@ -87,6 +90,8 @@ class InOwnType(Formula):
     def computed(self, call: RuleCall, *args: Any, **options: Any) -> Any:
         """The results."""
         if call.phase.place.is_written:
+            # The bits of PyTorch's CPU at every 16-bit number, for thresholds of hardshrink and the gradients of both
+            # shrinks.
             args = tuple(float(torch.tensor(x, dtype=call.dtype)) if isinstance(x, float) else x for x in args)
         return super().computed(call, *args, **options)
 

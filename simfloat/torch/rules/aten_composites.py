@@ -39,6 +39,7 @@ def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
 
 def _distance(x: Tensor, y: Tensor) -> Tensor:
     """|x - y|, 0 for infinities of one sign."""
+    # inf - inf is NaN, and logaddexp(inf, inf) is inf.
     return torch.where(x == y, torch.zeros_like(x), (x - y).abs())
 
 
@@ -129,6 +130,7 @@ def weight_norm_backward(w: Tensor, v: Tensor, g: Tensor, norm: Tensor, dim: int
     """(g / n) * (w - v * (t / (n * n))) and t / n, where w is the gradient, n = |v|, and t the sums of w * v."""
     axes = [axis for axis in range(v.ndim) if axis != dim % v.ndim]
     with target_operand(0):
+        # Within the operand v: the sum is rounded as a step of its gradient, and read again by that of g.
         total = (w * v).sum(axes, keepdim=True)
         to_v = (g / norm) * (w - v * (total / (norm * norm)))
     with target_operand(1):

@@ -22,7 +22,7 @@ from simfloat.torch.tensor_arrays import numbers_of
 
 
 def wide(arithmetic: Arithmetic) -> Arithmetic:
-    """The same with results in FP32, or in its own format where that is wider."""
+    """Return the arithmetic with results in FP32, or in its own format if that is wider."""
     format = widest((FP32, arithmetic.format))
     if format == arithmetic.format:
         return arithmetic
@@ -43,6 +43,8 @@ def product(
         needed = "(m, k) by (k, n)" if axes == 2 else "(batch, m, k) by (batch, k, n)"
         shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
         raise ValueError(f"{call.phase.place.where}: {call.name} multiplies {needed}, got shapes {shapes}.")
+    # A kernel multiplies the sum by alpha before its one rounding to the type of the result. Rounded sums would be
+    # rounded twice.
     arithmetic = wide(call.begin()) if is_wide else call.begin()
     return arithmetic.matmul(numbers_of(a), numbers_of(b), *call.inputs(a, b), scales)
 
@@ -83,6 +85,7 @@ def added(
     if beta == 0:
         return call.tensor(call.round(result) if is_scaled else result)
     share = numbers_of(c) if beta in (0, 1) else steps.multiply(numbers_of(beta), numbers_of(c))
+    # From here on it is another operation of a policy, with a rounding, an override and random bits of its own.
     call.phase = call.phase.beside("add", call.format)
     call.begin()
     return call.tensor(call.add(result, share))
@@ -91,14 +94,14 @@ def added(
 def added_vector(
     call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
-    """The same for a matrix and a vector."""
+    """Return beta * c + alpha * a @ b for a matrix a and vectors b and c."""
     return added(call, c.unsqueeze(-1), a, b.unsqueeze(-1), beta=beta, alpha=alpha).squeeze(-1)
 
 
 def added_batch(
     call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
-    """The same for the sum of products of a batch of matrices: one sum through all of them, in their order."""
+    """Return beta * c + alpha * the sum of a[i] @ b[i] over a batch: one sum through all products, in their order."""
     if (a.ndim, b.ndim) != (3, 3) or (a.shape[0], a.shape[2]) != b.shape[:2]:
         shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
         raise ValueError(f"{call.name} multiplies (batch, m, k) by (batch, k, n), got shapes {shapes}.")
@@ -109,7 +112,7 @@ def added_batch(
 def added_outer(
     call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
-    """The same for a column and a row."""
+    """Return beta * c + alpha * a b^T for vectors a and b."""
     return added(call, c, a.unsqueeze(-1), b.unsqueeze(0), beta=beta, alpha=alpha)
 
 
@@ -136,6 +139,7 @@ class Contraction(Multiplied):
 
     def operation_for(self, args: tuple[Any, ...]) -> str:
         """Linear with a parameter among the operands, else matmul."""
+        # A product of two activations, as in attention, has overrides by another name than a layer's.
         factors = args[self.first : self.first + 2]
         return "linear" if any([weight_path(x) is not None for x in factors]) else "matmul"
 

@@ -41,8 +41,8 @@ def polygamma(n: Any, x: Any) -> Tensor:
         n, x = x, n
     if n == 0:
         return x.digamma()
-    found = torch.special.zeta(float(n + 1), x)
-    return found if n == 1 else found * float((-1) ** (n + 1) * math.factorial(n))
+    zeta = torch.special.zeta(float(n + 1), x)
+    return zeta if n == 1 else zeta * float((-1) ** (n + 1) * math.factorial(n))
 
 
 def multivariate_lgamma(x: Tensor, p: int) -> Tensor:
@@ -88,8 +88,8 @@ def powers_between(
 def normal(mean: Tensor | float, std: Tensor | float = 1, *, generator: torch.Generator | None = None) -> Tensor:
     """mean + std * z with normal numbers z, drawn from PyTorch's generator."""
     shape = torch.broadcast_shapes(*(x.shape for x in (mean, std) if isinstance(x, Tensor)))
-    own = result_type([x for x in (mean, std) if isinstance(x, Tensor)])
-    z = torch.empty(shape, dtype=own).normal_(generator=generator)
+    dtype = result_type([x for x in (mean, std) if isinstance(x, Tensor)])
+    z = torch.empty(shape, dtype=dtype).normal_(generator=generator)
     return exactly(mean) + exactly(std) * z
 
 

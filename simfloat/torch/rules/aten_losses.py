@@ -96,11 +96,12 @@ def margins_of_many(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
     Targets end at the first -1.
     """
-    given = (target >= 0).cumprod(-1).bool()
-    places = torch.where(given, target, 0)
-    counts = torch.zeros(x.shape, dtype=torch.int64).scatter_add(-1, places, given.long())
+    is_target = (target >= 0).cumprod(-1).bool()
+    places = torch.where(is_target, target, 0)
+    # Counted, since a class may be named twice.
+    counts = torch.zeros(x.shape, dtype=torch.int64).scatter_add(-1, places, is_target.long())
     left = (1 - x.gather(-1, places).unsqueeze(-1) + x.unsqueeze(-2)).relu()
-    return torch.where(given.unsqueeze(-1) & (counts == 0).unsqueeze(-2), left, torch.zeros_like(left)), counts
+    return torch.where(is_target.unsqueeze(-1) & (counts == 0).unsqueeze(-2), left, torch.zeros_like(left)), counts
 
 
 def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> tuple[Tensor, Tensor]:
@@ -161,11 +162,11 @@ def nll_loss_slope(
 def gathering(formula: Callable[..., Any], at: int) -> Callable[..., Any]:
     """A formula of losses by the argument of this number, a number that names what becomes of all examples' losses."""
 
-    def named(u: Rounded, *args: Any) -> Any:
+    def by_name(u: Rounded, *args: Any) -> Any:
         reduction = args[at] if len(args) > at else MEAN
         return formula(u, *args[:at], REDUCTIONS[reduction], *args[at + 1 :])
 
-    return named
+    return by_name
 
 
 class LossInType(Formula):
@@ -179,6 +180,7 @@ class LossInType(Formula):
         """The losses, or what becomes of them."""
         if not (call.is_by_cpu and call.dtype in self._types):
             return super().computed(call, x, y, reduction, *others)
+        # PyTorch's CPU kernels of these losses compute in the 16-bit type step by step, and their reduction in float32.
         call.by_steps()
         dtype = call.dtype
         losses = self.function(call.begin(), numbers_of(x), numbers_of(y), NONE, *(brought(n, dtype) for n in others))

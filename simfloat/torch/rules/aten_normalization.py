@@ -55,6 +55,8 @@ class TypeOfFirst:
 
     def type_of(self, phase: Forward, operands: list[Tensor], args: Arguments) -> torch.dtype:
         """The result's type."""
+        # Layers that keep weights in FP32 inside of a 16-bit model are usual; PyTorch's promotion would make their
+        # results wide.
         is_own = phase.place.is_written and args[0].is_floating_point()
         return args[0].dtype if is_own else result_type(operands)
 
@@ -82,22 +84,23 @@ class BatchNorm(TypeOfFirst, Ruled):
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """The result, means and factors of the batch."""
         u = call.begin_composite(list(map(numbers_of, call.operands)))
-        numbers = numbers_of(x)
+        array = numbers_of(x)
         scale, shift = (None if vector is None else numbers_of(vector) for vector in (weight, bias))
         if running_mean is None or running_var is None:
-            result, mean, factor, _ = norms.batch_norm(u, numbers, scale, shift, eps)
+            result, mean, factor, _ = norms.batch_norm(u, array, scale, shift, eps)
         elif training:
-            result, mean, factor, variance = norms.batch_norm(u, numbers, scale, shift, eps)
+            result, mean, factor, variance = norms.batch_norm(u, array, scale, shift, eps)
         else:
-            y = norms.running_norm(u, numbers, scale, shift, numbers_of(running_mean), numbers_of(running_var), eps)
+            y = norms.running_norm(u, array, scale, shift, numbers_of(running_mean), numbers_of(running_var), eps)
             return call.result(u, y), x.new_empty(0), x.new_empty(0)
-        made = call.result(u, result), call.kept(u, mean), call.kept(u, factor)
+        results = call.result(u, result), call.kept(u, mean), call.kept(u, factor)
         if running_mean is not None and running_var is not None:
             for running, new in ((running_mean, mean), (running_var, variance)):
+                # A new arithmetic, at the place itself: begin_composite gave steps places inside of the composite.
                 moved = norms.moving_average(call.begin(), numbers_of(running), new, momentum)
                 running.copy_(tensor_of(moved, running.dtype))
                 put_tag(running, tag_of(running)._replace(format=call.format))
-        return made
+        return results
 
 
 def without_statistics(x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Sequence[Any]:
@@ -111,7 +114,7 @@ def with_update(x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: f
 
 
 class BatchNormWithUpdate(BatchNorm):
-    """The same, which gives a tensor besides that PyTorch's libraries keep for the way back; here it is empty."""
+    """Batch normalization that also returns the reserve of cuDNN or MIOpen for the backward pass, here empty."""
 
     def computed(self, call: RuleCall, x: Tensor, *args: Any) -> tuple[Tensor, ...]:  # type: ignore[override]
         """The result, means and factors of the batch, and nothing."""

@@ -38,6 +38,7 @@ def divide(u: RuleCall, a: NDArray, b: NDArray, *, rounding_mode: str | None = N
 
     PyTorch's CUDA kernels multiply by the float32 reciprocal of a number.
     """
+    # A product with a rounded reciprocal is not the rounded quotient: these are other bits than the CPU's.
     if rounding_mode is None and u.is_by_cuda and not b.ndim and a.ndim:
         return u.multiply(a, np.array(1 / np.float32(b), np.float32))
     return u.divide(a, b) if rounding_mode is None else u.add(*quotients(a, b, is_floor=rounding_mode == "floor"))
@@ -68,6 +69,7 @@ def mixed(u: RuleCall, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
     """a + weight * (b - a); where weight is 1/2 or more b - (1 - weight) * (b - a), as PyTorch computes it."""
     difference = u.subtract(b, a)
     if weight.ndim == 0:
+        # PyTorch's lerp changes its formula at 1/2, so that the result at weight 1 is b exactly.
         low = abs(weight) < 0.5
         return u.fused_total(weight if low else weight - 1.0, difference, a if low else b)
     low = np.abs(weight) < 0.5
@@ -93,6 +95,7 @@ def rectified_slope(u: Any, g: NDArray, a: NDArray, least: float) -> NDArray:
 def hypotenuse(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
     """2^k * sqrt(x * x + y * y) with x = a / 2^k and y = b / 2^k, the larger one from 1/2 to 1; inf beside NaN."""
     a, b = (np.where(np.isnan(c) & np.isinf(other), other, c) for c, other in ((a, b), (b, a)))
+    # The scale is a power of two, so the two multiplications by it round nothing: squares neither overflow nor vanish.
     _, k = np.frexp(np.nan_to_num(np.maximum(np.abs(a), np.abs(b)), nan=1.0, posinf=1.0))
     x, y = (u.multiply(c, np.ldexp(1.0, -k)) for c in (a, b))
     return u.multiply(u.apply("sqrt", u.add(u.multiply(x, x), u.multiply(y, y))), np.ldexp(1.0, k))
@@ -210,6 +213,8 @@ class PointwiseRule(Ruled):
         """The result, laid out in memory as the operands are."""
         arrays = [numbers_of(x) if isinstance(x, NUMBERS) else x for x in args]
         by_number = self.operation == "multiply" and any(is_number(x) for x in args)
+        # A product of a bfloat16 tensor and a Python number is made in float32 and rounded to bfloat16, so twice, in
+        # PyTorch's CPU kernels; results of CUDA's kernels come by way of float32 in general.
         if self.is_primitive and self.operation != "nextafter" and (call.is_by_cuda or (call.is_by_cpu and by_number)):
             call.by_single()  # a product with a float32 number is made there
         call.begin()
@@ -217,7 +222,7 @@ class PointwiseRule(Ruled):
 
 
 class Chosen(Ruled):
-    """What PyTorch finds among the operands' numbers, rounded."""
+    """Values that PyTorch selects among those of the operands, rounded."""
 
     is_primitive = True
 
@@ -231,7 +236,7 @@ class Chosen(Ruled):
         return call.laid_out(call.tensor(call.chosen(self.found(call, *args, **options))))
 
     def found(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
-        """What PyTorch finds."""
+        """Return the values that PyTorch selects."""
         return self.function(*args, **options)
 
 
@@ -240,10 +245,11 @@ class WithoutInfinities(Chosen):
 
     def found(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The numbers with others in the place of NaN and infinities."""
-        x, *given = args
-        named = [options.get(name) for name in ("nan", "posinf", "neginf")[len(given) :]]
-        values: list[Any] = [*given, *named]
+        x, *positional = args
+        named = [options.get(name) for name in ("nan", "posinf", "neginf")[len(positional) :]]
+        values: list[Any] = [*positional, *named]
         nan, above, below = values
+        # The largest numbers of the policy's format, not of the tensor's type: that of float32 would overflow in BF16.
         largest, smallest = float(call.format.max), float(call.format.min)
         return self.function(
             x, nan=nan, posinf=largest if above is None else above, neginf=smallest if below is None else below

@@ -42,8 +42,8 @@ def sides_of(
     axes: int, result: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes = (1,)
 ) -> list[Side]:
     """How windows lie along the last axes of images, of which `result` has a number each; one option may be for all."""
-    given = (list(s) * (axes // len(s)) for s in (kernel, stride or kernel, padding, dilation))
-    return [Side(*side) for side in zip(*given, result.shape[-axes:], strict=True)]
+    per_axis = (list(s) * (axes // len(s)) for s in (kernel, stride or kernel, padding, dilation))
+    return [Side(*side) for side in zip(*per_axis, result.shape[-axes:], strict=True)]
 
 
 def adaptive(size: int, count: int) -> Windows:
@@ -57,6 +57,7 @@ def adaptive(size: int, count: int) -> Windows:
 def averages(call: RuleCall, x: torch.Tensor, sides: Sequence[Windows], divisor: float | None = None) -> torch.Tensor:
     """The sum of every window, row by row, divided by how much it counts for; places off the image are +0."""
     axes = len(sides)
+    # One row and column of zeros behind the image serve all places outside of it, so that windows are one indexing.
     padded = np.pad(numbers_of(x), [(0, 0)] * (x.ndim - axes) + [(0, 1)] * axes)
     windows: NDArray = padded[(Ellipsis, *grids(sides))]  # type: ignore[arg-type]
     call.begin()
@@ -69,27 +70,28 @@ def averages_backward(call: RuleCall, g: torch.Tensor, x: torch.Tensor, sides: S
     axes = len(sides)
     sizes, places = x.shape[-axes:], g.shape[-axes:]
     call.begin()
+    # Channels last: a window's pixels are rows of channels, which are added whole.
     share = np.moveaxis(call.divide(numbers_of(g), shares(sides, None)).reshape(-1, *places), 0, -1)
     at = np.broadcast_arrays(*grids(sides))
     there = np.logical_and.reduce([place < size for place, size in zip(at, sizes, strict=True)])
-    given = np.broadcast_to(share.reshape(*places, *[1] * axes, -1), (*there.shape, share.shape[-1]))[there]
+    contributions = np.broadcast_to(share.reshape(*places, *[1] * axes, -1), (*there.shape, share.shape[-1]))[there]
     pixels = np.ravel_multi_index([place[there] for place in at], sizes)
-    total = call.added_rows(given, pixels, (math.prod(sizes), share.shape[-1]))
+    total = call.added_rows(contributions, pixels, (math.prod(sizes), share.shape[-1]))
     return call.tensor(np.ascontiguousarray(total.T).reshape(x.shape))
 
 
 def grids(sides: Sequence[Windows]) -> list[NDArray[np.integer]]:
     """The pixels of windows along each side, to be broadcast: first over the windows, then inside of each."""
-    axes, found = len(sides), []
+    axes, indices = len(sides), []
     for number, (pixels, _) in enumerate(sides):
         shape = [1] * (2 * axes)
         shape[number], shape[axes + number] = pixels.shape
-        found.append(pixels.reshape(shape))
-    return found
+        indices.append(pixels.reshape(shape))
+    return indices
 
 
 def shares(sides: Sequence[Windows], divisor: float | None) -> NDArray[np.float64]:
-    """What the sum of every window is divided by."""
+    """Return the divisor of the sum of every window."""
     if divisor is not None:
         return np.array(float(divisor))
     return np.asarray(reduce(np.multiply.outer, [side.counts for side in sides]), np.float64)

@@ -19,12 +19,12 @@ Axes = int | Sequence[int] | None
 
 def axes_of(x: torch.Tensor | NDArray, dim: Axes) -> tuple[int, ...]:
     """Axes as ascending numbers from 0; all of them for None and for none. ValueError for one that x does not have."""
-    given = [dim] if isinstance(dim, int) else list(dim or range(x.ndim))
+    axes = [dim] if isinstance(dim, int) else list(dim or range(x.ndim))
     last = max(1, x.ndim) - 1
-    for axis in given:
+    for axis in axes:
         if not -last - 1 <= axis <= last:
             raise ValueError(f"dim must lie between {-last - 1} and {last} for shape {tuple(x.shape)}, got {axis}.")
-    return tuple(sorted({axis % x.ndim for axis in given})) if x.ndim else ()
+    return tuple(sorted({axis % x.ndim for axis in axes})) if x.ndim else ()
 
 
 def shape_without(x: torch.Tensor, axes: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
@@ -76,16 +76,16 @@ def _mean(call: RuleCall, x: torch.Tensor, axes: tuple[int, ...]) -> NDArray:
 
 
 def _norm(call: RuleCall, size: torch.Tensor, p: float, axes: tuple[int, ...]) -> NDArray:
-    numbers = numbers_of(size)
+    magnitudes = numbers_of(size)
     if p == math.inf:
-        return call.round(numbers.max(axes, initial=0.0))
+        return call.round(magnitudes.max(axes, initial=0.0))
     if p == -math.inf:
-        return call.round(numbers.min(axes))
+        return call.round(magnitudes.min(axes))
     if p in (0, 1):
-        return call.sum(numbers if p else (numbers != 0).astype(numbers.dtype), axes)
+        return call.sum(magnitudes if p else (magnitudes != 0).astype(magnitudes.dtype), axes)
     if p == 2:
-        return call.apply("sqrt", call.sum(call.multiply(numbers, numbers), axes))
-    return call.apply("power", call.sum(call.apply("power", numbers, p), axes), 1 / p)
+        return call.apply("sqrt", call.sum(call.multiply(magnitudes, magnitudes), axes))
+    return call.apply("power", call.sum(call.apply("power", magnitudes, p), axes), 1 / p)
 
 
 def multiplied(call: RuleCall, x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
@@ -114,11 +114,11 @@ def largest_of(function: Any) -> Any:
     """A rule that rounds the numbers that PyTorch chooses, and leaves the places where it found them."""
 
     def rule(call: RuleCall, *args: Any, **options: Any) -> Any:
-        found = function(*args, **options)
-        values = found if isinstance(found, torch.Tensor) else found[0]
+        selected = function(*args, **options)
+        values = selected if isinstance(selected, torch.Tensor) else selected[0]
         call.begin()
         rounded = call.tensor(call.round(values))
-        return rounded if isinstance(found, torch.Tensor) else (rounded, *found[1:])
+        return rounded if isinstance(selected, torch.Tensor) else (rounded, *selected[1:])
 
     return rule
 

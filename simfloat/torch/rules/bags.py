@@ -56,16 +56,16 @@ def gathered(
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """The sum of every bag's rows, in their order; the mean, sum and quotient being rounded; or the maximum."""
     check_options(by_frequency)
-    found = torch.ops.aten._embedding_bag(
+    outputs = torch.ops.aten._embedding_bag(
         weight, indices, offsets, by_frequency, mode, sparse, weights, has_last, padding
     )
-    result, *places = found
+    result, *places = outputs
     call.begin()
     if mode == MAX:
         return (call.tensor(call.round(result)), *places)
     rows, bags = bags_of(indices, offsets, len(result), padding)
-    kept = indices.numpy().reshape(-1) != padding
-    total = call.added_rows(weighted(call, numbers_of(weight)[rows], weights, kept), bags, tuple(result.shape))
+    is_no_padding = indices.numpy().reshape(-1) != padding
+    total = call.added_rows(weighted(call, numbers_of(weight)[rows], weights, is_no_padding), bags, tuple(result.shape))
     if mode == MEAN:
         check_mean(call)
         total = call.divide(total, _counts(bags, len(result)))
@@ -79,19 +79,19 @@ def gathered_backward(
 ) -> torch.Tensor:  # fmt: skip
     """The gradient of the table."""
     check_options(by_frequency, sparse)
-    numbers, width = numbers_of(g), g.shape[1]
+    bag_gradients, width = numbers_of(g), g.shape[1]
     call.begin()
     if mode == MAX:
         elements = largest.numpy() * width + np.arange(width)
         named = elements[sizes.numpy() > 0].reshape(-1)
-        flat = numbers[sizes.numpy() > 0].reshape(-1)
+        flat = bag_gradients[sizes.numpy() > 0].reshape(-1)
         return call.tensor(call.added_rows(flat, named, (count * width, 1)).reshape(count, width))
     if mode == MEAN:
         check_mean(call)
-    rows, bags = bags_of(indices, offsets, len(numbers), padding)
-    share = call.divide(numbers, _counts(bags, len(numbers))) if mode == MEAN else numbers
-    kept = indices.numpy().reshape(-1) != padding
-    return call.tensor(call.added_rows(weighted(call, share[bags], weights, kept), rows, (count, width)))
+    rows, bags = bags_of(indices, offsets, len(bag_gradients), padding)
+    share = call.divide(bag_gradients, _counts(bags, len(bag_gradients))) if mode == MEAN else bag_gradients
+    is_no_padding = indices.numpy().reshape(-1) != padding
+    return call.tensor(call.added_rows(weighted(call, share[bags], weights, is_no_padding), rows, (count, width)))
 
 
 def weights_backward(
@@ -102,9 +102,9 @@ def weights_backward(
     call.begin()
     rows, bags = bags_of(indices, offsets, len(g), padding)
     products = call.multiply(numbers_of(g)[bags], numbers_of(weight)[rows])
-    found = np.zeros(indices.numel(), products.dtype)
-    found[indices.numpy().reshape(-1) != padding] = call.sum(products, (1,))
-    return call.tensor(found.reshape(tuple(indices.shape)))
+    gradient = np.zeros(indices.numel(), products.dtype)
+    gradient[indices.numpy().reshape(-1) != padding] = call.sum(products, (1,))
+    return call.tensor(gradient.reshape(tuple(indices.shape)))
 
 
 def _counts(bags: NDArray[np.integer], count: int) -> NDArray[np.float64]:

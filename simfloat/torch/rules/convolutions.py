@@ -57,6 +57,7 @@ def as_pair(sizes: Sizes, row: int) -> Pair:
 def geometry_for(x: NDArray, w: NDArray, steps: Steps) -> tuple[Any, Any]:
     """The convolution's geometry and the size of its images or volumes; of a transposed one, x is the result."""
     if x.ndim == 5:
+        # A volume's convolution is one of images in its last two axes and one of rows in its first.
         depth, (size, _) = geometry_for(x[..., :1, 0], w[..., :1, 0], steps.of_depth())
         slices, area = geometry_for(x[:, :, 0], w[:, :, 0], steps.of_slices())
         return Volumes(depth, slices), (size, area)
@@ -77,8 +78,8 @@ def convolve(
     """The convolution of images or volumes; sums go through (channel, slice, row, column)."""
     if isinstance(geometry, Geometry):
         return arithmetic.conv2d(x, w, geometry, *inputs)
-    found = arithmetic.conv2d(x, w.reshape(len(w), -1, *w.shape[3:]), geometry, *inputs)
-    return found.reshape(len(x), -1, *found.shape[1:]).swapaxes(1, 2)
+    slices = arithmetic.conv2d(x, w.reshape(len(w), -1, *w.shape[3:]), geometry, *inputs)
+    return slices.reshape(len(x), -1, *slices.shape[1:]).swapaxes(1, 2)
 
 
 def correlate(
@@ -92,8 +93,8 @@ def correlate(
 def backwards(w: NDArray, groups: int) -> NDArray:
     """Kernels as those of the transposed convolution, mirrored in all directions."""
     images = w.reshape(*w.shape[:-2], w.shape[-2] * w.shape[-1]) if w.ndim == 5 else w
-    found = turned(images, groups)
-    return found.reshape(*found.shape[:2], *w.shape[2:])
+    mirrored = turned(images, groups)
+    return mirrored.reshape(*mirrored.shape[:2], *w.shape[2:])
 
 
 def convolved(
@@ -126,17 +127,19 @@ def convolved_backward(
     if not isinstance(call.phase, Backward):
         raise ValueError("aten.convolution_backward is simulated in a backward pass alone.")
     way, came = call.phase, g
+    # The product reads the rounded gradient, the bias the one that came: between both lies the addition, whose way back
+    # is that rounding.
     g = way.entered(came) if way.narrows and (mask[0] or mask[1]) else came
     gradient, images, kernels = (as_images(numbers_of(t)) for t in (g, x, w))
     steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
     geometry, size = geometry_for(images, kernels, steps)
-    found: list[torch.Tensor | None] = [None, None, None]
+    gradients: list[torch.Tensor | None] = [None, None, None]
     if mask[0]:
         call.phase = way.to_operand(0)
         arithmetic, inputs = call.begin(), call.inputs(g, w)
         back = geometry if transposed else geometry.transposed(size)
         reached = convolve(arithmetic, gradient, kernels if transposed else backwards(kernels, groups), back, inputs)
-        found[0] = call.tensor(reached.reshape(x.shape))
+        gradients[0] = call.tensor(reached.reshape(x.shape))
     if mask[1]:
         call.phase = way.to_operand(1)
         arithmetic = call.begin()
@@ -144,13 +147,13 @@ def convolved_backward(
             reached = correlate(arithmetic, images, gradient, geometry, call.inputs(x, g))
         else:
             reached = correlate(arithmetic, gradient, images, geometry, call.inputs(g, x))
-        found[1] = call.tensor(reached.reshape(w.shape))
+        gradients[1] = call.tensor(reached.reshape(w.shape))
     if mask[2]:
         call.phase = bias = way.of_bias()
         came = bias.entered(came) if bias.narrows else came
         call.begin()
-        found[2] = call.tensor(call.sum(numbers_of(came), (0, *range(2, came.ndim))))
-    return tuple(found)
+        gradients[2] = call.tensor(call.sum(numbers_of(came), (0, *range(2, came.ndim))))
+    return tuple(gradients)
 
 
 class ConvolutionBackward(Multiplied):

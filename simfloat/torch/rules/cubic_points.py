@@ -65,15 +65,16 @@ def cubic_axis(x: Tensor, size: int, padding: int, corners: bool) -> CubicAxis:
     """The pixels beside the points of these coordinates; those outside are moved in as integers, which is exact."""
     factor = (size - 1) / 2 if corners else size / 2
     at = x * factor + (size - 1) / 2
+    # Places are rounded numbers of the policy's format; from here on they are integers, which are exact.
     first = floor(at)
     t = at - first
-    numbers = [first + step for step in range(-1, 3)]
-    inside = [torch.ones_like(number, dtype=torch.bool) for number in numbers]
+    pixels = [first + step for step in range(-1, 3)]
+    inside = [torch.ones_like(number, dtype=torch.bool) for number in pixels]
     if padding == ZEROS:
-        inside = [(number >= 0) & (number < size) for number in numbers]
+        inside = [(number >= 0) & (number < size) for number in pixels]
     elif padding != BORDER:
-        numbers = [unreflected(number, size, corners) for number in numbers]
-    return CubicAxis([n.clamp(0, size - 1) for n in numbers], inside, weights_at(t), slopes_at(t), factor)
+        pixels = [unreflected(number, size, corners) for number in pixels]
+    return CubicAxis([n.clamp(0, size - 1) for n in pixels], inside, weights_at(t), slopes_at(t), factor)
 
 
 def both_axes(x: Tensor, grid: Tensor, padding: int, corners: bool) -> tuple[CubicAxis, CubicAxis]:
@@ -91,8 +92,8 @@ def places_at(x: Tensor, across: CubicAxis, down: CubicAxis, i: int, j: int) -> 
 def pixels_at(x: Tensor, across: CubicAxis, down: CubicAxis, i: int, j: int) -> Tensor:
     """The numbers (N, C, points) of a pixel of each point, 0 outside."""
     places, inside = places_at(x, across, down, i, j)
-    found = x.flatten(2).gather(2, places.expand(*x.shape[:2], -1))
-    return torch.where(inside, found, torch.zeros_like(found))
+    values = x.flatten(2).gather(2, places.expand(*x.shape[:2], -1))
+    return torch.where(inside, values, torch.zeros_like(values))
 
 
 def cubic(x: Tensor, grid: Tensor, padding: int, corners: bool) -> Tensor:
@@ -120,12 +121,12 @@ def cubic_backward(
     to_x = to_grid = None
     if mask[0]:
         with target_operand(0):
-            found = [places_at(x, across, down, i, j) for i, j in beside]
+            places = [places_at(x, across, down, i, j) for i, j in beside]
             terms = [
                 torch.where(inside, g * across.weights[i] * down.weights[j], torch.zeros_like(g))
-                for (i, j), (_, inside) in zip(beside, found, strict=True)
+                for (i, j), (_, inside) in zip(beside, places, strict=True)
             ]
-            index = torch.stack([torch.where(inside, at, 0) for at, inside in found], -1).flatten(2)
+            index = torch.stack([torch.where(inside, at, 0) for at, inside in places], -1).flatten(2)
             image = torch.zeros_like(x).flatten(2)
             index = index.expand(*x.shape[:2], -1)
             to_x = image.scatter_add(2, index, torch.stack(terms, -1).flatten(2)).reshape(x.shape)

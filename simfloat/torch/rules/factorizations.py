@@ -40,33 +40,35 @@ def options_of(call: RuleCall) -> dict[str, Any]:
 
 
 def each(function: Callable[..., NDArray], shape: Sequence[int], *batches: NDArray) -> NDArray:
-    """What the function gives for each matrix of the batches, as a batch of this shape."""
-    found = [function(*one) for one in zip(*map(matrices, batches), strict=True)] if math.prod(shape) else []
-    return np.stack(found).reshape(shape) if found else np.zeros(shape, batches[0].dtype)
+    """Apply a function to each matrix of the batches, and return a batch of this shape."""
+    results = (
+        [function(*operands) for operands in zip(*map(matrices, batches), strict=True)] if math.prod(shape) else []
+    )
+    return np.stack(results).reshape(shape) if results else np.zeros(shape, batches[0].dtype)
 
 
 def cholesky(call: RuleCall, a: Tensor, upper: bool = False) -> Tensor:
     """The factor l with a = l l^T, or its transpose."""
     call.begin()
-    options, numbers = options_of(call), numbers_of(a)
-    numbers = numbers.swapaxes(-1, -2) if upper else numbers
-    lower = each(lambda m: linalg.cholesky(m, **options).numbers, a.shape, numbers)
+    options, matrix = options_of(call), numbers_of(a)
+    matrix = matrix.swapaxes(-1, -2) if upper else matrix
+    lower = each(lambda m: linalg.cholesky(m, **options).numbers, a.shape, matrix)
     return call.tensor(lower.swapaxes(-1, -2) if upper else lower)
 
 
 def cholesky_ex(call: RuleCall, a: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    """The same, and that it was found."""
+    """Return the factor, and zeros for PyTorch's `info`: a factor that does not exist is an error."""
     return cholesky(call, a, upper), torch.zeros(a.shape[:-2], dtype=torch.int32)
 
 
 def exchanges(order: NDArray[np.integer], count: int) -> list[int]:
     """The rows, from 1 on, with which rows are exchanged one after the other so that they come into this order."""
-    now, found = list(range(len(order))), []
+    now, rows = list(range(len(order))), []
     for k in range(count):
         at = now.index(int(order[k]))
         now[k], now[at] = now[at], now[k]
-        found.append(at + 1)
-    return found
+        rows.append(at + 1)
+    return rows
 
 
 def lu_factor(
@@ -77,15 +79,15 @@ def lu_factor(
     options, rows = options_of(call), min(a.shape[-2:])
     places: list[list[int]] = []
 
-    def factored(m: NDArray) -> NDArray:
-        found = linalg.lu(m, pivot=pivot, **options)
-        places.append(exchanges(found.permutation, rows))
-        packed = np.zeros(m.shape, found.upper.numbers.dtype)
-        packed[:, :rows] += np.tril(found.lower.numbers, -1)
-        packed[:rows] += found.upper.numbers
+    def pack_factors(m: NDArray) -> NDArray:
+        factors = linalg.lu(m, pivot=pivot, **options)
+        places.append(exchanges(factors.permutation, rows))
+        packed = np.zeros(m.shape, factors.upper.numbers.dtype)
+        packed[:, :rows] += np.tril(factors.lower.numbers, -1)
+        packed[:rows] += factors.upper.numbers
         return packed
 
-    packed = call.tensor(each(factored, a.shape, numbers_of(a)))
+    packed = call.tensor(each(pack_factors, a.shape, numbers_of(a)))
     pivots = torch.ones(*a.shape[:-2], rows, dtype=torch.int32)
     if places:
         pivots = torch.tensor(places, dtype=torch.int32).reshape(pivots.shape)
@@ -103,10 +105,10 @@ def triangular(
     if not left:
         t, right, upper = t.swapaxes(-1, -2), right.swapaxes(-1, -2), not upper
 
-    def solved(t: NDArray, right: NDArray) -> NDArray:
+    def solve_one(t: NDArray, right: NDArray) -> NDArray:
         return linalg.solve_triangular(t, right, lower=not upper, unit_diagonal=unitriangular, **options).numbers
 
-    x = each(solved, right.shape, t, right)
+    x = each(solve_one, right.shape, t, right)
     return call.tensor(x if left else x.swapaxes(-1, -2))
 
 
@@ -115,15 +117,15 @@ def qr(call: RuleCall, a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor
     rows, columns = a.shape[-2:]
     wide = max(rows, columns) if mode == "complete" else columns
     call.begin()
-    options, numbers = options_of(call), numbers_of(a)
+    options, array = options_of(call), numbers_of(a)
     # Columns of zeros have no reflections of their own, and leave room for the rest of q.
-    numbers = np.concatenate([numbers, np.zeros((*a.shape[:-1], wide - columns), numbers.dtype)], -1)
-    found = [linalg.qr(m, **options) for m in matrices(numbers)] if numbers.size else []
+    array = np.concatenate([array, np.zeros((*a.shape[:-1], wide - columns), array.dtype)], -1)
+    factors = [linalg.qr(m, **options) for m in matrices(array)] if array.size else []
     least = min(rows, wide)
     q, r = (
-        np.stack([getattr(one, name).numbers for one in found]).reshape(*a.shape[:-2], *size)
-        if found
-        else np.zeros((*a.shape[:-2], *size), numbers.dtype)
+        np.stack([getattr(factor, name).numbers for factor in factors]).reshape(*a.shape[:-2], *size)
+        if factors
+        else np.zeros((*a.shape[:-2], *size), array.dtype)
         for name, size in (("q", (rows, least)), ("r", (least, wide)))
     )
     return call.tensor(q if mode != "r" else np.zeros(0, q.dtype)), call.tensor(r[..., :columns])
@@ -133,6 +135,8 @@ def permuted(b: Tensor, pivots: Tensor, back: bool = False) -> Tensor:
     """b with its rows exchanged; or, back, those of the transposed system."""
     if not b.numel():
         return b
+    # lu_unpack turns exchanges, which are applied one after the other, into a permutation. Numbers are moved, none is
+    # rounded.
     rows = torch.ops.aten.lu_unpack(b.new_zeros(*pivots.shape[:-1], b.shape[-2], b.shape[-2]), pivots, False, True)[0]
     order = rows.argmax(-1 if back else -2)
     order = order.expand(*torch.broadcast_shapes(order.shape[:-1], b.shape[:-2]), order.shape[-1])
@@ -191,6 +195,7 @@ def _factored(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The product of the pivots from the first on, with the sign of the exchanges; and the factors."""
     lu, pivots, _ = _factored(a)
+    # One rounding a product, in the order of the pivots.
     product = lu.diagonal(dim1=-2, dim2=-1).prod(-1)
     return torch.where(sign_of_exchanges(pivots) < 0, -product, product), lu, pivots
 

@@ -32,10 +32,11 @@ def quantized(
     scaled = call.multiply(x, call.divide(np.array(1.0), scale))
     zero = np.asarray(zero)
     is_integer = zero.dtype.kind in "iu"
+    # The integer is added after rint, as PyTorch's kernel has it: added before, it would move ties.
     q = np.rint(scaled) + zero.astype(np.float64) if is_integer else np.rint(call.add(scaled, zero))
-    kept = np.fmin(np.fmax(q, float(low)), float(high))
-    found = call.multiply(kept - zero if is_integer else call.subtract(kept, zero), scale)
-    return call.laid_out(call.tensor(found)), torch.from_numpy((q >= low) & (q <= high))
+    clipped = np.fmin(np.fmax(q, float(low)), float(high))
+    dequantized = call.multiply(clipped - zero if is_integer else call.subtract(clipped, zero), scale)
+    return call.laid_out(call.tensor(dequantized)), torch.from_numpy((q >= low) & (q <= high))
 
 
 class FakeQuantization(Ruled):
@@ -47,13 +48,13 @@ class FakeQuantization(Ruled):
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The numbers, and where they pass a gradient on."""
         names = [argument.name for argument in func._schema.arguments]
-        given = {**dict(zip(names, args, strict=False)), **options}
-        x, is_on = given["self"], bool(given.get("fake_quant_enabled", True))
+        arguments = {**dict(zip(names, args, strict=False)), **options}
+        x, is_on = arguments["self"], bool(arguments.get("fake_quant_enabled", True))
         shape = [1] * x.ndim
-        if "axis" in given:
-            shape[given["axis"]] = -1
-        scale, zero = (_laid_along(given[name], shape) for name in ("scale", "zero_point"))
-        bounds = given["quant_min"], given["quant_max"]
+        if "axis" in arguments:
+            shape[arguments["axis"]] = -1
+        scale, zero = (_laid_along(arguments[name], shape) for name in ("scale", "zero_point"))
+        bounds = arguments["quant_min"], arguments["quant_max"]
         return super().__call__(run, func, (x, scale, zero, *bounds, is_on), {}, into)
 
 
@@ -72,24 +73,26 @@ def observed_and_quantized(
     """x by the scale and zero that PyTorch chooses for running extremes, which first move by a share to those of x."""
     if is_observed.item():
         axes = [i for i in range(x.ndim) if not by_rows or i != axis % x.ndim]
-        for running, found in ((running_min, x.amin(axes)), (running_max, x.amax(axes))):
-            moved = found.reshape(-1) if not running.numel() else _moved(running, found.reshape(running.shape), share)
+        for running, extremes in ((running_min, x.amin(axes)), (running_max, x.amax(axes))):
+            moved = (
+                extremes.reshape(-1) if not running.numel() else _moved(running, extremes.reshape(running.shape), share)
+            )
             running.resize_(moved.shape).copy_(moved)
     if not is_on.item():
         return x * 1, torch.ones_like(x, dtype=torch.bool)
     chosen = _chosen_by_pytorch(running_min, running_max, low, high, by_rows, is_symmetric)
-    for kept, new in zip((scale, zero_point), chosen, strict=True):
-        kept.resize_(new.shape).copy_(new)
+    for parameter, new in zip((scale, zero_point), chosen, strict=True):
+        parameter.resize_(new.shape).copy_(new)
     if by_rows:
         return torch.ops.aten.fake_quantize_per_channel_affine_cachemask(x, scale, zero_point, axis, low, high)
     quantize = torch.ops.aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
     return quantize(x, scale, zero_point, is_on, low, high)
 
 
-def _moved(running: Tensor, found: Tensor, share: float) -> Tensor:
-    """What runs, moved by a share of the way to what was found; that itself where nothing was found before."""
-    running = torch.where(running.isinf(), found, running)
-    return running + (found - running) * share
+def _moved(running: Tensor, extreme: Tensor, share: float) -> Tensor:
+    """Move a running extreme by a share of the way to a new one; take the new one where it is the first."""
+    running = torch.where(running.isinf(), extreme, running)
+    return running + (extreme - running) * share
 
 
 def _chosen_by_pytorch(
@@ -101,6 +104,8 @@ def _chosen_by_pytorch(
         count, yes = len(extremes), torch.ones(1, dtype=torch.long)
         running = (torch.full((count,), end) for end in (torch.inf, -torch.inf))
         scale, zero = torch.ones(count), torch.zeros(count, dtype=torch.int32)
+        # PyTorch's own operation on the extremes alone, with averages that begin at infinity and a share of 1, so that
+        # it chooses from these numbers and no others.
         observe = torch.ops.aten._fused_moving_avg_obs_fq_helper
         observe(extremes, yes, yes, *running, scale, zero, 1.0, low, high, 0, by_rows, is_symmetric)
     return scale, zero

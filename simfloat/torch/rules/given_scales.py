@@ -38,7 +38,7 @@ class OperandScales(NamedTuple):
 
 
 def scales_of(given: dict[str, Any], a: torch.Tensor, b: torch.Tensor) -> tuple[list[NDArray], Scales | None]:
-    """What multiplies the product of a (m, k) and b (k, n), and the scales of blocks if there are any.
+    """Return the factors of the product of a (m, k) and b (k, n), and the scales of blocks if there are any.
 
     Raises ValueError for kinds, types and layouts of scales that PyTorch's products do not take, or that have no rule.
     """
@@ -54,11 +54,11 @@ def scales_of(given: dict[str, Any], a: torch.Tensor, b: torch.Tensor) -> tuple[
     return factors, Scales(rows, columns.T, size, divide=False)
 
 
-def _of_operand(given: dict[str, Any], side: str) -> OperandScales:
+def _of_operand(arguments: dict[str, Any], side: str) -> OperandScales:
     """The scales of an operand; of torch._scaled_mm one, whose type and size tell its kind."""
-    scale, kinds = given[f"scale_{side}"], given.get(f"recipe_{side}")
+    scale, kinds = arguments[f"scale_{side}"], arguments.get(f"recipe_{side}")
     if kinds is not None:
-        return OperandScales(list(kinds), list(scale), next(iter(given[f"swizzle_{side}"]), 0))
+        return OperandScales(list(kinds), list(scale), next(iter(arguments[f"swizzle_{side}"]), 0))
     of_blocks = [kind for kind, (_, dtype) in BLOCKS.items() if scale.dtype == dtype]
     return OperandScales(of_blocks or [WHOLE if scale.numel() == 1 else BY_ROW], [scale], SWIZZLED)
 
@@ -96,8 +96,8 @@ def _factor(scale: torch.Tensor, rows: int, columns: int) -> NDArray:
             f"scaled_mm takes a scale of a whole operand, or scales of rows ({rows}, 1) and columns (1, {columns}); "
             f"got shape {tuple(scale.shape)}. Scales of blocks are of the type float8_e4m3fn or float8_e8m0fnu."
         )
-    numbers = numbers_of(scale)
-    return numbers.reshape(()) if scale.numel() == 1 else numbers
+    array = numbers_of(scale)
+    return array.reshape(()) if scale.numel() == 1 else array
 
 
 def _unswizzled(scales: OperandScales, dtype: torch.dtype, rows: int, count: int) -> NDArray:

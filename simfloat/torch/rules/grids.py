@@ -77,15 +77,15 @@ def unreflected(number: Tensor, size: int, corners: bool) -> Tensor:
 def axes_of_points(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> list[Axis]:
     """The places (N, 1, points) of a grid (N, ..., axes), whose coordinates are those of the last axis first."""
     check_points(x, grid)
-    found = []
+    axes = []
     for number, size in enumerate(x.shape[2:]):
         at, slope = along(grid[..., x.ndim - 3 - number].flatten(1).unsqueeze(1), size, padding, corners)
         first = floor(at)
         share = at - first
         if mode == NEAREST:  # of two that are as near the even one
             first = first + ((share > 0.5) | ((share == 0.5) & (first % 2 == 1))).long()
-        found.append(Axis(size, first, share, slope))
-    return found
+        axes.append(Axis(size, first, share, slope))
+    return axes
 
 
 def check_points(x: Tensor, grid: Tensor) -> None:
@@ -97,12 +97,14 @@ def check_points(x: Tensor, grid: Tensor) -> None:
 
 def floor(at: Tensor) -> Tensor:
     """The largest integers that are not above these numbers."""
+    # `floor` of tensors would be rounded to the format of places, which lacks large integers: BF16 those above 256.
     whole = at.long()
     return whole - (at < whole).long()
 
 
 def corners_of(axes: Sequence[Axis], mode: int) -> Iterator[Corner]:
     """The pixels beside the points, those along the last axis first; the nearest alone, where that is asked for."""
+    # PyTorch adds the corners in this order, and the order of a rounded sum is part of its bits.
     for steps in product((0,) if mode == NEAREST else (0, 1), repeat=len(axes)):
         inside = torch.ones(axes[0].first.shape, dtype=torch.bool)
         for axis, step in zip(axes, steps, strict=True):
@@ -122,8 +124,8 @@ def weight_of(corner: Corner, axes: Sequence[Axis], without: int = -1) -> Tensor
 def pixels(x: Tensor, corner: Corner) -> Tensor:
     """The numbers (N, C, points) of a corner's pixels, 0 outside."""
     index = corner.number.expand(*x.shape[:2], -1)
-    found = x.flatten(2).gather(2, index)
-    return torch.where(corner.inside, found, torch.zeros_like(found))
+    values = x.flatten(2).gather(2, index)
+    return torch.where(corner.inside, values, torch.zeros_like(values))
 
 
 def sampled(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
@@ -168,13 +170,13 @@ def _to_images(g: Tensor, x: Tensor, axes: Sequence[Axis], beside: Sequence[Corn
 def _to_points(g: Tensor, x: Tensor, grid: Tensor, axes: Sequence[Axis], beside: Sequence[Corner], mode: int) -> Tensor:
     if mode == NEAREST:
         return torch.zeros_like(grid)
-    found = []
+    gradients = []
     for number, axis in enumerate(axes):
         terms = [pixels(x, corner) * weight_of(corner, axes, number) for corner in beside]
         terms = [term if corner.steps[number] else -term for corner, term in zip(beside, terms, strict=True)]
         slope = axis.slope if isinstance(axis.slope, float) else axis.slope.squeeze(1)
-        found.append((g * reduce(torch.add, terms)).sum(1) * slope)
-    return torch.stack(found[::-1], -1).reshape(grid.shape)
+        gradients.append((g * reduce(torch.add, terms)).sum(1) * slope)
+    return torch.stack(gradients[::-1], -1).reshape(grid.shape)
 
 
 def points(size: Sequence[int], corners: bool, dtype: torch.dtype) -> Tensor:

@@ -33,33 +33,33 @@ def counted(
     the widths of bins along each column.
     """
     shape = [len(edges) - 1 for edges in borders]
-    rows, kept, places = numbers_of(x), np.ones(len(x), bool), []
+    rows, is_inside, places = numbers_of(x), np.ones(len(x), bool), []
     for column, edges in enumerate(borders):
         number = rows[:, column]
-        kept &= (number >= edges[0]) & (number <= edges[-1])
+        is_inside &= (number >= edges[0]) & (number <= edges[-1])
         places.append(np.minimum(np.searchsorted(edges, number, side="right") - 1, len(edges) - 2))
-    flat = np.ravel_multi_index([place[kept] for place in places], shape)
+    flat = np.ravel_multi_index([place[is_inside] for place in places], shape)
     size = math.prod(shape)
     call.begin()
     if weight is None:
-        found = np.bincount(flat, minlength=size).astype(np.float64).reshape(shape)
+        totals = np.bincount(flat, minlength=size).astype(np.float64).reshape(shape)
         if not density:
-            return tensor_of(found, call.dtype)
+            return tensor_of(totals, call.dtype)
     else:
-        found = call.added_rows(numbers_of(weight).reshape(-1)[kept], flat, (size, 1)).reshape(shape)
+        totals = call.added_rows(numbers_of(weight).reshape(-1)[is_inside], flat, (size, 1)).reshape(shape)
     if density:
-        found = call.divide(found, call.sum(found, tuple(range(found.ndim))))
+        totals = call.divide(totals, call.sum(totals, tuple(range(totals.ndim))))
         for column, edges in enumerate(borders):
             widths = call.subtract(edges[1:], edges[:-1])
-            found = call.divide(found, widths.reshape([-1 if axis == column else 1 for axis in range(found.ndim)]))
-    return call.tensor(found)
+            totals = call.divide(totals, widths.reshape([-1 if axis == column else 1 for axis in range(totals.ndim)]))
+    return call.tensor(totals)
 
 
 def histogram(
     call: RuleCall, x: Tensor, bins: int = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
     density: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """What so many bins hold, and their borders."""
+    """Return the contents of `bins` bins of equal width, and their borders."""
     borders = borders_of(call, x.reshape(-1, 1), [bins], range=range)
     edges = call.tensor(borders[0])
     return counted(call, x.reshape(-1, 1), borders, weight, density), edges
@@ -68,7 +68,7 @@ def histogram(
 def histogram_between(
     call: RuleCall, x: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """What lies between these borders; and they."""
+    """Return the contents of bins with these borders, and the borders."""
     call.begin()
     borders = [call.round(bins)]
     edges = call.tensor(borders[0])
@@ -84,7 +84,7 @@ def histogram_of_rows(
     call: RuleCall, x: Tensor, bins: Sequence[int], *, range: Any = None, weight: Tensor | None = None,
     density: bool = False,
 ) -> Tensor:  # fmt: skip
-    """What so many bins along every column hold."""
+    """Return the contents of bins of equal width along every column."""
     rows = x.flatten(0, -2)
     return counted(call, rows, borders_of(call, rows, bins, range=range), weight, density)
 
@@ -92,7 +92,7 @@ def histogram_of_rows(
 def histogram_of_rows_between(
     call: RuleCall, x: Tensor, bins: Sequence[Tensor], *, weight: Tensor | None = None, density: bool = False
 ) -> Tensor:
-    """What lies between these borders along every column."""
+    """Return the contents of bins with these borders along every column."""
     call.begin()
     return counted(call, x.flatten(0, -2), [call.round(edges) for edges in bins], weight, density)
 

@@ -28,16 +28,17 @@ class Matches(Movement):
         """The truth values."""
         note = run.way_back
         place = None if note is None or note.place.operation not in COMPARING else note.place.unobserved
-        both = all(isinstance(x, torch.Tensor) and x.is_floating_point() for x in args)
-        if place is None or place.is_widest or not both:
+        are_floating = all(isinstance(x, torch.Tensor) and x.is_floating_point() for x in args)
+        if place is None or place.is_widest or not are_floating:
             return super().__call__(run, func, args, options, into)
         modes = [place.forward.target.rounding]
         if modes[0].is_stochastic:
+            # A stochastic result is one of the two neighbours.
             modes = [toward_negative, toward_positive]
-        found = torch.zeros((), dtype=torch.bool)
+        is_match = torch.zeros((), dtype=torch.bool)
         for u in map(place.forward.rounded_by, modes):
-            found = found | func(*(tensor_of(u.round(numbers_of(x)), x.dtype) for x in args))
-        return found
+            is_match = is_match | func(*(tensor_of(u.round(numbers_of(x)), x.dtype) for x in args))
+        return is_match
 
 
 #: By PyTorch's name.

@@ -24,10 +24,10 @@ def matrix_exp(x: Tensor) -> Tensor:
         largest = float(x.double().abs().sum(-2).amax()) if x.numel() else 0.0
     squarings = math.ceil(math.log2(largest)) if 1 < largest < math.inf else 0
     y = x * 2.0**-squarings
-    one = torch.eye(x.shape[-1], dtype=x.dtype).expand(x.shape)
-    result = one
+    identity = torch.eye(x.shape[-1], dtype=x.dtype).expand(x.shape)
+    result = identity
     for k in range(TERMS, 0, -1):
-        result = one + torch.matmul(y, result) / k
+        result = identity + torch.matmul(y, result) / k
     for _ in range(squarings):
         result = torch.matmul(result, result)
     return result

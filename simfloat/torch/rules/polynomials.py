@@ -50,7 +50,7 @@ def polynomial(first: Callable[[Tensor], Tensor], step: Step, shifted: bool = Fa
     """The polynomials with p(0) = 1 and this p(1); `shifted` ones are of 2 x - 1. Of a negative degree they are 0."""
 
     def rule(value: Tensor | float, n: Tensor | float) -> Tensor:
-        given, degree = torch.broadcast_tensors(exactly(value), torch.as_tensor(n))
+        argument, degree = torch.broadcast_tensors(exactly(value), torch.as_tensor(n))
         degree = degree.trunc().long()
         highest = int(degree.max()) if degree.numel() else 0
         if highest > HIGHEST:
@@ -58,14 +58,14 @@ def polynomial(first: Callable[[Tensor], Tensor], step: Step, shifted: bool = Fa
                 f"Orthogonal polynomials are computed step by step, up to degree {HIGHEST}; got {highest}. "
                 "Compute these in `with run.paused():`."
             )
-        x = given + given - 1 if shifted else given
+        x = argument + argument - 1 if shifted else argument
         before, p = torch.ones_like(x), first(x)
-        found = torch.where(degree == 0, before, torch.zeros_like(x))
-        found = torch.where(degree == 1, p, found)
+        result = torch.where(degree == 0, before, torch.zeros_like(x))
+        result = torch.where(degree == 1, p, result)
         for k in range(1, highest):
             before, p = p, step(x, k, p, before)
-            found = torch.where(degree == k + 1, p, found)
-        return found
+            result = torch.where(degree == k + 1, p, result)
+        return result
 
     return rule
 

@@ -36,27 +36,28 @@ class AllReduced(Handler):
     how = "rule"
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """What PyTorch gives, once the tensors hold the sums."""
+        """Sum the tensors, and return PyTorch's result."""
         tensors, group, operation, *_ = args
         if not any(x.is_floating_point() for x in tensors):
             return run.left_alone(func(*args, **options), [])
         if operation.op() != SUM or len(tensors) != 1:
             raise refusal(run, func, "replicas' numbers are summed, by ReduceOp.SUM; divide, or choose, by yourself.")
         (x,) = tensors
-        made = self._summed(run, x, _gathered(x, group))
+        total = self._summed(run, x, _gathered(x, group))
         tags = [(part, tag) for part, tag in parts_of(x) if tag.is_gradient]
         with undispatched(), torch.no_grad():
             is_first = torch.distributed.ProcessGroup.unbox(group).rank() == 0
             # PyTorch's own sum follows, in which all but the first add -0: no number changes.
-            x.copy_(made) if is_first else x.fill_(-0.0)
-            found = func(*args, **options)
+            x.copy_(total) if is_first else x.fill_(-0.0)
+            result = func(*args, **options)
         for part, tag in tags:
             put_own_tag(part, tag._replace(format=_adding(run, part, tag).format))
         if not tags:
             put_tag(x, tag_of(x)._replace(format=_adding(run, x, tag_of(x)).format))
-        return found
+        return result
 
     def _summed(self, run: RunContext, x: Tensor, parts: list[Tensor]) -> Tensor:
+        # Each chunk of the ring starts at another replica, so that sums of neighbouring chunks have other orders.
         rows = in_order(np.stack([numbers_of(part).reshape(-1) for part in parts]), "ring")
         total = np.empty(x.numel(), rows.dtype)
         for begin, end, adding in self._pieces(run, x):
@@ -68,12 +69,12 @@ class AllReduced(Handler):
 
     def _pieces(self, run: RunContext, x: Tensor) -> Iterator[tuple[int, int, Arithmetic]]:
         """Where each gradient in a tensor begins and ends, and how it is added; what is none goes with one before."""
-        known = [(int(part.storage_offset() - x.storage_offset()), part, tag) for part, tag in parts_of(x)]
-        if not known:
+        gradients = [(int(part.storage_offset() - x.storage_offset()), part, tag) for part, tag in parts_of(x)]
+        if not gradients:
             yield 0, x.numel(), _adding(run, x, tag_of(x))
             return
-        begins = [0, *(begin for begin, *_ in known[1:]), x.numel()]
-        for number, (_, part, tag) in enumerate(known):
+        begins = [0, *(begin for begin, *_ in gradients[1:]), x.numel()]
+        for number, (_, part, tag) in enumerate(gradients):
             yield begins[number], begins[number + 1], _adding(run, part, tag)
 
 
@@ -88,6 +89,8 @@ def _adding(run: RunContext, x: Tensor, tag: Tag) -> Arithmetic:
 def _gathered(x: Tensor, group: Any) -> list[Tensor]:
     """The tensors of all replicas, in their order."""
     with undispatched(), torch.no_grad():
+        # The numbers of all replicas come to each of them: c10d's own sum would round as float32 does, in an order that
+        # it does not tell.
         parts = [torch.empty_like(x) for _ in range(torch.distributed.ProcessGroup.unbox(group).size())]
         _, work = torch.ops.c10d.allgather_([parts], [x.contiguous()], group)
         torch._C._distributed_c10d.Work.unbox(work).wait()
@@ -103,14 +106,14 @@ class Received(Handler):
         self.keeps = keeps  # the format, which the other replica's numbers have too
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """What PyTorch makes of it."""
-        known = [(x, run.known_of(x)) for x in _written(func, args, options) if x.is_floating_point()]
-        found = func(*args, **options)
-        if known:
-            torch._C._distributed_c10d.Work.unbox(found[-1]).wait()
-        for x, tag in known:
+        """Return the result of PyTorch."""
+        tags = [(x, run.known_of(x)) for x in _written(func, args, options) if x.is_floating_point()]
+        result = func(*args, **options)
+        if tags:
+            torch._C._distributed_c10d.Work.unbox(result[-1]).wait()
+        for x, tag in tags:
             run.overwritten(x, tag, Tag(tag.format if self.keeps else None))
-        return found
+        return result
 
 
 def _written(func: Any, args: Arguments, options: Options) -> Iterator[Tensor]:

@@ -33,16 +33,18 @@ def quotients(a: NDArray, b: NDArray, *, is_floor: bool) -> tuple[Floats, Floats
         if is_floor:
             whole = whole - ((left != 0) & ((left < 0) != (b < 0)))
         whole = np.where((b == 0) | (np.isinf(a) & (not is_floor)), quotient, whole)
+    # The quotient -1 / 3, truncated, is -0: the sign is that of the quotient before.
     whole = np.where(whole == 0, np.copysign(whole, quotient), whole)
-    rest = np.copysign(0.0, whole)
+    remainder = np.copysign(0.0, whole)
     for at in np.argwhere((np.abs(whole) >= LARGE) & np.isfinite(whole)):
         place = tuple(at)
-        whole[place], rest[place] = _parts(float(a[place]), float(b[place]), is_floor)
-    return whole, rest
+        whole[place], remainder[place] = _parts(float(a[place]), float(b[place]), is_floor)
+    return whole, remainder
 
 
 def _parts(a: float, b: float, is_floor: bool) -> tuple[float, float]:
     """The integer quotient of two numbers, and what float64 lacks of it."""
+    # Few numbers come here: those from 2^51 on.
     exact = Fraction(a) / Fraction(b)
     whole = math.floor(exact) if is_floor else math.trunc(exact)
     high = float(whole)

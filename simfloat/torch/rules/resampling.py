@@ -110,33 +110,34 @@ def resampled(
     call: RuleCall, x: torch.Tensor, size: Sizes, corners: bool, *scales: float | None, kernel: Kernel
 ) -> torch.Tensor:
     """Images of another size: along the last axis first, the products in their order, each added to the sum so far."""
-    numbers = numbers_of(x)
+    pixels = numbers_of(x)
     call.begin()
     for back, taps in enumerate(reversed(taps_of(kernel, x.shape, size, corners, scales))):
+        # Weights are operands in float64: they are no numbers of the program, and no role of a policy rounds them.
         weights = taps.weights.reshape(*taps.weights.shape, *[1] * back)
-        axis = numbers.ndim - 1 - back
-        terms = [call.multiply(taps.of_pixels(numbers, t, axis), weights[:, t]) for t in range(weights.shape[1])]
-        numbers = terms[0]
+        axis = pixels.ndim - 1 - back
+        terms = [call.multiply(taps.of_pixels(pixels, t, axis), weights[:, t]) for t in range(weights.shape[1])]
+        pixels = terms[0]
         for term in terms[1:]:
-            numbers = call.add(numbers, term)
-    return call.tensor(numbers)
+            pixels = call.add(pixels, term)
+    return call.tensor(pixels)
 
 
 def resampled_backward(
     call: RuleCall, g: torch.Tensor, size: Sizes, old: Sizes, corners: bool, *scales: float | None, kernel: Kernel
 ) -> torch.Tensor:
     """The gradient of images: along the first axis first, the products for each old pixel added in their order."""
-    numbers = numbers_of(g)
+    gradient = numbers_of(g)
     call.begin()
     for axis, (places, weights, used) in enumerate(taps_of(kernel, old, size, corners, scales), 2):
-        rows = np.moveaxis(numbers, axis, 0)
+        rows = np.moveaxis(gradient, axis, 0)
         shape = (old[axis], math.prod(rows.shape[1:]))
         terms = call.multiply(rows[:, np.newaxis], weights.reshape(*weights.shape, *[1] * (rows.ndim - 1)))
         if not isinstance(used, bool):
             terms, places = terms[used], places[used]
         total = call.added_rows(terms, places.reshape(-1), shape)
-        numbers = np.moveaxis(total.reshape(shape[0], *rows.shape[1:]), 0, axis)
-    return call.tensor(numbers)
+        gradient = np.moveaxis(total.reshape(shape[0], *rows.shape[1:]), 0, axis)
+    return call.tensor(gradient)
 
 
 #: By PyTorch's name.

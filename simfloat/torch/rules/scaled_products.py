@@ -39,28 +39,30 @@ class ScaledProduct(Handler):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The product."""
-        given = _named(func, args, options)
-        a, b = given["self"], given["mat2"]
-        bias, last = given.get("bias"), given.get("scale_result")
-        factors, blocks = scales_of(given, a, b)
+        arguments = _named(func, args, options)
+        a, b = arguments["self"], arguments["mat2"]
+        bias, last = arguments.get("bias"), arguments.get("scale_result")
+        factors, blocks = scales_of(arguments, a, b)
 
-        dtype = _type_of(given)
+        dtype = _type_of(arguments)
 
         def rule(call: RuleCall, *_: Tensor, **__: Any) -> Tensor:
             call.keep(FORMAT_OF[dtype], saturates=dtype in SATURATING)
-            found = product(call, a, b, scales=blocks)
+            result = product(call, a, b, scales=blocks)
             for factor in [call.multiply(*factors)] if blocks and factors else factors:
-                found = call.multiply(found, factor)
-            found = found if bias is None else call.add(found, numbers_of(bias))
-            return call.tensor(found if last is None else call.multiply(found, numbers_of(last)))
+                result = call.multiply(result, factor)
+            result = result if bias is None else call.add(result, numbers_of(bias))
+            return call.tensor(result if last is None else call.multiply(result, numbers_of(last)))
 
         operands = [a, b] if bias is None else [a, b, bias]
         return Ruled(self.operation, rule)(run, func, tuple(operands), {"dtype": dtype}, into)
 
     def plain(self, func: Any, args: Arguments, options: Options) -> Any:
         """Zeros of the result's shape and type: PyTorch has no float4 products on a CPU."""
-        given = _named(func, args, options)
-        return given["self"].new_zeros(given["self"].shape[0], given["mat2"].shape[1], dtype=_type_of(given))
+        arguments = _named(func, args, options)
+        return arguments["self"].new_zeros(
+            arguments["self"].shape[0], arguments["mat2"].shape[1], dtype=_type_of(arguments)
+        )
 
 
 def _named(func: Any, args: Arguments, options: Options) -> dict[str, Any]:
@@ -69,10 +71,10 @@ def _named(func: Any, args: Arguments, options: Options) -> dict[str, Any]:
     return {**dict(zip(names, args, strict=False)), **options}
 
 
-def _type_of(given: dict[str, Any]) -> torch.dtype:
+def _type_of(arguments: dict[str, Any]) -> torch.dtype:
     """The type of the result: that of the first operand unless another one is asked for, and BF16 of float4 numbers."""
-    own = given["self"].dtype
-    return given.get("out_dtype") or (torch.bfloat16 if own == PAIRED else own)
+    dtype = arguments["self"].dtype
+    return arguments.get("out_dtype") or (torch.bfloat16 if dtype == PAIRED else dtype)
 
 
 #: By PyTorch's name.

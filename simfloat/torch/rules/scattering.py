@@ -28,9 +28,10 @@ def added_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDAr
     """x with values added at places, which are numbers of elements: first these, where they meet, and then x."""
     call.begin()
     flat = np.ascontiguousarray(values).reshape(-1)
+    # `reduce` may be any accumulator, so the values of an element are one sum, to which x is added once.
     total = call.added_rows(flat, places.reshape(-1).numpy(), (x.numel(), 1)).reshape(x.shape)
-    numbers = numbers_of(x)
-    return call.tensor(call.add(numbers, total) if numbers.any() else total)
+    array = numbers_of(x)
+    return call.tensor(call.add(array, total) if array.any() else total)
 
 
 def embedding_backward(
@@ -59,14 +60,14 @@ def masked_put(
 ) -> torch.Tensor:
     """x with those values added at indices that a mask keeps."""
     places = _aten.index(numbered(x), [None if index is None else torch.where(mask, index, 0) for index in indices])
-    kept = mask.reshape(*mask.shape, *[1] * (places.ndim - mask.ndim)).expand(places.shape)
-    return added_at(call, x, places[kept], numbers_of(values.expand(places.shape)[kept]))
+    is_put = mask.reshape(*mask.shape, *[1] * (places.ndim - mask.ndim)).expand(places.shape)
+    return added_at(call, x, places[is_put], numbers_of(values.expand(places.shape)[is_put]))
 
 
 def scatter_add(call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
     """x with src added at places along an axis."""
-    kept = numbers_of(src)[tuple(map(slice, index.shape))]
-    return added_at(call, x, numbered(x).gather(dim, index), kept)
+    values = numbers_of(src)[tuple(map(slice, index.shape))]
+    return added_at(call, x, numbered(x).gather(dim, index), values)
 
 
 def index_add(
@@ -84,7 +85,7 @@ def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
         call: RuleCall, g: torch.Tensor, x: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes,
         dilation: Sizes, _: bool, places: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        sides, numbers = sides_of(axes, g, kernel, stride, padding, dilation), numbers_of(g)
+        sides, gradients = sides_of(axes, g, kernel, stride, padding, dilation), numbers_of(g)
         within = []
         for axis, (side, pixel) in enumerate(
             zip(sides, np.unravel_index(places.numpy(), x.shape[-axes:]), strict=True)
@@ -93,15 +94,15 @@ def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
             within.append((pixel - start.reshape(-1, *[1] * (axes - 1 - axis))) // side.gap)
         windows = [side.places for side in sides]
         first = np.ravel_multi_index(tuple(within), windows)
-        shares = (np.where(first == k, numbers, numbers.dtype.type(0)) for k in range(math.prod(windows)))
+        shares = (np.where(first == k, gradients, gradients.dtype.type(0)) for k in range(math.prod(windows)))
         call.begin()
-        return call.tensor(call.spread(shares, numbers, sides, x.shape))
+        return call.tensor(call.spread(shares, gradients, sides, x.shape))
 
     return rule
 
 
 def irregular_max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
-    """The same for windows that are not one step apart: those that give a pixel nothing take no part in its sum."""
+    """A rule for windows that are not equally far apart: those that give a pixel nothing take no part in its sum."""
 
     def rule(call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
         places, pixels = options[-1], math.prod(x.shape[-axes:])
@@ -122,9 +123,9 @@ def scatter_reduce(
 ) -> torch.Tensor:  # fmt: skip
     """x with src at places along an axis: added, then divided by their number, or the largest or smallest of all."""
     if reduce in ("amax", "amin"):
-        found = x.scatter_reduce(dim, index, src, reduce, include_self=include_self)
+        extremes = x.scatter_reduce(dim, index, src, reduce, include_self=include_self)
         call.begin()
-        return call.tensor(call.round(found))
+        return call.tensor(call.round(extremes))
     if reduce == "prod":
         return multiplied_at(call, x, numbered(x).gather(dim, index), src[tuple(map(slice, index.shape))], include_self)
     total = scatter_add(call, x if include_self else x.scatter(dim, index, 0.0), dim, index, src)
@@ -141,30 +142,31 @@ def multiplied_at(
     """x times what belongs to its elements, one factor after the other, each product rounded; or these products."""
     call.begin()
     names, factors = places.reshape(-1).numpy(), numbers_of(src).reshape(-1)
-    found = numbers_of(x).copy().reshape(-1)
+    products = numbers_of(x).copy().reshape(-1)
     if not include_self:
-        found[names] = 1
+        products[names] = 1
     # The first factor of every element, then the second one, and so on.
+    # Stable, so that factors of one element keep their order.
     order = np.argsort(names, kind="stable")
     names, factors = names[order], factors[order]
     turn = np.arange(len(names)) - np.searchsorted(names, names)
     for number in range(int(turn.max(initial=-1)) + 1):
         now = turn == number
-        found[names[now]] = call.multiply(found[names[now]], factors[now])
-    return call.tensor(call.round(found).reshape(x.shape))
+        products[names[now]] = call.multiply(products[names[now]], factors[now])
+    return call.tensor(call.round(products).reshape(x.shape))
 
 
 def index_reduce(
     call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *,
     include_self: bool = True,
 ) -> torch.Tensor:  # fmt: skip
-    """The same with whole slices along an axis."""
+    """Reduce whole slices of source into x along an axis, as `scatter_reduce` does single elements."""
     if not x.ndim:
         x, source = x.reshape(1), source.reshape(1)
     shape = [-1 if axis == dim % x.ndim else 1 for axis in range(x.ndim)]
     places = index.reshape(shape).expand(source.shape)
-    found = scatter_reduce(call, x, dim, places, source, reduce, include_self=include_self)
-    return found.reshape(call.operands[0].shape)
+    reduced = scatter_reduce(call, x, dim, places, source, reduce, include_self=include_self)
+    return reduced.reshape(call.operands[0].shape)
 
 
 class Put(Handler):

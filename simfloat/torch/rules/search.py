@@ -174,19 +174,21 @@ def handler_of(func: Any) -> Handler:
         return Plain()
     if space == "c10d" and name in process_groups.TABLE:
         return process_groups.TABLE[name]
-    found = _known(name, overload, func._schema.is_mutable) if space == "aten" else None
-    if isinstance(found, Movement) and func._schema.is_mutable:  # what is written to may be a parameter
-        found = _derived(func, name) or found
-    return found or _derived(func, name) or _expanded(func) or Refused(remedy_for(f"{space}::{name}"))
+    handler = _known(name, overload, func._schema.is_mutable) if space == "aten" else None
+    # An overload with `out` has the name of the movement.
+    if isinstance(handler, Movement) and func._schema.is_mutable:  # what is written to may be a parameter
+        handler = _derived(func, name) or handler
+    return handler or _derived(func, name) or _expanded(func) or Refused(remedy_for(f"{space}::{name}"))
 
 
 def forget() -> None:
     """Search anew, after a rule has come."""
+    # The cache is what makes the search free: it holds one entry for each overload that a program uses.
     handler_of.cache_clear()
 
 
 def remedy_for(name: str) -> str:
-    """What a user can do about an operation without a rule."""
+    """Return advice for an operation without a rule."""
     for words, remedy in REMEDIES.items():
         if any(word in name for word in words):
             return remedy
@@ -194,7 +196,7 @@ def remedy_for(name: str) -> str:
 
 
 def _known(name: str, overload: str, is_mutable: bool) -> Handler | None:
-    """What the tables have; rules give results, and write to no operand."""
+    """Return the handler in the tables; rules return results, and write to no operand."""
     for key in (f"{name}.{overload}", name):
         if key in RULES and (not is_mutable or name in WRITING or name.startswith("_amp_")):
             return RULES[key]
@@ -226,16 +228,16 @@ def _on_lists(name: str) -> Handler | None:
         return None
     to_out = getattr(functional, "out", None)
 
-    def written(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    def write_result(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
         if to_out is not None:
             return to_out(x, *args, **options, out=x)
         return x.copy_(functional(x, *args, **options))
 
-    return ForEach(written, True)
+    return ForEach(write_result, True)
 
 
 def _derived(func: Any, name: str) -> Handler | None:
-    """What follows from another operation: on lists, in place, written to `out`."""
+    """Derive a handler from that of another operation: on lists, in place, or written to `out`."""
     if func.namespace != "aten":
         return None
     if name == "rrelu_with_noise_":
@@ -260,10 +262,12 @@ def _alike(base: Any, func: Any) -> Any:
 
     Functions that make tensors may take a type besides: of these it is the one of the same name, or else the default.
     """
-    taken, name = _types(func), func._overloadname.removesuffix("out").removesuffix("_")
-    found = [each for each in (getattr(base, overload) for overload in base.overloads()) if not each._schema.is_mutable]
-    same = [each for each in found if _types(each) == taken]
-    named = [each for wanted in (name, "default") for each in found if each._overloadname == wanted]
+    types, name = _types(func), func._overloadname.removesuffix("out").removesuffix("_")
+    overloads = [
+        each for each in (getattr(base, overload) for overload in base.overloads()) if not each._schema.is_mutable
+    ]
+    same = [each for each in overloads if _types(each) == types]
+    named = [each for overload_name in (name, "default") for each in overloads if each._overloadname == overload_name]
     return next(iter((*same, *named)), None)
 
 

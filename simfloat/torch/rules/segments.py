@@ -30,10 +30,10 @@ class Row(NamedTuple):
 
 def rows_of(x: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int) -> list[Row]:
     """The rows of x; there is one of segments that are along the first axis."""
-    given = lengths if offsets is None else offsets
-    if given is None:
+    counts = lengths if offsets is None else offsets
+    if counts is None:
         raise ValueError("segment_reduce takes the lengths of segments, or their offsets.")
-    ends = given.reshape(-1, given.shape[-1]) if offsets is not None else F.pad(given.cumsum(-1), (1, 0))
+    ends = counts.reshape(-1, counts.shape[-1]) if offsets is not None else F.pad(counts.cumsum(-1), (1, 0))
     rows = x.flatten(0, axis - 1) if axis else x.unsqueeze(0)
     return list(map(Row, rows, ends.reshape(len(rows), -1).tolist()))
 
@@ -55,9 +55,13 @@ def segment_reduce(
 ) -> Tensor:  # fmt: skip
     """Every segment's, side by side along the axis."""
     rows = rows_of(x, lengths, offsets, axis)
-    found = [reduced(part, reduce, initial) for row in rows for part in row.segments()]
+    reductions = [reduced(part, reduce, initial) for row in rows for part in row.segments()]
     shape = (*x.shape[:axis], -1, *x.shape[axis + 1 :])
-    return torch.stack(found).reshape(shape) * 1 if found else x.new_zeros(*x.shape[:axis], 0, *x.shape[axis + 1 :])
+    return (
+        torch.stack(reductions).reshape(shape) * 1
+        if reductions
+        else x.new_zeros(*x.shape[:axis], 0, *x.shape[axis + 1 :])
+    )
 
 
 def segment_reduce_backward(
@@ -86,6 +90,7 @@ def slope(part: Tensor, y: Tensor, g: Tensor, reduce: str, initial: float | None
         share = g if reduce == "sum" else g / len(part)
         return share.unsqueeze(0).expand(part.shape).clone()
     if reduce == "prod":
+        # g * y / x, as PyTorch has it, is NaN at x = 0.
         return torch.where((part == 0) | part.isnan(), g * without_each(part, initial), g * y / part)
     equal = (part == y) | part.isnan()
     counts = equal.sum(0).clamp(min=1)

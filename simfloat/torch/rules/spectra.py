@@ -27,16 +27,16 @@ _aten = torch.ops.aten
 def batched(
     function: Callable[..., Sequence[NDArray]], shapes: Sequence[tuple[int, ...]], *batches: NDArray
 ) -> list[NDArray]:
-    """What the function gives for each matrix of the batches: for each of its results a batch of this shape."""
-    found = [function(*one) for one in zip(*map(matrices, batches), strict=True)]
-    if not found:
+    """Apply a function to each matrix of the batches, and return a batch of its shape for each of the results."""
+    results = [function(*operands) for operands in zip(*map(matrices, batches), strict=True)]
+    if not results:
         return [np.zeros(shape, batches[0].dtype) for shape in shapes]
-    return [np.stack(parts).reshape(shape) for parts, shape in zip(zip(*found, strict=True), shapes, strict=True)]
+    return [np.stack(parts).reshape(shape) for parts, shape in zip(zip(*results, strict=True), shapes, strict=True)]
 
 
 def numbers(*results: Any) -> list[NDArray]:
     """The numbers of arrays."""
-    return [one.numbers for one in results]
+    return [array.numbers for array in results]
 
 
 def svd(
@@ -56,9 +56,9 @@ def svd(
 def eigh(call: RuleCall, a: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:  # noqa: N803
     """Eigenvalues and eigenvectors of what one triangle tells, or the eigenvalues alone."""
     call.begin()
-    options, given = options_of(call), numbers_of(a)
-    given = given.swapaxes(-1, -2) if UPLO.upper() == "U" else given
-    values, vectors = batched(lambda x: numbers(*linalg.eigh(x, **options)), [a.shape[:-1], a.shape], given)
+    options, matrix = options_of(call), numbers_of(a)
+    matrix = matrix.swapaxes(-1, -2) if UPLO.upper() == "U" else matrix
+    values, vectors = batched(lambda x: numbers(*linalg.eigh(x, **options)), [a.shape[:-1], a.shape], matrix)
     return call.tensor(values), call.tensor(vectors if compute_v else np.zeros(0, values.dtype))
 
 
@@ -67,25 +67,25 @@ def reflections(call: RuleCall, a: Tensor) -> tuple[Tensor, Tensor]:
     call.begin()
     u, k = arithmetic_of(0.0, ArithmeticOptions(**options_of(call))), min(a.shape[-2:])
 
-    def packed(x: NDArray) -> tuple[NDArray, NDArray]:
-        r, found = householder.reflected(u, u.round(x))
+    def pack_reflections(x: NDArray) -> tuple[NDArray, NDArray]:
+        r, reflectors = householder.reflected(u, u.round(x))
         taus = np.zeros(k, r.dtype)
-        for column, (v, tau) in enumerate(found):
+        for column, (v, tau) in enumerate(reflectors):
             r[column + 1 :, column], taus[column] = v[1:], tau[0]
         return r, taus
 
-    r, taus = batched(packed, [tuple(a.shape), (*a.shape[:-2], k)], numbers_of(a))
+    r, taus = batched(pack_reflections, [tuple(a.shape), (*a.shape[:-2], k)], numbers_of(a))
     return call.tensor(r), call.tensor(taus)
 
 
 def unpacked(u: Any, a: NDArray, taus: NDArray) -> list[tuple[NDArray, NDArray]]:
     """The reflections of a packed matrix."""
-    found = []
+    reflectors = []
     for column, tau in enumerate(u.round(taus)):
         v = u.round(a[column:, column])
         v[0] = 1
-        found.append((v, np.array([tau], v.dtype)))
-    return found
+        reflectors.append((v, np.array([tau], v.dtype)))
+    return reflectors
 
 
 def product_of_reflections(call: RuleCall, a: Tensor, tau: Tensor) -> Tensor:
@@ -109,16 +109,18 @@ def times_reflections(
     call.begin()
     u = arithmetic_of(0.0, ArithmeticOptions(**options_of(call)))
 
-    def multiplied(x: NDArray, t: NDArray, b: NDArray) -> list[NDArray]:
-        found = list(enumerate(unpacked(u, x, t[:, 0])))
+    def apply_reflections(x: NDArray, t: NDArray, b: NDArray) -> list[NDArray]:
+        reflectors = list(enumerate(unpacked(u, x, t[:, 0])))
         c = u.round(b if left else b.T)
         # b q is the transposed of q^T b^T.
-        for column, (v, tau) in found if left == transpose else reversed(found):
+        # q is the product of the reflections in their order, so the last one is applied first; its transposed has the
+        # other order.
+        for column, (v, tau) in reflectors if left == transpose else reversed(reflectors):
             householder.reflect(u, v, tau, c[column:])
         return [c if left else c.T]
 
     taus = numbers_of(tau)[..., np.newaxis]
-    return call.tensor(batched(multiplied, [tuple(other.shape)], numbers_of(a), taus, numbers_of(other))[0])
+    return call.tensor(batched(apply_reflections, [tuple(other.shape)], numbers_of(a), taus, numbers_of(other))[0])
 
 
 def least_squares(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> tuple[Tensor, ...]:
