@@ -98,12 +98,12 @@ def _for_the_oldest() -> Iterator[None]:
     """While a kernel is typed, numba-cuda asks the GPU at hand for its generation; here it gets the oldest."""
     from numba.cuda import dispatcher
 
-    asked, device = dispatcher.get_current_device, SimpleNamespace(compute_capability=OLDEST)
+    get_device, device = dispatcher.get_current_device, SimpleNamespace(compute_capability=OLDEST)
     dispatcher.get_current_device = lambda: device
     try:
         yield
     finally:
-        dispatcher.get_current_device = asked
+        dispatcher.get_current_device = get_device
 
 
 def _assembled(modules: list[str]) -> bytes:
@@ -113,8 +113,8 @@ def _assembled(modules: list[str]) -> bytes:
 
     unit = nvvm.CompilationUnit({"arch": f"compute_{OLDEST[0]}{OLDEST[1]}", **OPTIONS})
     for module in map(nvvm.llvm_replace, modules):
-        for name, own in OWN_NAMES.items():
-            module = module.replace(f'@"{name}"', f'@"{own}"')
+        for name, nvvm_name in OWN_NAMES.items():
+            module = module.replace(f'@"{name}"', f'@"{nvvm_name}"')
         unit.add_module(module.replace(CONSTANT, GLOBAL).encode())
     unit.verify()
     unit.lazy_add_module(Path(find_bitcode_lib("device")).read_bytes())

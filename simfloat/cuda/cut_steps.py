@@ -129,7 +129,7 @@ def _by_one(cut: Any, suffix: str, limit: Any) -> tuple[Callable, StepKind]:
 
 
 def _by_two(cut: Any, limit: Any) -> tuple[Callable, StepKind]:
-    """The same by two."""
+    """A step that is rounded once, and the kind of steps that round products and sums, by two instructions each."""
     fma_down, multiply_down, add_down = OPERATIONS["rm"]
     fma_up, multiply_up, add_up = OPERATIONS["rp"]
 

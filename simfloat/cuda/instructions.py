@@ -80,7 +80,7 @@ def number_of_bfloat(image):
 
 @scalar
 def result_of_bfloat(image):
-    """The same, every NaN as the one NaN."""
+    """The number of an image of BF16, as float32; every NaN becomes the one NaN."""
     return one_nan(number_of_bfloat(image))
 
 
@@ -106,7 +106,7 @@ def bfloats_product(x, y, draw, options):
 
 @scalar
 def bfloats_add(a, b, draw, options):
-    """Their sum."""
+    """The sum of two images' numbers."""
     return fma_bfloats(a, ONE, b)
 
 

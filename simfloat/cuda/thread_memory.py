@@ -135,7 +135,10 @@ def first_of(a, b, row, column):
 
 @scalar
 def next_of(row, column, k, depth, width):
-    """Those after number k, or the last ones: read a step before they are needed, they come while it is made."""
+    """The factors after number k, or the last ones.
+
+    They are read a step before they are needed, and arrive while that step is computed.
+    """
     place = min(k + 1, depth - 1)
     return row[place], column[place * width]
 

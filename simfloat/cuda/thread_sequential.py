@@ -34,7 +34,7 @@ def stepping(product, add):
 
 
 def chaining(fma):
-    """The same by the hardware's fused multiply-add."""
+    """One product taken into a sum by the hardware's fused multiply-add."""
 
     @scalar
     def step(total, x, y, options):
@@ -98,7 +98,7 @@ def _fused_and_unfused(kind: str) -> dict[str, Any]:
 
 
 def _by_instructions(kind: str, fused: Any, element: Tile = ELEMENT) -> dict[str, Any]:
-    """The same where a step is an instruction or a few, and to read the operands takes longer: in tiles."""
+    """Both loops in tiles: for steps of an instruction or a few, where to read the operands takes longer."""
     product, add, *_ = (KINDS | cut_steps.KINDS)[kind]
     steps = {f"fused_{kind}": fused, f"unfused_{kind}": stepping(product, add)}
     tiles = (BESIDE, QUICK) if kind == "native" or kind in instructions.MODES else (QUICK,)

@@ -142,13 +142,13 @@ def _leaves_room(low_x, high_x, low_y, high_y, unit, sums, depth):
 @scalar
 def _rule_of(unit, least, low):
     """The rule for exponents whose least sum, as bytes, is that of a product with the exponent `low`."""
-    kept = lifted(np.int32(-1), np.int32(unit.output_drops))
-    return AnchorRule(np.uint8(least), np.uint8((low - least + 127) % 256), U32(23 - unit.fraction_bits), U32(kept))
+    mask = lifted(np.int32(-1), np.int32(unit.output_drops))
+    return AnchorRule(np.uint8(least), np.uint8((low - least + 127) % 256), U32(23 - unit.fraction_bits), U32(mask))
 
 
 @scalar
 def _take_factors(x, factors, unit, terms, shift):
-    """The numbers of a matrix that are not zero; `shift` is added to exponents."""
+    """Write the numbers of a matrix that are not zero to the factors; `shift` is added to exponents."""
     depth = x.shape[1]
     places = np.empty(depth, np.int32)
     for k in range(depth):
@@ -170,7 +170,7 @@ def _take_factors(x, factors, unit, terms, shift):
 
 @scalar
 def _row_of(factors, i):
-    """Those of a row."""
+    """The factors of one row."""
     counts, magnitudes, exponents, places, rows = factors
     return SignedFactors(counts[i], magnitudes[i], exponents[i], places[i], rows[i])
 
@@ -191,7 +191,7 @@ def _leave_zeros_out(row, first, last):
 
 @scalar
 def _take_panel(rows, left, width, panel, unit, shift):
-    """The same of `width` columns of some rows of `b`, zeros among them."""
+    """Write `width` columns of some rows of `b`, zeros among them, to the panel."""
     magnitudes, exponents, zero = panel.magnitudes, panel.exponents, np.float32(0)
     terms, columns = exponents.shape
     for k in range(terms):
@@ -231,7 +231,7 @@ def _find_tops(exponents, places, panel, rule):
 @scalar
 def _add_row(magnitudes, rows, panel, out, i, left, rule):
     """The chunk's sums of one row: four vectors of columns, each with a sum of terms above zero and of those below."""
-    step, terms, numbers = width(out), panel.exponents.shape[0], panel.magnitudes
+    step, terms, panel_rows = width(out), panel.exponents.shape[0], panel.magnitudes
     second, third, fourth = step, 2 * step, 3 * step
     p0, q0 = _begin(panel, 0, out, i, left, rule)
     p1, q1 = _begin(panel, second, out, i, left, rule)
@@ -240,10 +240,19 @@ def _add_row(magnitudes, rows, panel, out, i, left, rule):
     for n in range(rows.size):
         x, up = magnitudes[n], np.int64(rows[n])
         down = up + terms
-        p0, q0 = fma_to_zero(x, load(numbers, up, 0), p0, 0), fma_to_zero(x, load(numbers, down, 0), q0, 0)
-        p1, q1 = fma_to_zero(x, load(numbers, up, second), p1, 0), fma_to_zero(x, load(numbers, down, second), q1, 0)
-        p2, q2 = fma_to_zero(x, load(numbers, up, third), p2, 0), fma_to_zero(x, load(numbers, down, third), q2, 0)
-        p3, q3 = fma_to_zero(x, load(numbers, up, fourth), p3, 0), fma_to_zero(x, load(numbers, down, fourth), q3, 0)
+        p0, q0 = fma_to_zero(x, load(panel_rows, up, 0), p0, 0), fma_to_zero(x, load(panel_rows, down, 0), q0, 0)
+        p1, q1 = (
+            fma_to_zero(x, load(panel_rows, up, second), p1, 0),
+            fma_to_zero(x, load(panel_rows, down, second), q1, 0),
+        )
+        p2, q2 = (
+            fma_to_zero(x, load(panel_rows, up, third), p2, 0),
+            fma_to_zero(x, load(panel_rows, down, third), q2, 0),
+        )
+        p3, q3 = (
+            fma_to_zero(x, load(panel_rows, up, fourth), p3, 0),
+            fma_to_zero(x, load(panel_rows, down, fourth), q3, 0),
+        )
     _finish(p0, q0, 0, out, i, left, rule)
     _finish(p1, q1, second, out, i, left, rule)
     _finish(p2, q2, third, out, i, left, rule)

@@ -107,7 +107,7 @@ def _is_other(x):
 
 @kernel
 def _multiply_adds(a, b, c, out):
-    """That of the fused multiply-add."""
+    """The loop of the fused multiply-add."""
     a_repeated, b_repeated, c_repeated, single = repeated(a), repeated(b), repeated(c), np.float32
     for start in range(0, out.size, BLOCK):
         stop = min(start + BLOCK, out.size)

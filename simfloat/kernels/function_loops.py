@@ -49,10 +49,10 @@ def any_extreme(operand, part):
     """1 if an element of the part is extreme, else 0: integers, since an or of booleans would not vectorise."""
     if operand.size == 1:
         return np.int64(is_extreme(operand[0]))
-    found = np.int64(0)
+    extreme = np.int64(0)
     for i in range(part.size):
-        found |= np.int64(is_extreme(part[i]))
-    return found
+        extreme |= np.int64(is_extreme(part[i]))
+    return extreme
 
 
 def quick_loop(quick):
@@ -114,9 +114,9 @@ def round_parts(parts, out, words, numbers):
     for start in range(0, out.size, BLOCK):
         stop = min(start + BLOCK, out.size)
         high, low, exponent = highs[start:stop], lows[start:stop], exponents[start:stop]
-        block, drawn = out[start:stop], part(words, words_repeated, start, stop)
+        block, block_words = out[start:stop], part(words, words_repeated, start, stop)
         for i in range(block.size):
-            block[i] = one_nan(round_pair(high[i], low[i], exponent[i], as_word(drawn[i]), grid))
+            block[i] = one_nan(round_pair(high[i], low[i], exponent[i], as_word(block_words[i]), grid))
 
 
 @kernel

@@ -101,7 +101,7 @@ _truncated, _nearest, _directed, _odd, _random, _general = (finishing(how.finish
 
 @scalar
 def _as_the_unit_aligns(a, b, i, left, right, first, last, sums, top, scale, total, unit):
-    """The same by the way that the unit names: loops differ, each is as quick as by itself."""
+    """Add terms that are aligned in the way that the unit names: loops differ, each is as quick as by itself."""
     if unit.align == 0.0:
         _cut(a, b, i, left, right, first, last, sums, top, scale, total, unit)
     elif unit.align == 1.0:
@@ -170,8 +170,8 @@ def fused(align, finish, may_draw):
                                 for j in range(sums.size):
                                     plain[j] += w * p[j]
                         chunk = first // terms
-                        drawn, lift = words[line_of(chunk, short) if draws else 0], lift_of(chunk, short)
-                        finish(total, scale, plain, drawn, lift, draws, grid, sums, unit)
+                        word_row, lift = words[line_of(chunk, short) if draws else 0], lift_of(chunk, short)
+                        finish(total, scale, plain, word_row, lift, draws, grid, sums, unit)
 
     return loop
 

@@ -43,7 +43,7 @@ def multiply_halves(x, y):
 
 
 def add_halves(a, b):
-    """Their sum, rounded to FP16."""
+    """The sum of two images' numbers, rounded to FP16."""
     with np.errstate(all="ignore"):
         return np.float16(np.float32(a.view(np.float16)) + np.float32(b.view(np.float16))).view(np.uint16)
 

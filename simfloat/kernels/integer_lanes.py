@@ -42,7 +42,7 @@ def sign_bits(x):
 
 @scalar
 def exponent_of(x):
-    """That of a float32: -127 of zeros and subnormals, 128 of infinities and NaN."""
+    """The exponent of a float32: -127 of zeros and subnormals, 128 of infinities and NaN."""
     field = right(np.uint32(image_of(x) & MAGNITUDE), np.uint32(23))
     return np.int32(np.int32(field) - np.int32(127))
 

@@ -82,7 +82,7 @@ def space_for(rows, out, depth, unit, together):
 
 @scalar
 def of_chunk(space, number, whole):
-    """The same with the panel of one chunk of some, which has `whole` rows."""
+    """The workspace with the panel of chunk `number` alone, which has `whole` rows."""
     factors, factor_bytes, panel, panel_bytes, sums, tops, scales, parts, dots, powers = space
     first, last = number * whole, (number + 1) * whole
     panel, panel_bytes = panel[first:last], panel_bytes[first:last]
@@ -144,7 +144,7 @@ def _place(k, space, unit):
 
 @scalar
 def take_factors(x, space, unit, low, none):
-    """Rows of `a` and their exponents from the lowest on, chunk by chunk."""
+    """Write the rows of `a` to the factors, chunk by chunk, and their exponents from the lowest on."""
     terms, whole = np.int64(unit.terms), space.panel.shape[0]
     for i in range(x.shape[0]):
         space.factor_bytes[i, :] = none
@@ -157,7 +157,7 @@ def take_factors(x, space, unit, low, none):
 
 @scalar
 def take_panel(rows, left, width, space, unit, low, none):
-    """The same of `width` columns of some rows of `b`."""
+    """Write `width` columns of some rows of `b` to the panel, and their exponents from the lowest on."""
     for k in range(space.panel.shape[0]):
         size, place = width if k < rows.shape[0] else 0, _place(k, space, unit)
         for j in range(size):
@@ -189,13 +189,13 @@ def cut_to_integer(x, scale):
 
 @scalar
 def nearest_integer(x, scale):
-    """The same to the nearest unit, ties to the even one."""
+    """Round a term to the nearest unit of 1 / scale, ties to the even one."""
     return integer_toward_zero(whole_number(x * scale))
 
 
 @scalar
 def odd_integer(x, scale):
-    """The same without what lies below a unit, but that the last bit is set where there is any: a sticky bit."""
+    """Cut a term to units of 1 / scale, and set the last bit if anything was cut off: a sticky bit."""
     whole = truncate(x * scale)
     cut = integer_toward_zero(whole)
     # Units far below one may be zero, so the term itself is compared. Below zero odd integers lie below even ones.

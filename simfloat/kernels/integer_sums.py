@@ -147,9 +147,9 @@ def aligning(cut):
         base, bits, least, zero = np.int32(low), np.int32(unit.fraction_bits), np.int32(unit.least), np.int32(unit.zero)
         # The scale of every column, and the sum so far in its units.
         for j in range(tops.size):
-            own = exponent_of(sums[i, j])
-            own = zero if own == np.int32(-127) else max(own, least)
-            scales[j] = power_of_two(np.int32(bits - max(np.int32(np.int32(tops[j]) + base), own)))
+            exponent = exponent_of(sums[i, j])
+            exponent = zero if exponent == np.int32(-127) else max(exponent, least)
+            scales[j] = power_of_two(np.int32(bits - max(np.int32(np.int32(tops[j]) + base), exponent)))
             parts[0, j], parts[1, j] = cut(sums[i, j], scales[j]), 0
         add_aligned(space, i, at, 0, space.panel.shape[0], unit)
 
@@ -157,7 +157,7 @@ def aligning(cut):
 
 
 def aligning_wide(cut, cut_sum):
-    """The same for sums in float64 of any size, which `cut_sum` aligns."""
+    """What aligns sums in float64 of any size by `cut_sum`, and adds a chunk's products, aligned by `cut`."""
     add_aligned = adding(cut)
 
     @scalar
@@ -166,8 +166,8 @@ def aligning_wide(cut, cut_sum):
         base, bits = np.int32(low), np.int32(unit.fraction_bits)
         for j in range(tops.size):
             top = np.int32(np.int32(tops[j]) + base) if tops[j] >= 0 else LOWEST
-            own = np.int32(np.int32(exponent_field(sums[i, j])) - np.int32(1023))
-            last = np.int32(max(top, max(own, LOWEST)) - bits)
+            exponent = np.int32(np.int32(exponent_field(sums[i, j])) - np.int32(1023))
+            last = np.int32(max(top, max(exponent, LOWEST)) - bits)
             # Beyond 2^127 there is no product.
             scales[j] = power_of_two(min(np.int32(-last), np.int32(127)))
             units[0, j] = wide_power(last)
@@ -178,7 +178,7 @@ def aligning_wide(cut, cut_sum):
 
 
 def as_the_unit_aligns(to_zero, to_nearest, to_odd):
-    """The same by the one of the three that the unit names."""
+    """What adds a chunk in the one of three ways that the unit names."""
 
     @scalar
     def add(space, i, at, low, unit):
@@ -230,15 +230,15 @@ def _truncated_totals(space, i, unit, grid, word):
 
 
 def _totals(round_one):
-    """The same in another mode, to the grid of a signed format of float32 numbers, with subnormal ones or without."""
+    """What rounds totals in a mode, to a signed format of float32 numbers, with subnormal ones or without."""
 
     @scalar
     def round_totals(space, i, unit, grid, word):
         sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
-        drawn, lift = word
+        word_row, lift = word
         for j in range(tops.size):
             exact = _exact_total(parts[0, j], parts[1, j], scales[j])
-            rounded = round_one(exact, lifted(drawn[j], lift), grid)
+            rounded = round_one(exact, lifted(word_row[j], lift), grid)
             is_flushed = (abs(rounded) < grid.least) | (abs(exact) < grid.cut)
             sums[i, j] = _or_so_far(np.float32(0.0 if is_flushed else rounded), sums[i, j], tops[j])
 

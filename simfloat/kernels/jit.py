@@ -81,7 +81,7 @@ class _LinkedLibrary(JITCodeLibrary):
 
 
 class _UnoptimisedLibrary(_LinkedLibrary):
-    """The same, optimised nowhere but in the kernels."""
+    """The code of a function that is optimised only in the kernels that call it."""
 
     def _optimize_final_module(self) -> None:
         """Leave it as it is."""

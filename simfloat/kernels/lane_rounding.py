@@ -45,17 +45,17 @@ def fma_down(x, lanes, sums, sign):
 
 
 def fma_up(x, lanes, sums, sign):
-    """The same rounded up; the mode is DOWN there, too."""
+    """x * lanes + sums rounded up, where the mode is DOWN, too; x is a number."""
     return _each(_up, x, lanes, sums)
 
 
 def fma_to_zero(x, lanes, sums, sign):
-    """The same rounded toward zero, where the mode is TO_ZERO."""
+    """x * lanes + sums rounded toward zero, where the mode is TO_ZERO; x is a number."""
     return _each(_to_zero, x, lanes, sums)
 
 
 def fma_near(x, lanes, sums, sign):
-    """The same rounded to nearest even, where the mode is NEAREST."""
+    """x * lanes + sums rounded to nearest even, where the mode is NEAREST; x is a number."""
     return _each(machine.fma, x, lanes, sums)
 
 
@@ -65,17 +65,17 @@ def multiply_down(x, lanes, sign):
 
 
 def multiply_up(x, lanes, sign):
-    """The same rounded up."""
+    """x * lanes rounded up."""
     return _each(_up, x, lanes, _zeros_beside(x, lanes))
 
 
 def multiply_to_zero(x, lanes, sign):
-    """The same rounded toward zero."""
+    """x * lanes rounded toward zero."""
     return _each(_to_zero, x, lanes, _zeros_beside(x, lanes))
 
 
 def multiply_near(x, lanes, sign):
-    """The same rounded to nearest even."""
+    """x * lanes rounded to nearest even."""
     return x * lanes
 
 
@@ -85,17 +85,17 @@ def add_down(a, b, sign):
 
 
 def add_up(a, b, sign):
-    """The same rounded up."""
+    """a + b rounded up."""
     return _each(_up, np.float32(1.0), a, b)
 
 
 def add_to_zero(a, b, sign):
-    """The same rounded toward zero."""
+    """a + b rounded toward zero."""
     return _each(_to_zero, np.float32(1.0), a, b)
 
 
 def add_near(a, b, sign):
-    """The same rounded to nearest even."""
+    """a + b rounded to nearest even."""
     return a + b
 
 
@@ -192,7 +192,7 @@ def _by_mode(builder: Any, name: str, vectors: list[Any]) -> Any:
 
 
 def _by_mode_upward(builder: Any, name: str, vectors: list[Any], sign: Any) -> Any:
-    """The same rounded up where the mode is DOWN: the negative of what is made of negative terms."""
+    """An operation on vectors rounded up where the mode is DOWN: the negative of the result for negative terms."""
     negative = (0, 1) if name == "fadd" else (0, 2)
     turned = [builder.fneg(vector) if i in negative else vector for i, vector in enumerate(vectors)]
     images = ir.VectorType(ir.IntType(32), vectors[0].type.count)

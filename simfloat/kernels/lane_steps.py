@@ -82,7 +82,7 @@ def lifted_cut(grid, sign):
 
 @scalar
 def cut_in_place(grid, sign):
-    """The same for sums that are not multiplied."""
+    """The cut of a grid for sums that are not multiplied."""
     return _cut_of(grid, sign, 1.0)
 
 

@@ -34,7 +34,7 @@ def store(array, i, j, lanes):
 
 
 def load_bytes(array, i, j):
-    """As many bytes as a vector has float32 numbers, as 32-bit integers: those of row i from column j on."""
+    """Bytes of row i from column j on, as 32-bit integers: as many as a vector has float32 numbers."""
     return array[i, j : j + VECTORS // 32].astype(np.uint32)
 
 

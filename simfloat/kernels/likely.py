@@ -78,11 +78,11 @@ def likely(x, word, lift, cut):
     magnitude = abs(x)
     low = magnitude < cut.min_normal
     image = np.float32(magnitude + cut.min_normal if low else magnitude).view(np.uint32)
-    drawn = U32(turned(U32(word), U32(cut.turn - lift)) & cut.read)
+    draw = U32(turned(U32(word), U32(cut.turn - lift)) & cut.read)
     # One more than the sum of image and draw, in one operation less: it differs where the result is not certain.
-    moved = U32((image if image < NAN else NAN) - U32(~U32(drawn | cut.half)))
-    kept = U32(moved & cut.kept).view(np.float32)
-    rounded = kept - cut.min_normal if low else kept
+    moved = U32((image if image < NAN else NAN) - U32(~U32(draw | cut.half)))
+    cut_number = U32(moved & cut.kept).view(np.float32)
+    rounded = cut_number - cut.min_normal if low else cut_number
     rounded = cut.overflow_positive if rounded > cut.max else rounded
     return math.copysign(rounded, x), U32(moved & cut.dropped)
 

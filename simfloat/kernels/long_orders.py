@@ -137,7 +137,7 @@ def one_by_one() -> Any:
 
 
 def side_by_side(add: Any) -> Any:
-    """The same for longer additions, which wait for one another less in the leaves of a group."""
+    """What sums the eights of leaves by longer additions, which wait for one another less in the leaves of a group."""
 
     @outlined
     def sum_leaves(x, firsts, counts, sums, options):
@@ -190,20 +190,20 @@ def in_numpys_order(add: Any, sum_leaves: Any) -> Any:
         """The sum of the leaves of so many numbers: a half that is complete waits for the other one."""
         sizes, halves = np.empty(HALVINGS, np.int64), np.zeros(HALVINGS, np.int64)
         waiting = np.empty(HALVINGS, leaves.dtype)
-        sizes[0], depth, known, leaf = size, 1, 0, 0
+        sizes[0], depth, count, leaf = size, 1, 0, 0
         while depth:
             size = sizes[depth - 1]
             if size <= largest:
-                waiting[known] = leaves[leaf]
-                known, leaf, depth = known + 1, leaf + 1, depth - 1
+                waiting[count] = leaves[leaf]
+                count, leaf, depth = count + 1, leaf + 1, depth - 1
             elif halves[depth - 1] < 2:
                 left = size // 2 - size // 2 % LANES
                 sizes[depth], halves[depth] = size - left if halves[depth - 1] else left, 0
                 halves[depth - 1] += 1
                 depth += 1
             else:
-                waiting[known - 2] = add(waiting[known - 2], waiting[known - 1], 0.0, options)
-                known, depth = known - 1, depth - 1
+                waiting[count - 2] = add(waiting[count - 2], waiting[count - 1], 0.0, options)
+                count, depth = count - 1, depth - 1
         return waiting[0]
 
     @kernel

@@ -35,7 +35,7 @@ def exponent_field(x):
 
 
 def signed_field(x):
-    """The same with the sign as the bit above it."""
+    """The biased exponent in the image of a float, with the sign as the bit above it."""
     if isinstance(x, np.float32):
         return np.int64(x.view(np.uint32) >> np.uint32(23))
     return np.int64(np.float64(x).view(np.uint64) >> np.uint64(52))
@@ -98,12 +98,12 @@ def left(x, count):
 
 
 def right(x, count):
-    """The same to the right."""
+    """An integer shifted right by fewer bits than it has, in its type."""
     return type(x)(int(x) >> int(count))
 
 
 def turned(x, count):
-    """The same, but what leaves on the right comes in on the left; `count` is taken modulo the bits of the type."""
+    """An integer rotated right, in its type; `count` is taken modulo the bits of the type."""
     bits = 8 * x.itemsize
     count = int(count) % bits
     return type(x)((int(x) >> count | int(x) << bits - count) & (1 << bits) - 1)

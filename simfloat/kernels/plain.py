@@ -83,6 +83,6 @@ def _in_range(x, rounded, grid):
 
 @scalar
 def in_range_quickly(x, rounded, grid):
-    """The same for modes in which either sign overflows to what an infinity becomes."""
+    """Give a rounded magnitude the sign of `x`, in modes in which both signs overflow to what an infinity becomes."""
     rounded = grid.overflow_positive if rounded > grid.max else rounded
     return math.copysign(rounded, x) + grid.zero

@@ -41,7 +41,7 @@ def _turn(counter, k0, k1, n):
 
 @scalar
 def _four_turns(counters, k0, k1, n):
-    """The same for four counters: a round waits for the one before it, so several are under way at once."""
+    """Round n of four counters: a round waits for the one before it, so several are under way at once."""
     one, two, three, four = counters
     return _turn(one, k0, k1, n), _turn(two, k0, k1, n), _turn(three, k0, k1, n), _turn(four, k0, k1, n)
 

@@ -66,14 +66,14 @@ def unfused_step(operations: LaneOperations) -> Any:
 
 
 def watched_unfused_step(operations: LaneOperations) -> Any:
-    """The same, where a product beyond its format makes the sum NaN, which is seen."""
+    """A product that is rounded, and a sum that is; a product beyond its format makes the sum NaN, which is noticed."""
     multiply, add = operations.multiply, operations.add
 
     @on_lanes
     def step(x, lanes, sums, rule):
         term = image(multiply(x, lanes, rule.products))
-        seen = choose((term << U32(1)) > rule.products.largest, NAN, term)
-        return add(sums, number(seen), rule.cut)
+        checked = choose((term << U32(1)) > rule.products.largest, NAN, term)
+        return add(sums, number(checked), rule.cut)
 
     return step
 

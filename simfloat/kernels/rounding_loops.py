@@ -119,7 +119,7 @@ def rounded_in_image(x, cut):
 
 @scalar
 def nearest_in_image(x, cut):
-    """The same in the modes to nearest, which take positive and negative numbers alike."""
+    """Round float32 in its image in the modes to nearest, which take positive and negative numbers alike."""
     image = np.float32(x).view(U32)
     carrying = U32(cut.positive + U32(right(image, cut.drop) & cut.even))
     magnitude = U32(U32(image + carrying) & U32(U32(0x7FFFFFFF) & U32(~cut.dropped)))

@@ -133,7 +133,7 @@ def adding_to_two(fma):
 
 
 def adding_to_one(fma):
-    """The same for the last row of an odd number of them."""
+    """Add to the last row of an odd number of them the products of its factors with the rows."""
 
     @scalar
     def add(sums, x, rows, left):
@@ -214,8 +214,8 @@ def sequential_random(step, rounds_products):
                         fill_rows(product_words, columns, counter, i, left, first, 1, seed, short)
                     for k in range(first, min(first + steps_of_rows(short), terms)):
                         line, lift, row = line_of(k, short), lift_of(k, short), b[k, left:right]
-                        drawn, of_products = words[line], product_words[line]
-                        step(sums, new, added, doubts, a[i, k], row, drawn, of_products, lift, options)
+                        sum_words, words_of_products = words[line], product_words[line]
+                        step(sums, new, added, doubts, a[i, k], row, sum_words, words_of_products, lift, options)
                         sums, new = new, sums
                 copy_into(out[i, left:right], sums)
 

@@ -58,13 +58,13 @@ def cut(x, scale):
 
 @scalar
 def cut_to_nearest(x, scale):
-    """The same to the nearest unit, ties to the even one. A term has at most 2^42 units."""
+    """Round a term to the nearest unit of 1 / scale, ties to the even one. A term has at most 2^42 units."""
     return (x * scale + ANCHOR) - ANCHOR
 
 
 @scalar
 def cut_to_odd(x, scale):
-    """The same without what lies below a unit, but that the last bit is set where there is any: a sticky bit."""
+    """Cut a term to units of 1 / scale, and set the last bit if anything was cut off: a sticky bit."""
     units = x * scale
     whole = truncate(units)
     is_even = truncate(0.5 * whole) == 0.5 * whole
@@ -123,7 +123,7 @@ def rounded(convert: Any) -> TotalRounding:
 
 
 def by_word(convert: Any, draws: bool | None = True) -> TotalRounding:
-    """The same by a random word."""
+    """Round totals, infinite sums and NaN among them, by a random word."""
 
     @scalar
     def finish(total, scale, plain, word, grid):

@@ -59,7 +59,7 @@ def _is_reduced(x, r):
 
 @scalar
 def _reduced_far(x):
-    """The same for any x above 2^-1.
+    """(r, r_low, n) with x = n pi / 2 + r and |r| <= pi / 4, for any x above 2^-1.
 
     x = m 2^q with an integer m; bits of 2 / pi before the window give whole turns, those behind it less than 2^-160
     (Payne and Hanek, ACM SIGNUM Newsletter 18(1), 1983).
