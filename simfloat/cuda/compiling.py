@@ -89,6 +89,8 @@ def compile_to_ptx(body: Any, types: tuple[Any, ...]) -> Compiled:
         arguments = int64, Tuple(types)
         result = compiler.compile_cuda(kernel_of(body), void, arguments, cc=OLDEST, nvvm_options=OPTIONS)
     library, entry = result.library, result.fndesc.llvm_func_name
+    # numba-cuda's own step between typing and NVVM, which its dispatcher would make: Numba's functions return a status,
+    # and kernels return nothing.
     compiler.kernel_fixup(library.get_function(entry), False)
     return Compiled(entry, in_one(_assembled(library.llvm_strs), entry.encode()))
 
@@ -99,6 +101,8 @@ def _for_the_oldest() -> Iterator[None]:
     from numba.cuda import dispatcher
 
     get_device, device = dispatcher.get_current_device, SimpleNamespace(compute_capability=OLDEST)
+    # Typing asks for the generation of the GPU at hand, and fails where there is none. With the oldest one the same PTX
+    # is made on every machine, so its file can be shared, and tests need no GPU.
     dispatcher.get_current_device = lambda: device
     try:
         yield

@@ -49,6 +49,8 @@ DIRECTED = {rule.instruction: Rounding(mode) for mode, rule in RULES.items() if 
 
 def compiled_as(text: str, number: Any, count: int) -> Callable[[Callable], Callable]:
     """Compile a function of two or three numbers of a type as an instruction, whose meaning its body is."""
+    # Inline assembly names the instruction itself: it is the one that is meant, whatever version of NVVM compiles it.
+    # It has no side effects, so the compiler may move and share it as any other operation.
     register = {types.uint16: "h", types.uint32: "r", types.float32: "f"}[number]
     constraints, places = ",".join([f"={register}", *[register] * count]), ", ".join(f"${i}" for i in range(count + 1))
 

@@ -33,6 +33,8 @@ def received(count: int, arguments: tuple[Any, ...]) -> tuple[tuple[Kind, ...], 
     for argument in arguments:
         kind, size, content = described(argument)
         kinds.append(kind)
+        # As C aligns a structure: a driver expects each parameter at a multiple of its size, and so do the kernel's
+        # reads.
         if beyond := len(structure) % size:
             structure += bytes(size - beyond)
         structure += content
@@ -57,6 +59,8 @@ def described(argument: Any) -> tuple[Kind, int, bytes]:
         return ("number", INTEGER, 0, None), 8, _integer(argument)
     shape, dtype, memory = argument.shape, argument.dtype, argument.data
     axes = len(shape)
+    # Packed by hand, by one call for each number of axes: CuPy converts every argument of a launch by itself, and with
+    # 28 numbers of a grid that took half of a launch's time.
     header = FACTS[axes](0, 0, argument.size, dtype.itemsize, memory.ptr, *shape, *argument.strides)
     return ("array", dtype, axes, memory.device_id), 8, header
 

@@ -97,6 +97,8 @@ def _loaded(body: Any, kinds: tuple[Kind, ...], device: int) -> Any:
                 f"cupy.cuda.Device({gpu}):`."
             )
     result = compiled(body, types_of(kinds))
+    # A module of the driver's, from PTX: CuPy's own compiler is not asked. What is loaded is kept by the kinds of the
+    # arguments, so a later launch types and compiles nothing.
     module = cupy.cuda.Module()
     module.load(result.ptx + b"\0")
     return module.get_function(result.entry)

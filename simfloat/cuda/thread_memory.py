@@ -94,6 +94,7 @@ def _rest_of(array, first):
 @intrinsic
 def _pointer_into(typing_context, array, first):
     def generate(context, builder, signature, arguments):
+        # A bare pointer: Numba looks at each index of an array, lest it be negative, in every step of a sum.
         whole = context.make_array(signature.args[0])(context, builder, arguments[0])
         return builder.gep(whole.data, [arguments[1]], inbounds=True)
 

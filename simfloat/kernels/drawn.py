@@ -40,6 +40,8 @@ def _for_type(floating: Any, unsigned: Any, fraction: int) -> tuple[Any, Any]:
     def threshold(word, grid):
         draw = right(word_type(word), word_type(grid.random_shift))
         part = fma(-floating(draw), grid.random_step, grid.random_start)
+        # A distance is a multiple of the number's own last bit, which a threshold with its last bit set never equals:
+        # met exactly, an odd draw then does not round up.
         last = unsigned(word_type(draw & word_type(grid.random_strict)))
         return unsigned(floating(part).view(unsigned) | last).view(floating)
 
@@ -52,8 +54,13 @@ def _for_type(floating: Any, unsigned: Any, fraction: int) -> tuple[Any, Any]:
         half = right(left(one, step), one) if grid.random_start < grid.epsilon else unsigned(0)
         draw = right(word_type(word), word_type(grid.random_shift))
         strict = unsigned(word_type(draw & word_type(grid.random_strict)))
+        # Half a step for variants B and C, whose thresholds lie in the middle of two steps; one tiny bit less for an
+        # odd draw of variant C, which must be exceeded. What the sum carries into the kept bits is then the decision
+        # itself.
         added = unsigned(unsigned(left(unsigned(draw), step) + half) - strict)
         magnitude = abs(x)
+        # Below the smallest normal number the grid's spacing stays: with that number added, the image has it too. The
+        # sum is exact, or this way is not taken (see the first lines).
         base = grid.min_normal if magnitude < grid.min_normal else floating(0.0)
         image = floating(magnitude + base).view(unsigned)
         rounded = unsigned(unsigned(image + added) & mask).view(floating) - base

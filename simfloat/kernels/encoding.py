@@ -60,6 +60,8 @@ def codes_of(x, codes, numbers):
         image = np.float64(x[i]).view(np.uint64)
         magnitude = abs(np.float64(x[i]))
         # What is large, infinite or NaN makes no code here, and has its own below.
+        # Both ways are computed for every number and one is chosen: with a branch in its body LLVM would not vectorise
+        # the loop. `min` keeps the conversion to an integer in range.
         units = min(magnitude, coding.least) * coding.per_subnormal
         small = np.int64(units)
         normal = np.int64(np.uint64(image & np.uint64(0x7FFFFFFFFFFFFFFF)) >> drop) - offset
@@ -75,6 +77,8 @@ def codes_of(x, codes, numbers):
         signed = (negative - code) + negative if complement else code | negative
         signed = zero if magnitude == 0.0 else signed
         code = signed if is_negative else code
+        # One flag for all, looked at once in the end: a loop that can leave in the middle does not vectorise. What is
+        # written until then is of no use, as the docstring says.
         outside |= bad | np.int64(is_negative and code < 0)
         codes[i] = code
     return outside == 0

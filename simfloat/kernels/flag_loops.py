@@ -51,6 +51,8 @@ def _flag_in_lanes(exact, out, thresholds, flags):
     for i in range(out.size):
         magnitude = np.uint32(images[i] & np.uint32(0x7FFFFFFF))
         # A zero, less one, is larger than all.
+        # Two running bounds for a block, and `!=` for each number: most blocks have neither overflows nor tiny results,
+        # so the thresholds are looked at only if the bounds ask for it.
         largest, smallest = max(largest, magnitude), min(smallest, np.uint32(magnitude - np.uint32(1)))
         flags[i] = np.uint8(exact[i] != out[i])
     if largest < over and smallest >= np.uint32(normal - np.uint32(1)):
@@ -131,6 +133,9 @@ def native_flag_loop(native, rest, exact_of):
                 result = one_nan(native(u, v, w, 1.0))
                 left, is_sure = rest(u, v, w, result)
                 results[i], block[i] = result, np.uint8(left != 0)
+                # The error term tells whether a result is inexact, but only where it is itself a number of float32.
+                # Blocks with a number near the ends of the range are flagged by their exact results, in float64, as a
+                # whole.
                 rare |= np.uint32(not is_sure)
             if rare != 0:
                 for i in range(block.size):

@@ -75,6 +75,8 @@ def quick_loop(quick):
                 block[i] = value
                 unknown |= np.int64(value != value)
             if extreme != 0:
+                # Extreme operands are overwritten after the loop, not skipped in it: a branch would keep the formula
+                # from vectorising, and blocks with such operands are rare.
                 for i in range(block.size):
                     if is_extreme(x[i]) | is_extreme(y[i]) | is_extreme(z[i]):
                         block[i] = np.nan
@@ -147,6 +149,8 @@ class FunctionLoops:
         if self.quick is None:
             self._by_parts(round_parts_to_odd, a, b, c, sign, out)
         elif self.quick(a, b, c, sign, out):
+            # Few elements need the careful formula. They are gathered, computed and put back, so that it has one loop
+            # of its own, and the quick loop stays short.
             at = np.flatnonzero(np.isnan(out))
             operands: Any = (x if x.size == 1 else x[at] for x in (a, b, c))
             some = np.empty(at.size)

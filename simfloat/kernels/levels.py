@@ -74,6 +74,7 @@ def level_of(triple: str, processor: str, features: str) -> Level:
     host_level = Level(processor, processor, features)
     if architecture == "x86_64":
         return next((level for level in X86 if level.is_within(features)), host_level)
+    # SVE's vectors have no fixed length, and no level here asks for them: such processors are compiled for by name.
     if architecture not in ("aarch64", "arm64") or "+sve" in features.split(","):
         return host_level
     if "darwin" in system or "macos" in system:

@@ -149,6 +149,8 @@ _llvm_left, _llvm_right = _llvm_shift("shl"), _llvm_shift("lshr")
 def _llvm_turn(typing_context, x, count):
     def generate(context, builder, signature, arguments):
         kind = arguments[0].type
+        # A funnel shift of a number with itself is a rotation, one instruction. Two shifts and an or would be undefined
+        # for a count of zero, which occurs.
         funnel = builder.module.declare_intrinsic("llvm.fshr", [kind], ir.FunctionType(kind, [kind] * 3))
         return builder.call(funnel, [arguments[0], *arguments])
 
@@ -241,6 +243,9 @@ def _odd(s, e):
 
         def odd32(s, e):
             image = np.float32(s).view(np.uint32)
+            # 1 where the error points toward zero: then the truncated number is one less in the image. Setting the last
+            # bit makes either odd, and leaves an odd one as it is. There is no branch, since this stands in the
+            # innermost loops of many sums.
             opposed = np.uint32(np.uint32(np.float32(e).view(np.uint32) ^ image) >> np.uint32(31))
             moved = np.uint32(np.uint32(image - opposed) | np.uint32(1)).view(np.float32)
             return moved if abs(e) > np.float32(0) else s

@@ -172,6 +172,7 @@ def _is_beside_tie(x, cut):
     """Whether a tie lies within REACH of the image."""
     half = U32(right(cut.dropped, U32(1)) + U32(1))
     rest = U32(image(x) & cut.dropped)
+    # |rest - half| <= REACH by one comparison of unsigned numbers: below -REACH the sum wraps around to a large one.
     return U32(U32(rest - half) + REACH) <= U32(REACH + REACH)
 
 
@@ -221,5 +222,7 @@ def _sums_with_parts(registers, u, y, to, count):
 @scalar
 def _nearest_with_rest(p, c):
     """p + c, where c is nearly what p leaves, and whether that is in doubt, as it is of infinities and NaN."""
+    # c is known to a part of 2^-21 of itself. With a little more and a little less added to p, equal sums prove that
+    # the error did not matter; NaN is unequal to itself and so in doubt.
     above, below = F32(p + fma(c, MARGIN, c)), F32(p + fma(c, -MARGIN, c))
     return above, above != below

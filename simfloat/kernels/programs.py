@@ -74,6 +74,8 @@ def _single(x, grid):
 @scalar
 def _nearest_product(x, y, grid):
     """x * y rounded once to nearest even: a sum with an anchor, of which the product is a part, rounds it exactly."""
+    # The product of two float64 numbers would be rounded before the grid rounds it. An anchor and a fused multiply-add
+    # round it once, to nearest even, without the error term that `multiply_odd` needs.
     near = x * y
     anchor = power_below(abs(near), grid) * (1.5 * grid.magic)
     return in_range_quickly(near, abs(fma(x, y, anchor) - anchor), grid)
@@ -281,6 +283,9 @@ def run(table, register_count, scalars, grids, signs, draws, first, inputs, outp
         stop = min(start + BLOCK, total)
         count = stop - start
         for n in range(table.shape[0]):
+            # The order in which an instruction is tried: float32's lanes, with few bits or all of them, where nothing
+            # is in doubt; then float64 where its own rounding does no harm; else round-to-odd in float64 and one
+            # rounding of the grid.
             what, to, a, b, how, row, quick, counted, is_either = table[n]
             if what == LOAD:
                 used[to] = _load(inputs[a][start:stop], registers, to)
@@ -303,6 +308,8 @@ def run(table, register_count, scalars, grids, signs, draws, first, inputs, outp
                 cut = image_cut_of(grid)
                 bits = used[a] if has_scalar or what == ROOT else U32(used[a] | used[b])
                 is_made = to_few_bits(what, registers, u, v, y, bits, cut, to, count)
+                # What was rounded to the grid has no bit below it; otherwise any bit may be set. To look at the numbers
+                # again, as `images` does after a move, would cost a pass.
                 used[to] = U32(~cut.dropped)
             else:
                 used[to] = U32(0xFFFFFFFF)
@@ -318,6 +325,8 @@ def run(table, register_count, scalars, grids, signs, draws, first, inputs, outp
                 _round(how, exact, words, grid, registers, to, count)
             if counted >= 0:
                 zeros, small, large = ends(registers, to, grid.max, count)
+                # Events of overflow and NaN need the exact results, which are not kept. False sends the step to the
+                # operations one by one; a training step that overflows is rare, and is right by either way.
                 if large:
                     return False
                 add_fields(registers[to, :count], LANES, counters[counted])
