@@ -89,6 +89,8 @@ def compile_to_ptx(body: Any, types: tuple[Any, ...]) -> Compiled:
         arguments = int64, Tuple(types)
         result = compiler.compile_cuda(kernel_of(body), void, arguments, cc=OLDEST, nvvm_options=OPTIONS)
     library, entry = result.library, result.fndesc.llvm_func_name
+    # numba-cuda's own step between typing and NVVM, which its dispatcher would make: Numba's functions return a status,
+    # and kernels return nothing.
     compiler.kernel_fixup(library.get_function(entry), False)
     return Compiled(entry, in_one(_assembled(library.llvm_strs), entry.encode()))
 
@@ -98,12 +100,14 @@ def _for_the_oldest() -> Iterator[None]:
     """While a kernel is typed, numba-cuda asks the GPU at hand for its generation; here it gets the oldest."""
     from numba.cuda import dispatcher
 
-    asked, device = dispatcher.get_current_device, SimpleNamespace(compute_capability=OLDEST)
+    get_device, device = dispatcher.get_current_device, SimpleNamespace(compute_capability=OLDEST)
+    # Typing asks for the generation of the GPU at hand, and fails where there is none. With the oldest one the same PTX
+    # is made on every machine, so its file can be shared, and tests need no GPU.
     dispatcher.get_current_device = lambda: device
     try:
         yield
     finally:
-        dispatcher.get_current_device = asked
+        dispatcher.get_current_device = get_device
 
 
 def _assembled(modules: list[str]) -> bytes:
@@ -113,8 +117,8 @@ def _assembled(modules: list[str]) -> bytes:
 
     unit = nvvm.CompilationUnit({"arch": f"compute_{OLDEST[0]}{OLDEST[1]}", **OPTIONS})
     for module in map(nvvm.llvm_replace, modules):
-        for name, own in OWN_NAMES.items():
-            module = module.replace(f'@"{name}"', f'@"{own}"')
+        for name, nvvm_name in OWN_NAMES.items():
+            module = module.replace(f'@"{name}"', f'@"{nvvm_name}"')
         unit.add_module(module.replace(CONSTANT, GLOBAL).encode())
     unit.verify()
     unit.lazy_add_module(Path(find_bitcode_lib("device")).read_bytes())

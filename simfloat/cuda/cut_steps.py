@@ -58,6 +58,8 @@ def cut_away(truncated, grid):
 @scalar
 def cut_upward(upper, grid):
     """Toward positive."""
+    # Negative numbers are cut toward zero, which is upward. All dropped bits, added to a positive image, carry into the
+    # kept ones unless they are zeros.
     image, dropped = _image(upper), U32(_unit(grid) - U32(1))
     moved = U32(image + dropped) if image < SIGN else image
     return upper if upper != upper else _cut(moved, grid)
@@ -74,6 +76,8 @@ def cut_downward(lower, grid):
 @scalar
 def cut_nearest(lower, upper, grid):
     """To nearest even, of the numbers below and above."""
+    # As on lanes: rounded down and up are both neighbours of the exact result, and the smaller image is the truncated
+    # one. Equal neighbours at the middle are a tie, for which one less is added if the kept bits are even.
     unit, truncated = _unit(grid), U32(min(_image(lower), _image(upper)))
     less = (_image(lower) == _image(upper)) & (U32(truncated & unit) == U32(0))
     half = right(unit, U32(1))
@@ -101,6 +105,8 @@ def limited(x, grid):
 
     Float32 gives infinity for a finite result only in modes in which the format, too, has the same for both.
     """
+    # One comparison for results inside, which are nearly all. On the CPU the largest image of a whole panel is followed
+    # instead: a thread has no panel.
     size = abs(x)
     if size > grid.max:
         finite = grid.overflow_positive if x > np.float32(0.0) else grid.overflow_negative
@@ -129,7 +135,7 @@ def _by_one(cut: Any, suffix: str, limit: Any) -> tuple[Callable, StepKind]:
 
 
 def _by_two(cut: Any, limit: Any) -> tuple[Callable, StepKind]:
-    """The same by two."""
+    """A step that is rounded once, and the kind of steps that round products and sums, by two instructions each."""
     fma_down, multiply_down, add_down = OPERATIONS["rm"]
     fma_up, multiply_up, add_up = OPERATIONS["rp"]
 

@@ -49,6 +49,8 @@ DIRECTED = {rule.instruction: Rounding(mode) for mode, rule in RULES.items() if 
 
 def compiled_as(text: str, number: Any, count: int) -> Callable[[Callable], Callable]:
     """Compile a function of two or three numbers of a type as an instruction, whose meaning its body is."""
+    # Inline assembly names the instruction itself: it is the one that is meant, whatever version of NVVM compiles it.
+    # It has no side effects, so the compiler may move and share it as any other operation.
     register = {types.uint16: "h", types.uint32: "r", types.float32: "f"}[number]
     constraints, places = ",".join([f"={register}", *[register] * count]), ", ".join(f"${i}" for i in range(count + 1))
 
@@ -80,7 +82,7 @@ def number_of_bfloat(image):
 
 @scalar
 def result_of_bfloat(image):
-    """The same, every NaN as the one NaN."""
+    """The number of an image of BF16, as float32; every NaN becomes the one NaN."""
     return one_nan(number_of_bfloat(image))
 
 
@@ -106,7 +108,7 @@ def bfloats_product(x, y, draw, options):
 
 @scalar
 def bfloats_add(a, b, draw, options):
-    """Their sum."""
+    """The sum of two images' numbers."""
     return fma_bfloats(a, ONE, b)
 
 

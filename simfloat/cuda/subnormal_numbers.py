@@ -52,6 +52,8 @@ def _forget_compiled(cupy: Any) -> None:
     """Have CuPy look anew for what it has compiled, of which each operation keeps its own."""
     cupy.clear_memo()
     kernel = cupy._core._kernel
+    # CuPy's operations each keep the kernels that they compiled with the old flag, in caches that nothing lists: the
+    # garbage collector knows all objects. `type(operation)` asks no proxy for its class.
     for operation in gc.get_objects():
         if issubclass(type(operation), kernel.ufunc | kernel.ElementwiseKernel):  # a proxy may stand for nothing
             for memory in ("_kernel_memo", "_elementwise_kernel_memo"):

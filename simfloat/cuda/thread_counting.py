@@ -88,8 +88,10 @@ def _look(j, x, threads, found):
 
 def bit_facts(x):
     """(precision, low, least, high, finite) of a vector."""
-    found = np.array([0, NO_FIRST, NO_LAST, 0], np.int64, like=x)
+    facts = np.array([0, NO_FIRST, NO_LAST, 0], np.int64, like=x)
+    # Atomics of many threads wait for one another: facts of 4096^2 numbers took 1.1 ms before the number of threads was
+    # limited, and take 0.27 ms with 2^15 of them.
     threads = min(-(-x.size // EACH), MOST)
-    _look.start(threads, x, threads, found)
-    counts = found.get()
+    _look.start(threads, x, threads, facts)
+    counts = facts.get()
     return facts_from(np.uint64(counts[FRACTIONS]), counts[FIRST], counts[LAST], counts[SPECIAL] == 0)

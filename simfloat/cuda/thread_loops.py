@@ -78,9 +78,9 @@ def launch(body: Any, count: int, arguments: tuple[Any, ...]) -> None:
     """
     import cupy
 
-    kinds, numbers = received(count, arguments)
+    kinds, structure = received(count, arguments)
     kernel = _loaded(body, kinds, cupy.cuda.Device().id)
-    kernel((-(-count // BLOCK),), (BLOCK,), (numbers,))
+    kernel((-(-count // BLOCK),), (BLOCK,), (structure,))
 
 
 @cache
@@ -90,13 +90,15 @@ def _loaded(body: Any, kinds: tuple[Kind, ...], device: int) -> Any:
 
     from simfloat.cuda.compiling import compiled
 
-    for *_, other in kinds:
-        if other not in (None, device):
+    for *_, gpu in kinds:
+        if gpu not in (None, device):
             raise ValueError(
-                f"GPU {device} is the current one, an array lies on GPU {other}: copy it, or compute inside `with "
-                f"cupy.cuda.Device({other}):`."
+                f"GPU {device} is the current one, an array lies on GPU {gpu}: copy it, or compute inside `with "
+                f"cupy.cuda.Device({gpu}):`."
             )
     result = compiled(body, types_of(kinds))
+    # A module of the driver's, from PTX: CuPy's own compiler is not asked. What is loaded is kept by the kinds of the
+    # arguments, so a later launch types and compiles nothing.
     module = cupy.cuda.Module()
     module.load(result.ptx + b"\0")
     return module.get_function(result.entry)

@@ -94,6 +94,7 @@ def _rest_of(array, first):
 @intrinsic
 def _pointer_into(typing_context, array, first):
     def generate(context, builder, signature, arguments):
+        # A bare pointer: Numba looks at each index of an array, lest it be negative, in every step of a sum.
         whole = context.make_array(signature.args[0])(context, builder, arguments[0])
         return builder.gep(whole.data, [arguments[1]], inbounds=True)
 
@@ -135,7 +136,10 @@ def first_of(a, b, row, column):
 
 @scalar
 def next_of(row, column, k, depth, width):
-    """Those after number k, or the last ones: read a step before they are needed, they come while it is made."""
+    """The factors after number k, or the last ones.
+
+    They are read a step before they are needed, and arrive while that step is computed.
+    """
     place = min(k + 1, depth - 1)
     return row[place], column[place * width]
 

@@ -51,14 +51,14 @@ def words_of_place(numbers, j):
 
 @scalar
 def one_word(words, j):
-    """The same where nothing draws."""
+    """One word for four elements, where nothing draws."""
     word = U64(words[0])
     return word, word, word, word
 
 
 @scalar
 def given_words(words, j):
-    """The same of the user's draws; past the last element the last one again."""
+    """The user's draws of the elements 4 j to 4 j + 3; past the last element the last one again."""
     first, last = 4 * j, words.size - 1
     return (
         U64(as_word(words[first])),

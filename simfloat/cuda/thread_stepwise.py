@@ -20,7 +20,7 @@ from simfloat.kernels.stepwise import finish_of, loops_of, step_of
 def loop(step: Any, finish: Any, state: int, stages: int, drawing: bool | None) -> Any:
     """The loop for steps that draw, or not, or (None) as the grid says."""
     first_state = spelled_out("first_state", "number, zero", f"(number, {elements('zero', state - 1)[1:]}")
-    kept = spelled_out("kept_state", "state, kind", elements("kind(state[{}])", state))
+    state_in_type = spelled_out("kept_state", "state, kind", elements("kind(state[{}])", state))
     no_words, finishes = (NO_WORDS,) * stages, finish is not running_sum
     draws_of = spelled_out(
         "draws_of", "words, k, short", elements("word_of(words[{}], k, short)", stages), word_of=word_of
@@ -47,7 +47,7 @@ def loop(step: Any, finish: Any, state: int, stages: int, drawing: bool | None) 
                 words = next_words(words, counter, element, k, seed, short)
             next_x, next_y = next_of(row, column, k, depth, width)
             new = step(numbers_of_state, x, y, draws_of(words, k, short), options)
-            numbers_of_state, x, y = kept(new, kind), next_x, next_y
+            numbers_of_state, x, y = state_in_type(new, kind), next_x, next_y
         if draws and finishes:
             words = next_words(words, counter, element, 0, seed, short)
         out[i, j] = kind(finish(numbers_of_state, draws_of(words, 0, short)[stages - 1], options))

@@ -57,12 +57,12 @@ def value_between(name: str, operands: tuple[Fraction, ...], digits: int) -> tup
     The function is defined at the operands, and neither zero nor infinite.
     """
     low, high = CLAMPS.get(name, (-math.inf, math.inf))  # of functions of one operand
-    given: list[Fraction | float] = [low if x < low else high if x > high else x for x in operands]
+    clamped: list[Fraction | float] = [low if x < low else high if x > high else x for x in operands]
     values = []
     for count in (digits, 2 * digits):
         with localcontext(_WIDE, prec=count + _GUARD):
             try:
-                values.append(VALUES[name](*(_decimal(x) for x in given)))
+                values.append(VALUES[name](*(_decimal(x) for x in clamped)))
             except (DecimalException, ArithmeticError, ValueError):
                 return None
     first, second = values
@@ -289,7 +289,7 @@ def _lgamma(x: Decimal) -> Decimal:
 
 
 def _digamma(x: Decimal) -> Decimal:
-    """Its derivative, likewise."""
+    """The derivative of log |Gamma(x)|, by the derivative of Stirling's series."""
     if x < _HALF:
         # The cotangent of pi x, whose sign is the sine's and the cosine's.
         return _digamma(1 - x) - pi() * _sin_of_half_turns(_HALF - x) / _sin_of_half_turns(x)

@@ -44,10 +44,10 @@ def round_magnitude(
         binade = format.emin
     exponent = binade - format.mantissa_bits
     numerator, denominator = _scaled(*magnitude.as_integer_ratio(), -exponent)
-    kept, rest = divmod(numerator, denominator)
-    if is_away(Fraction(rest, denominator), kept, exponent, negative, format, rounding, random):
-        kept += 1
-    return Fraction(*_scaled(kept, 1, exponent))
+    whole, rest = divmod(numerator, denominator)
+    if is_away(Fraction(rest, denominator), whole, exponent, negative, format, rounding, random):
+        whole += 1
+    return Fraction(*_scaled(whole, 1, exponent))
 
 
 def is_away(

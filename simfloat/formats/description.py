@@ -58,7 +58,7 @@ def _of_fixed(format: Format) -> list[tuple[str, str]]:
 
 
 def html(format: Format) -> str:
-    """The same for a notebook, below the call that makes the format."""
+    """The facts of a format for a notebook, below the call that makes the format."""
     return f"<b>{escape(str(format))}</b> <code>{escape(repr(format))}</code>{facts(format)._repr_html_()}"
 
 

@@ -131,12 +131,12 @@ class Irrational(NamedTuple):
         for digits in DIGITS:
             ends = value_between(self.name, self.operands, digits)
             if ends is not None:
-                one, other = (decide(self.sign * end) for end in ends)
-                if repr(one) == repr(other):  # NaN is NaN, and -0 is not 0
-                    return one
-        given = " and ".join(map(shown, self.operands))
+                lower, upper = (decide(self.sign * end) for end in ends)
+                if repr(lower) == repr(upper):  # NaN is NaN, and -0 is not 0
+                    return lower
+        texts = " and ".join(map(shown, self.operands))
         raise ValueError(
-            f"{self.name} of {given} cannot be rounded here: {DIGITS[-1]} digits do not tell on which side of a tie, "
+            f"{self.name} of {texts} cannot be rounded here: {DIGITS[-1]} digits do not tell on which side of a tie, "
             "or of a number of the format, it lies."
         )
 

@@ -88,9 +88,9 @@ def is_tiny(magnitude: Fraction, negative: bool, format: Format, rounding: Round
     if magnitude == 0 or magnitude >= smallest or format.tininess == "before_rounding":
         return 0 < magnitude < smallest
     exponent = floor_log2(magnitude) - format.mantissa_bits
-    kept, rest = divmod(magnitude / Fraction(2) ** exponent, 1)
-    kept += is_away(rest, kept, exponent, negative, format, rounding, random)
-    return kept * Fraction(2) ** exponent < smallest
+    whole, rest = divmod(magnitude / Fraction(2) ** exponent, 1)
+    whole += is_away(rest, whole, exponent, negative, format, rounding, random)
+    return whole * Fraction(2) ** exponent < smallest
 
 
 class Thresholds(NamedTuple):
@@ -117,20 +117,20 @@ def thresholds_of(format: Format, rounding: Rounding) -> Thresholds:
     gap = Fraction(format.eps) if format.is_fixed else Fraction(2) ** (format.emax - format.mantissa_bits)
     # The last number below the smallest normal one, if exponents had no bounds.
     last = Fraction(2) ** (format.emin - 1 - format.mantissa_bits)
-    found: list[float] = []
+    limits: list[float] = []
     for negative in (False, True):
         largest = largest_of(format, negative)
         may, must = _from(largest, largest + gap, negative, format, rounding)
         # The largest float64 stands for all exact results beyond it, too.
-        found += [min(may, BEYOND) if format.max < BEYOND else may, must]
+        limits += [min(may, BEYOND) if format.max < BEYOND else may, must]
     for negative in (False, True):
         if format.is_fixed:
-            found += [math.ulp(0.0)] * 2  # every nonzero result is normal
+            limits += [math.ulp(0.0)] * 2  # every nonzero result is normal
         elif format.tininess == "before_rounding":
-            found += [format.smallest_normal, format.smallest_normal]
+            limits += [format.smallest_normal, format.smallest_normal]
         else:
-            found += _from(smallest - last, smallest, negative, format, rounding)
-    return Thresholds(*found)
+            limits += _from(smallest - last, smallest, negative, format, rounding)
+    return Thresholds(*limits)
 
 
 def _from(lower: Fraction, upper: Fraction, negative: bool, format: Format, rounding: Rounding) -> tuple[float, float]:
@@ -138,11 +138,11 @@ def _from(lower: Fraction, upper: Fraction, negative: bool, format: Format, roun
     if rounding.is_stochastic:
         return _least(lower, above=True), _least(upper, above=False)
     exponent = floor_log2(upper - lower)
-    kept = int(lower / (upper - lower))
+    whole = int(lower / (upper - lower))
     quarter, three_quarters = HALF / 2, HALF * 3 / 2
 
     def goes_up(rest: Fraction) -> bool:
-        return is_away(rest, kept, exponent, negative, format, rounding, 0)
+        return is_away(rest, whole, exponent, negative, format, rounding, 0)
 
     middle = (lower + upper) / 2
     if goes_up(quarter):

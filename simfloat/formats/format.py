@@ -285,7 +285,7 @@ class Format:
 
     @in_usual_environment
     def magnitudes(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The same for every one of these codes."""
+        """The numbers of these codes without their sign bits, read as if they were finite."""
         exponents, fractions = np.divmod(codes, 1 << self.mantissa_bits)
         are_small = (exponents == 0) & self.has_zero
         units = np.where(are_small, fractions * self.subnormals, fractions + (1 << self.mantissa_bits))

@@ -191,11 +191,15 @@ def _dtype_name(x: Any) -> str | None:
 def _nearest(name: str) -> str:
     from difflib import get_close_matches  # only a mistake needs it
 
-    known = {known.upper(): known for known in [*DTYPES, *CATALOG]}
-    near = [known[match] for match in get_close_matches(name.upper(), known, n=3, cutoff=0.6)]
+    names = {each.upper(): each for each in [*DTYPES, *CATALOG]}
+    near = [names[match] for match in get_close_matches(name.upper(), names, n=3, cutoff=0.6)]
     if not near:
         return f"There are {', '.join(CATALOG)}"
-    if any(read(one) == E4M3_IEEE for one in near):
+    if any(read(candidate) == E4M3_IEEE for candidate in near):
         # E4M3 means OCP's to most people: a format with infinities is not offered in its place.
-        near = ["E4M3", *(one for one in near if read(one) not in (E4M3, E4M3_IEEE)), "E4M3_IEEE (with infinities)"]
+        near = [
+            "E4M3",
+            *(candidate for candidate in near if read(candidate) not in (E4M3, E4M3_IEEE)),
+            "E4M3_IEEE (with infinities)",
+        ]
     return f"Nearest names: {', '.join(near)}"

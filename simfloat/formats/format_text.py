@@ -50,9 +50,9 @@ def fixed_arguments(bits: int, fraction_bits: int, signed: bool = True, symmetri
     """
     most = 53 + (signed and symmetric)
     if not 1 + signed <= bits <= most:
-        given = "" if signed and symmetric else " with symmetric=False" if signed else " with signed=False"
+        written = "" if signed and symmetric else " with symmetric=False" if signed else " with signed=False"
         raise ValueError(
-            f"Fixed-point numbers{given} have {1 + signed} to {most} bits, which float64 can represent; got {bits}."
+            f"Fixed-point numbers{written} have {1 + signed} to {most} bits, which float64 can represent; got {bits}."
         )
     has_lowest = signed and not symmetric
     exponent_bits, special = int(not has_lowest), "fixed_symmetric" if signed and symmetric else "fixed"
@@ -64,8 +64,8 @@ def fixed_arguments(bits: int, fraction_bits: int, signed: bool = True, symmetri
 
 def fixed_text(bits: int, fraction_bits: int, signed: bool, symmetric: bool) -> str:
     """The shortest call of :func:`simfloat.fixed` that makes such numbers."""
-    given = [str(bits), *([str(fraction_bits)] if fraction_bits else []), *([] if signed else ["signed=False"])]
-    return f"fixed({', '.join([*given, *(['symmetric=False'] if signed and not symmetric else [])])})"
+    arguments = [str(bits), *([str(fraction_bits)] if fraction_bits else []), *([] if signed else ["signed=False"])]
+    return f"fixed({', '.join([*arguments, *(['symmetric=False'] if signed and not symmetric else [])])})"
 
 
 def _of_fixed(text: str) -> Arguments | None:
@@ -82,7 +82,9 @@ def _of_fixed(text: str) -> Arguments | None:
     if not all(type(number) is int and abs(number) < 10_000 for number in (bits, fraction_bits)):
         return None
     return (
-        fixed_arguments(bits, fraction_bits, **options) if all(type(one) is bool for one in options.values()) else None
+        fixed_arguments(bits, fraction_bits, **options)
+        if all(type(flag) is bool for flag in options.values())
+        else None
     )
 
 
@@ -92,8 +94,8 @@ def _of_call(text: str) -> Arguments | None:
         call = ast.parse(text, mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             return None
-        given = [ast.literal_eval(argument) for argument in call.args]
+        positional = [ast.literal_eval(argument) for argument in call.args]
         options = {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
-    return Arguments(given, options)
+    return Arguments(positional, options)

@@ -54,8 +54,8 @@ INSTEAD = {
 def instead_of(name: str) -> str | None:
     """What to write instead of such a name; None for any other name."""
     for pattern, answer in INSTEAD.items():
-        if found := re.fullmatch(pattern, name.lower()):
-            named = found.groupdict()
-            lowest = 2 ** (int(named.get("bits", 1)) - 1)
-            return answer.format(**named, most=lowest - 1, lowest=lowest, mask=2 * lowest - 1)
+        if match := re.fullmatch(pattern, name.lower()):
+            groups = match.groupdict()
+            lowest = 2 ** (int(groups.get("bits", 1)) - 1)
+            return answer.format(**groups, most=lowest - 1, lowest=lowest, mask=2 * lowest - 1)
     return None

@@ -146,7 +146,7 @@ class Rounding:
         return not self.is_stochastic and not self.saturates and MODES[self.mode].aligns
 
     def saturating(self) -> Rounding:
-        """The same mode with overflow clamped to +-max, infinite operands and results included."""
+        """Return this mode with overflow clamped to +-max, infinite operands and results included."""
         return replace(self, saturates=True)
 
     def __repr__(self) -> str:
@@ -238,11 +238,11 @@ def _constant(expression: ast.expr) -> Any:
 
 def _refuse(x: Any, name: str) -> Rounding:
     """Raise ValueError for what is no rounding."""
-    known = [*MODES, "stochastic(bits=32)"]
+    modes = [*MODES, "stochastic(bits=32)"]
     near = _meant(x if isinstance(x, str) else getattr(x, "__name__", ""))
     raise ValueError(
         f"{name} must be a simfloat.Rounding such as simfloat.nearest_even, or its text, got {x!r}. Modes: "
-        f"{', '.join(known)}, each with .saturating() behind it or not." + (f" Did you mean {near}?" if near else "")
+        f"{', '.join(modes)}, each with .saturating() behind it or not." + (f" Did you mean {near}?" if near else "")
     )
 
 

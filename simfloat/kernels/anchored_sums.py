@@ -122,6 +122,7 @@ def _space_for(rows, chunks, terms, columns):
 @scalar
 def _in_lines(rows, columns, kind):
     """Zeros of this type that begin with a line of the cache: a vector then never is part of two."""
+    # A vector of 512 bits is as long as a line of the cache. Where it lies across two, each load reads both.
     space = np.zeros(rows * columns + LINE, kind)
     first = -space.ctypes.data % LINE // space.itemsize
     return space[first : first + rows * columns].reshape(rows, columns)
@@ -131,6 +132,8 @@ def _in_lines(rows, columns, kind):
 def _leaves_room(low_x, high_x, low_y, high_y, unit, sums, depth):
     """Whether sums stay below 2^LARGEST, and exponents, of products too, have room in bytes and in float32's field."""
     fits = has_room(low_x, high_x, low_y, high_y, unit.lowest, 0)
+    # The byte of a product is the sum of two bytes, which zeros make smaller by as much as both operands' exponents
+    # spread; it has to stay a number of float32's field after the base is added modulo 2^8.
     fits &= low_x + low_y - (high_x - low_x) - (high_y - low_y) >= -124
     fits &= high_x + high_y + 2 + np.log2(depth) < LARGEST - 1
     for i in range(sums.shape[0]):
@@ -142,13 +145,13 @@ def _leaves_room(low_x, high_x, low_y, high_y, unit, sums, depth):
 @scalar
 def _rule_of(unit, least, low):
     """The rule for exponents whose least sum, as bytes, is that of a product with the exponent `low`."""
-    kept = lifted(np.int32(-1), np.int32(unit.output_drops))
-    return AnchorRule(np.uint8(least), np.uint8((low - least + 127) % 256), U32(23 - unit.fraction_bits), U32(kept))
+    mask = lifted(np.int32(-1), np.int32(unit.output_drops))
+    return AnchorRule(np.uint8(least), np.uint8((low - least + 127) % 256), U32(23 - unit.fraction_bits), U32(mask))
 
 
 @scalar
 def _take_factors(x, factors, unit, terms, shift):
-    """The numbers of a matrix that are not zero; `shift` is added to exponents."""
+    """Write the numbers of a matrix that are not zero to the factors; `shift` is added to exponents."""
     depth = x.shape[1]
     places = np.empty(depth, np.int32)
     for k in range(depth):
@@ -170,7 +173,7 @@ def _take_factors(x, factors, unit, terms, shift):
 
 @scalar
 def _row_of(factors, i):
-    """Those of a row."""
+    """The factors of one row."""
     counts, magnitudes, exponents, places, rows = factors
     return SignedFactors(counts[i], magnitudes[i], exponents[i], places[i], rows[i])
 
@@ -181,6 +184,8 @@ def _leave_zeros_out(row, first, last):
     zeros = 0
     for magnitude in row.magnitudes[first:last]:
         zeros += magnitude == np.float32(0)
+    # Zeros are dropped from `a` only, whose factors are numbers, one a step: a zero among the columns of `b` costs
+    # nothing beside its neighbours. The order of the others stays, though exact sums would not show it.
     place = last if zeros == 0 else first
     for k in range(first if zeros > 0 else last, last):
         row.magnitudes[place], row.exponents[place] = row.magnitudes[k], row.exponents[k]
@@ -191,7 +196,7 @@ def _leave_zeros_out(row, first, last):
 
 @scalar
 def _take_panel(rows, left, width, panel, unit, shift):
-    """The same of `width` columns of some rows of `b`, zeros among them."""
+    """Write `width` columns of some rows of `b`, zeros among them, to the panel."""
     magnitudes, exponents, zero = panel.magnitudes, panel.exponents, np.float32(0)
     terms, columns = exponents.shape
     for k in range(terms):
@@ -222,6 +227,7 @@ def _add_chunk(factors, chunk, terms, panel, out, left, rule):
 @scalar
 def _find_tops(exponents, places, panel, rule):
     """The largest exponent of every column's products, as float32's field."""
+    # Lanes of zeros, made of any lanes: a number becomes lanes only where it meets some.
     tops = load(panel.tops, 0, 0) & np.uint8(0)
     for n in range(places.size):
         tops = larger(tops, add_byte(load(panel.exponents, places[n], 0), exponents[n]))
@@ -231,8 +237,11 @@ def _find_tops(exponents, places, panel, rule):
 @scalar
 def _add_row(magnitudes, rows, panel, out, i, left, rule):
     """The chunk's sums of one row: four vectors of columns, each with a sum of terms above zero and of those below."""
-    step, terms, numbers = width(out), panel.exponents.shape[0], panel.magnitudes
+    step, terms, panel_rows = width(out), panel.exponents.shape[0], panel.magnitudes
     second, third, fourth = step, 2 * step, 3 * step
+    # p holds the anchor with terms above zero, q the one with magnitudes of terms below: toward zero cuts a term
+    # rightly only if it moves the anchor up. Two multiply-adds for 16 columns took the place of four instructions with
+    # int32 lanes, and made FP8 on Hopper twice as quick.
     p0, q0 = _begin(panel, 0, out, i, left, rule)
     p1, q1 = _begin(panel, second, out, i, left, rule)
     p2, q2 = _begin(panel, third, out, i, left, rule)
@@ -240,10 +249,19 @@ def _add_row(magnitudes, rows, panel, out, i, left, rule):
     for n in range(rows.size):
         x, up = magnitudes[n], np.int64(rows[n])
         down = up + terms
-        p0, q0 = fma_to_zero(x, load(numbers, up, 0), p0, 0), fma_to_zero(x, load(numbers, down, 0), q0, 0)
-        p1, q1 = fma_to_zero(x, load(numbers, up, second), p1, 0), fma_to_zero(x, load(numbers, down, second), q1, 0)
-        p2, q2 = fma_to_zero(x, load(numbers, up, third), p2, 0), fma_to_zero(x, load(numbers, down, third), q2, 0)
-        p3, q3 = fma_to_zero(x, load(numbers, up, fourth), p3, 0), fma_to_zero(x, load(numbers, down, fourth), q3, 0)
+        p0, q0 = fma_to_zero(x, load(panel_rows, up, 0), p0, 0), fma_to_zero(x, load(panel_rows, down, 0), q0, 0)
+        p1, q1 = (
+            fma_to_zero(x, load(panel_rows, up, second), p1, 0),
+            fma_to_zero(x, load(panel_rows, down, second), q1, 0),
+        )
+        p2, q2 = (
+            fma_to_zero(x, load(panel_rows, up, third), p2, 0),
+            fma_to_zero(x, load(panel_rows, down, third), q2, 0),
+        )
+        p3, q3 = (
+            fma_to_zero(x, load(panel_rows, up, fourth), p3, 0),
+            fma_to_zero(x, load(panel_rows, down, fourth), q3, 0),
+        )
     _finish(p0, q0, 0, out, i, left, rule)
     _finish(p1, q1, second, out, i, left, rule)
     _finish(p2, q2, third, out, i, left, rule)
@@ -257,6 +275,8 @@ def _begin(panel, at, out, i, left, rule):
     magnitude = so_far & U32(0x7FFFFFFF)
     field = larger(magnitude >> U32(23), load_bytes(panel.tops, 0, at))
     anchor = number((field + rule.lift) << U32(23))
+    # The sum so far goes to the anchor of its sign. As an image, `magnitude - above` is then zero or the magnitude: one
+    # subtraction in the place of a second choice.
     above = choose(so_far == magnitude, magnitude, U32(0))
     return add_to_zero(number(above), anchor, 0), add_to_zero(number(magnitude - above), anchor, 0)
 
@@ -264,5 +284,6 @@ def _begin(panel, at, out, i, left, rule):
 @scalar
 def _finish(above, below, at, out, i, left, rule):
     """The total, cut to the output format; a zero is +0."""
+    # Both anchors are equal and cancel. The difference is exact: a multiple of the unit, with fewer than 2^24 of them.
     total = fma_to_zero(np.float32(-1.0), below, above, 0)
     store(out, i, left + at, number(image(total) & rule.kept))

@@ -44,6 +44,8 @@ def _spread(rest, bins, anchors):
     for t in range(anchors.size):
         anchor, sums = anchors[t], bins[t]
         for j in range(rest.size):
+            # Exact, both the piece and what remains: the anchor's grid is so coarse that the remainder has at most half
+            # of it. So no bit is ever lost, and the order of products cannot show.
             piece = (rest[j] + anchor) - anchor
             sums[j] += piece
             rest[j] -= piece

@@ -113,6 +113,8 @@ def versions() -> tuple[str, ...]:
     """What compiles, and what compiled code is called by: Python's binary interface and NumPy, which both promise that
     nothing changes for compiled code within a version of two numbers.
     """
+    # Two numbers of NumPy's version count, and all of Numba's and llvmlite's: compiled code reads NumPy's arrays, whose
+    # layout is promised within a version of two numbers, while the other two make the code.
     numpy = ".".join(np.__version__.split(".")[:2])
     return *EXTENSION_SUFFIXES[:1], numba.__version__, llvmlite.__version__, numpy
 
@@ -180,6 +182,8 @@ def checksum(name: str, content: bytes) -> bytes:
 
 def write(path: Path, content: bytes) -> bool:
     """Put a file in its place as a whole; False if that cannot be."""
+    # Written beside its place under a name of its own, then renamed: on every system a rename inside one directory is
+    # whole or not at all, so processes that compile at the same time cannot mix their files.
     draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

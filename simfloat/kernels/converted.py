@@ -107,13 +107,15 @@ def _is_other(x):
 
 @kernel
 def _multiply_adds(a, b, c, out):
-    """That of the fused multiply-add."""
+    """The loop of the fused multiply-add."""
     a_repeated, b_repeated, c_repeated, single = repeated(a), repeated(b), repeated(c), np.float32
     for start in range(0, out.size, BLOCK):
         stop = min(start + BLOCK, out.size)
         x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
         z, block = part(c, c_repeated, start, stop), out[start:stop]
         others = np.uint32(0)
+        # A first look at all operands: where each is an FP16 number, products are float32 numbers, and the sum is moved
+        # to odd in float32's lanes, twice as many as float64's.
         for i in range(block.size):
             others = np.uint32(others | _is_other(single(x[i])) | _is_other(single(y[i])) | _is_other(single(z[i])))
         if others != np.uint32(0):

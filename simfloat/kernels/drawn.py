@@ -40,6 +40,8 @@ def _for_type(floating: Any, unsigned: Any, fraction: int) -> tuple[Any, Any]:
     def threshold(word, grid):
         draw = right(word_type(word), word_type(grid.random_shift))
         part = fma(-floating(draw), grid.random_step, grid.random_start)
+        # A distance is a multiple of the number's own last bit, which a threshold with its last bit set never equals:
+        # met exactly, an odd draw then does not round up.
         last = unsigned(word_type(draw & word_type(grid.random_strict)))
         return unsigned(floating(part).view(unsigned) | last).view(floating)
 
@@ -48,15 +50,20 @@ def _for_type(floating: Any, unsigned: Any, fraction: int) -> tuple[Any, Any]:
         one = unsigned(1)
         drop = unsigned(unsigned(fraction) - unsigned(grid.mantissa_bits))
         step = unsigned(drop - unsigned(floating(32.0) - grid.random_shift))  # bits of the image below a draw's
-        kept = unsigned(~unsigned(left(one, drop) - one))
+        mask = unsigned(~unsigned(left(one, drop) - one))
         half = right(left(one, step), one) if grid.random_start < grid.epsilon else unsigned(0)
         draw = right(word_type(word), word_type(grid.random_shift))
         strict = unsigned(word_type(draw & word_type(grid.random_strict)))
+        # Half a step for variants B and C, whose thresholds lie in the middle of two steps; one tiny bit less for an
+        # odd draw of variant C, which must be exceeded. What the sum carries into the kept bits is then the decision
+        # itself.
         added = unsigned(unsigned(left(unsigned(draw), step) + half) - strict)
         magnitude = abs(x)
+        # Below the smallest normal number the grid's spacing stays: with that number added, the image has it too. The
+        # sum is exact, or this way is not taken (see the first lines).
         base = grid.min_normal if magnitude < grid.min_normal else floating(0.0)
         image = floating(magnitude + base).view(unsigned)
-        rounded = unsigned(unsigned(image + added) & kept).view(floating) - base
+        rounded = unsigned(unsigned(image + added) & mask).view(floating) - base
         # The bits of a NaN might carry into its sign.
         return in_range_quickly(x, rounded if x == x else x, grid)
 
@@ -69,11 +76,12 @@ _threshold64, _drawn64 = _for_type(np.float64, np.uint64, 52)
 
 @scalar
 def drawn_total(x, word, grid):
-    """As `drawn`, for a finite number in float64, its draw of any length: of one that is longer than what is cut off
-    the bits below that decide nothing.
+    """Round a finite number in float64 at random in its image, by a draw of any length.
+
+    Of a draw that is longer than what is cut off, the bits below decide nothing.
     """
     one, drop, bits = np.uint64(1), np.uint64(52.0 - grid.mantissa_bits), np.uint64(32.0 - grid.random_shift)
-    kept = np.uint64(~np.uint64(left(one, drop) - one))
+    mask = np.uint64(~np.uint64(left(one, drop) - one))
     unread = np.uint64(drop - bits) if bits < drop else np.uint64(0)  # bits that are cut off, below those of a draw
     read = np.uint64(left(one, drop) - left(one, unread))
     half = right(left(one, unread), one) if grid.random_start < grid.epsilon else np.uint64(0)
@@ -83,7 +91,7 @@ def drawn_total(x, word, grid):
     magnitude = abs(x)
     base = grid.min_normal if magnitude < grid.min_normal else 0.0
     image = np.uint64(np.float64(magnitude + base).view(np.uint64) + added)
-    return in_range_quickly(x, np.uint64(image & kept).view(np.float64) - base, grid)
+    return in_range_quickly(x, np.uint64(image & mask).view(np.float64) - base, grid)
 
 
 def threshold(word, grid):

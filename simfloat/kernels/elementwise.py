@@ -77,10 +77,10 @@ def paired_loop(wide):
             stop = min(start + BLOCK, out.size)
             x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
             z, block = part(c, c_repeated, start, stop), out[start:stop]
-            drawn = part(words, words_repeated, start, stop)
+            block_words = part(words, words_repeated, start, stop)
             for i in range(block.size):
                 high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
-                block[i] = one_nan(round_pair(high, low, exponent, as_word(drawn[i]), grid))
+                block[i] = one_nan(round_pair(high, low, exponent, as_word(block_words[i]), grid))
 
     return loop
 

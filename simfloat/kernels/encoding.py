@@ -60,6 +60,8 @@ def codes_of(x, codes, numbers):
         image = np.float64(x[i]).view(np.uint64)
         magnitude = abs(np.float64(x[i]))
         # What is large, infinite or NaN makes no code here, and has its own below.
+        # Both ways are computed for every number and one is chosen: with a branch in its body LLVM would not vectorise
+        # the loop. `min` keeps the conversion to an integer in range.
         units = min(magnitude, coding.least) * coding.per_subnormal
         small = np.int64(units)
         normal = np.int64(np.uint64(image & np.uint64(0x7FFFFFFFFFFFFFFF)) >> drop) - offset
@@ -75,6 +77,8 @@ def codes_of(x, codes, numbers):
         signed = (negative - code) + negative if complement else code | negative
         signed = zero if magnitude == 0.0 else signed
         code = signed if is_negative else code
+        # One flag for all, looked at once in the end: a loop that can leave in the middle does not vectorise. What is
+        # written until then is of no use, as the docstring says.
         outside |= bad | np.int64(is_negative and code < 0)
         codes[i] = code
     return outside == 0
@@ -82,7 +86,7 @@ def codes_of(x, codes, numbers):
 
 @kernel
 def codes_of_single(x, codes, numbers):
-    """The same of float32 numbers in their own lanes, where 1 / spacing below the normal numbers is one of them."""
+    """Write the codes of float32 numbers in their own lanes, if 1 / spacing below the normal numbers is one of them."""
     coding, u = coding_of(numbers), np.uint32
     drop, largest, below = u(coding.drop - 29.0), u(coding.largest), u(coding.largest_negative)
     complement = coding.complement != 0.0
@@ -115,53 +119,53 @@ def codes_of_single(x, codes, numbers):
 
 @kernel
 def codes_of_images(x, codes, numbers):
-    """The same for formats that are float32 with a shorter fraction, or float32: codes are parts of images."""
+    """Write the codes of formats that are float32 with a shorter fraction, or float32: codes are parts of images."""
     coding, u = coding_of(numbers), np.uint32
     drop, nan = u(coding.drop - 29.0), u(coding.nan)
-    lost, found = u(left(u(1), drop) - u(1)), u(0)
+    lost, lost_bits = u(left(u(1), drop) - u(1)), u(0)
     for i in range(x.size):
         image = np.float32(x[i]).view(u)
         is_nan = x[i] != x[i]
-        found = u(found | (u(0) if is_nan else u(image & lost)))
+        lost_bits = u(lost_bits | (u(0) if is_nan else u(image & lost)))
         codes[i] = nan if is_nan else right(image, drop)
-    return found == u(0)
+    return lost_bits == u(0)
 
 
 @kernel
 def numbers_of_images(codes, out, bits):
-    """The numbers of codes of these formats; False if one has more bits."""
-    u, drop, found = np.uint32, np.uint32(32 - bits), np.uint64(0)
+    """Write the numbers of codes that are parts of images; False if a code has more bits."""
+    u, drop, used = np.uint32, np.uint32(32 - bits), np.uint64(0)
     for i in range(codes.size):
-        found |= np.uint64(codes[i])
+        used |= np.uint64(codes[i])
         number = u(left(u(codes[i]), drop)).view(np.float32)
         out[i] = number if number == number else np.float32(np.nan)
-    return found >> np.uint64(bits) == np.uint64(0)
+    return used >> np.uint64(bits) == np.uint64(0)
 
 
 @kernel
 def numbers_in_table(codes, table, out):
     """Look up the numbers of codes; False, and `out` undefined, if one has no place in the table."""
-    found, places = np.uint64(0), np.uint64(table.size - 1)
+    used, places = np.uint64(0), np.uint64(table.size - 1)
     for i in range(codes.size):
         code = np.uint64(codes[i])
-        found |= code
+        used |= code
         out[i] = table[code & places]
-    return found <= places
+    return used <= places
 
 
 @kernel
 def numbers_of(codes, out, numbers):
-    """The numbers of codes, for formats whose normal numbers are float64's; False if a code has more bits."""
+    """Write the numbers of codes, for formats whose normal numbers are float64's; False if a code has more bits."""
     decoding, u = decoding_of(numbers), np.uint64
     first, drop, offset = u(decoding.first), u(decoding.drop), np.int64(decoding.offset)
     sign, infinity, above = u(decoding.sign), u(decoding.infinity), u(decoding.above)
     last = u(u(u(1) << u(decoding.bits - 1.0)) - u(1))
     last = u(u(last << u(1)) | u(1))
-    nan_at_sign, has_zero, found = decoding.nan_at_sign != 0.0, decoding.has_negative_zero != 0.0, u(0)
+    nan_at_sign, has_zero, used = decoding.nan_at_sign != 0.0, decoding.has_negative_zero != 0.0, u(0)
     complement = decoding.complement != 0.0
     for i in range(codes.size):
         code = u(codes[i])
-        found |= code
+        used |= code
         body = u(code & ~sign)
         body = u(u(sign - body)) if complement and u(code & sign) != u(0) else body
         normal = u(u(np.int64(body) + offset) << drop).view(np.float64)
@@ -170,4 +174,4 @@ def numbers_of(codes, out, numbers):
         is_negative = (u(code & sign) != u(0)) & (has_zero | (magnitude != 0.0))
         is_nan = (code == sign) & nan_at_sign | (body > above)
         out[i] = np.nan if is_nan else -magnitude if is_negative else magnitude
-    return found <= last
+    return used <= last

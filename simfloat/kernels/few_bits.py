@@ -57,7 +57,7 @@ def _images_of_two(x, y, z):
 
 @scalar
 def _images_of_three(x, y, z):
-    """Those of the operands; with the last bit where a product of few bits may not be a float32 number."""
+    """The images of three operands; with the last bit where a product of few bits may not be a float32 number."""
     product = abs(F32(x * y))
     is_number = ((product >= F32(2.0**-126)) & (product < F32(np.inf))) | (x == F32(0.0)) | (y == F32(0.0))
     return U32(_images_of_two(x, y, z) | _image(z) | (U32(0) if is_number else U32(1)))

@@ -25,13 +25,13 @@ thresholds_in = reader(Thresholds)
 @scalar
 def _flag_each(exact, out, thresholds, flags):
     """Flag each result of a block, in the type of the thresholds; 1 if there are others."""
-    numbers, number = thresholds_in(thresholds), thresholds.dtype.type
+    limits, number = thresholds_in(thresholds), thresholds.dtype.type
     others, zero, infinity = np.int32(0), number(0.0), number(np.inf)
     for i in range(out.size):
         x, result = number(exact[i]), number(out[i])
         magnitude, negative = abs(x), x < zero
-        over = magnitude >= (numbers.must_overflow_below if negative else numbers.must_overflow)
-        subnormal = magnitude < (numbers.may_be_normal_below if negative else numbers.may_be_normal)
+        over = magnitude >= (limits.must_overflow_below if negative else limits.must_overflow)
+        subnormal = magnitude < (limits.may_be_normal_below if negative else limits.may_be_normal)
         inexact = np.int32(x != result)
         others |= np.int32(not magnitude < infinity) | np.int32(result != result)
         flags[i] = np.uint8(inexact * INEXACT + (inexact & np.int32(subnormal)) * UNDERFLOW + np.int32(over) * OVERFLOW)
@@ -40,16 +40,19 @@ def _flag_each(exact, out, thresholds, flags):
 
 @scalar
 def _flag_in_lanes(exact, out, thresholds, flags):
-    """The same in float32's lanes, where no number becomes NaN: most blocks have neither overflows nor tiny results nor
-    others, which the largest and the smallest image tell.
+    """Flag the results of a block in float32's lanes, where no number becomes NaN; 1 if there are others.
+
+    Most blocks have neither overflows nor tiny results nor others, which the largest and the smallest image tell.
     """
-    numbers = thresholds_in(thresholds)
-    over = np.float32(min(numbers.must_overflow, numbers.must_overflow_below)).view(np.uint32)
-    normal = np.float32(max(numbers.may_be_normal, numbers.may_be_normal_below)).view(np.uint32)
+    limits = thresholds_in(thresholds)
+    over = np.float32(min(limits.must_overflow, limits.must_overflow_below)).view(np.uint32)
+    normal = np.float32(max(limits.may_be_normal, limits.may_be_normal_below)).view(np.uint32)
     images, largest, smallest = exact.view(np.uint32), np.uint32(0), np.uint32(0xFFFFFFFF)
     for i in range(out.size):
         magnitude = np.uint32(images[i] & np.uint32(0x7FFFFFFF))
         # A zero, less one, is larger than all.
+        # Two running bounds for a block, and `!=` for each number: most blocks have neither overflows nor tiny results,
+        # so the thresholds are looked at only if the bounds ask for it.
         largest, smallest = max(largest, magnitude), min(smallest, np.uint32(magnitude - np.uint32(1)))
         flags[i] = np.uint8(exact[i] != out[i])
     if largest < over and smallest >= np.uint32(normal - np.uint32(1)):
@@ -130,6 +133,9 @@ def native_flag_loop(native, rest, exact_of):
                 result = one_nan(native(u, v, w, 1.0))
                 left, is_sure = rest(u, v, w, result)
                 results[i], block[i] = result, np.uint8(left != 0)
+                # The error term tells whether a result is inexact, but only where it is itself a number of float32.
+                # Blocks with a number near the ends of the range are flagged by their exact results, in float64, as a
+                # whole.
                 rare |= np.uint32(not is_sure)
             if rare != 0:
                 for i in range(block.size):
@@ -199,16 +205,16 @@ def _may_and_must(magnitude, negative, thresholds):
 
 @kernel
 def flag_doubtful(exact, out, thresholds, flags):
-    """The same where they differ, as draws decide; returns whether there are (doubts, others).
+    """Flag results where `may` and `must` differ, as draws decide; returns whether there are (doubts, others).
 
     Doubts are results from `may` below `must`: they are flagged as if they neither overflowed nor were tiny.
     """
-    numbers = thresholds_in(thresholds)
+    limits = thresholds_in(thresholds)
     doubts, others = np.int64(0), np.int64(0)
     for i in range(out.size):
         x, result = np.float64(exact[i]), np.float64(out[i])
         magnitude = abs(x)
-        over, may_be_over, normal, may_be_normal = _may_and_must(magnitude, x < 0.0, numbers)
+        over, may_be_over, normal, may_be_normal = _may_and_must(magnitude, x < 0.0, limits)
         inexact = np.int64(x != result)
         tiny = inexact & np.int64(not may_be_normal)
         doubts |= np.int64(over != may_be_over) | np.int64(normal != may_be_normal)

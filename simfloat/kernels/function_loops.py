@@ -49,10 +49,10 @@ def any_extreme(operand, part):
     """1 if an element of the part is extreme, else 0: integers, since an or of booleans would not vectorise."""
     if operand.size == 1:
         return np.int64(is_extreme(operand[0]))
-    found = np.int64(0)
+    extreme = np.int64(0)
     for i in range(part.size):
-        found |= np.int64(is_extreme(part[i]))
-    return found
+        extreme |= np.int64(is_extreme(part[i]))
+    return extreme
 
 
 def quick_loop(quick):
@@ -75,6 +75,8 @@ def quick_loop(quick):
                 block[i] = value
                 unknown |= np.int64(value != value)
             if extreme != 0:
+                # Extreme operands are overwritten after the loop, not skipped in it: a branch would keep the formula
+                # from vectorising, and blocks with such operands are rare.
                 for i in range(block.size):
                     if is_extreme(x[i]) | is_extreme(y[i]) | is_extreme(z[i]):
                         block[i] = np.nan
@@ -114,9 +116,9 @@ def round_parts(parts, out, words, numbers):
     for start in range(0, out.size, BLOCK):
         stop = min(start + BLOCK, out.size)
         high, low, exponent = highs[start:stop], lows[start:stop], exponents[start:stop]
-        block, drawn = out[start:stop], part(words, words_repeated, start, stop)
+        block, block_words = out[start:stop], part(words, words_repeated, start, stop)
         for i in range(block.size):
-            block[i] = one_nan(round_pair(high[i], low[i], exponent[i], as_word(drawn[i]), grid))
+            block[i] = one_nan(round_pair(high[i], low[i], exponent[i], as_word(block_words[i]), grid))
 
 
 @kernel
@@ -147,6 +149,8 @@ class FunctionLoops:
         if self.quick is None:
             self._by_parts(round_parts_to_odd, a, b, c, sign, out)
         elif self.quick(a, b, c, sign, out):
+            # Few elements need the careful formula. They are gathered, computed and put back, so that it has one loop
+            # of its own, and the quick loop stays short.
             at = np.flatnonzero(np.isnan(out))
             operands: Any = (x if x.size == 1 else x[at] for x in (a, b, c))
             some = np.empty(at.size)

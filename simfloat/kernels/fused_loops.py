@@ -63,6 +63,8 @@ def aligning(cut):
 
     @scalar
     def add(a, b, i, left, right, first, last, sums, top, scale, total, unit):
+        # Four products at a time: `total` and `scale` are loaded and stored once for four. All terms are whole units
+        # and their sums are exact, so the order of these additions cannot show.
         paired = last - (last - first) % 4
         for j in range(sums.size):
             scale[j] = unit.unit / top[j]
@@ -101,7 +103,7 @@ _truncated, _nearest, _directed, _odd, _random, _general = (finishing(how.finish
 
 @scalar
 def _as_the_unit_aligns(a, b, i, left, right, first, last, sums, top, scale, total, unit):
-    """The same by the way that the unit names: loops differ, each is as quick as by itself."""
+    """Add terms that are aligned in the way that the unit names: loops differ, each is as quick as by itself."""
     if unit.align == 0.0:
         _cut(a, b, i, left, right, first, last, sums, top, scale, total, unit)
     elif unit.align == 1.0:
@@ -112,6 +114,8 @@ def _as_the_unit_aligns(a, b, i, left, right, first, last, sums, top, scale, tot
 
 @scalar
 def _as_the_unit_rounds(total, scale, plain, drawn, lift, draws, grid, sums, unit):
+    # The branch is outside of the loops over columns: inside, LLVM would not vectorise them. One loop for all units of
+    # one's own halves what there is to compile for them, at the same rates.
     if unit.rounding == 0.0:
         _truncated(total, scale, plain, drawn, lift, False, grid, sums)
     elif unit.rounding == 1.0:
@@ -150,6 +154,8 @@ def fused(align, finish, may_draw):
                         paired = last - (last - first) % 4
                         for j in range(sums.size):
                             top[j] = first_power(sums[j], unit)
+                        # Some units give a zero product an exponent of its own, which may be the largest of a chunk and
+                        # cut other terms. Most do not, so the loop over zeros stands apart and is skipped as a whole.
                         if unit.zero > max(unit.least, NOTHING):
                             _admit_zeros(a, b, i, left, right, first, first + terms, top, unit.zero)
                         for k in range(first, paired, 4):
@@ -157,12 +163,16 @@ def fused(align, finish, may_draw):
                             p, q = b_powers[k, left:right], b_powers[k + 1, left:right]
                             r, s = b_powers[k + 2, left:right], b_powers[k + 3, left:right]
                             for j in range(sums.size):
+                                # Powers of two are multiplied where exponents would be added: float64 has room for the
+                                # powers of all products, and neither operands nor results need a conversion.
                                 top[j] = max(top[j], max(max(w * p[j], x * q[j]), max(y * r[j], z * s[j])))
                         for k in range(paired, last):
                             w, p = a_powers[i, k], b_powers[k, left:right]
                             for j in range(sums.size):
                                 top[j] = max(top[j], w * p[j])
                         align(a, b, i, left, right, first, last, sums, top, scale, total, unit)
+                        # Infinities and NaN come of float64's own sum, which is NaN or infinite just where the unit's
+                        # is. Where all operands are finite, products are too, and the sum so far alone tells.
                         copy_into(plain, sums)
                         if not finite:
                             for k in range(first, last):
@@ -170,8 +180,8 @@ def fused(align, finish, may_draw):
                                 for j in range(sums.size):
                                     plain[j] += w * p[j]
                         chunk = first // terms
-                        drawn, lift = words[line_of(chunk, short) if draws else 0], lift_of(chunk, short)
-                        finish(total, scale, plain, drawn, lift, draws, grid, sums, unit)
+                        word_row, lift = words[line_of(chunk, short) if draws else 0], lift_of(chunk, short)
+                        finish(total, scale, plain, word_row, lift, draws, grid, sums, unit)
 
     return loop
 

@@ -25,6 +25,8 @@ DEEP = 300
 @scalar
 def general(x, word, grid):
     """Round a float64 number; `word` holds 32 random bits."""
+    # Only formats that reach the ends of float64 need it, and for others it is 1. The shift is even, so that the parity
+    # of exponents, on which codes of one significand bit depend, stays.
     scale = _toward_one(abs(x), grid)
     magnitude, first = abs(x) * scale, grid.min_normal * scale
     low = magnitude < first
@@ -86,6 +88,8 @@ def _rounded(magnitude, negative, low, power, anchor, word, grid):
     if single and not low and not odd_code:
         # The significand is 1 on both sides of the tie; one spacing more swaps which side counts as even.
         anchor += spacing
+    # float64 rounds the sum to the anchor's last bit, which is worth one spacing: the nearest multiple, ties to even,
+    # by two additions. fastmath is off, or the compiler would cancel them.
     near = (magnitude + anchor) - anchor
     if grid.nearest_even != 0.0:
         return near
@@ -118,6 +122,8 @@ def _drawn(high, low, exponent, word, grid):
         spacing = 0.5 * spacing if magnitude == power and magnitude > first else spacing
         lower = magnitude - spacing
     draw = np.uint32(word) >> np.uint32(grid.random_shift)
+    # `below` is what float64 does not show of the exact distance. It is compared, not added: the sum would be rounded,
+    # and a distance that meets the threshold exactly is decided by its last bit.
     excess = (magnitude - lower) - (grid.random_start - draw * grid.random_step) * (spacing / grid.epsilon)
     meets = grid.random_strict == 0.0 or draw % np.uint32(2) == 0
     rounded = lower + spacing if excess > -below or (excess == -below and meets) else lower

@@ -32,6 +32,8 @@ def single_odd(x):
     """Round-to-odd of a float64 in float32, for numbers that are no subnormals there."""
     image = np.float64(x).view(np.uint64)
     below = np.uint64(0x1FFFFFFF)  # the bits that float32 lacks
+    # If any bit below is set, adding `below` carries into the bit above them, which is float32's last one. So the or
+    # sets a sticky bit without a comparison, and the conversion that follows is exact.
     rest = np.uint64(np.uint64(image & below) + below) & np.uint64(0x20000000)  # float32's last bit, if one is set
     return np.float32(np.uint64((image & ~below) | rest).view(np.float64))
 
@@ -43,7 +45,7 @@ def multiply_halves(x, y):
 
 
 def add_halves(a, b):
-    """Their sum, rounded to FP16."""
+    """The sum of two images' numbers, rounded to FP16."""
     with np.errstate(all="ignore"):
         return np.float16(np.float32(a.view(np.float16)) + np.float32(b.view(np.float16))).view(np.uint16)
 
@@ -124,6 +126,8 @@ _llvm_multiply, _llvm_add, _llvm_fma = _on_images("fmul", 2), _on_images("fadd",
 def _half(x):
     if x == types.float32:
         return lambda x: _llvm_half(x)
+    # A float64 would be rounded to float32 and again to FP16 by processors that convert from float32 only. Rounded to
+    # odd in between, which has bits to spare, it is rounded once.
     return lambda x: _llvm_half(single_odd(x))
 
 

@@ -42,7 +42,7 @@ def sign_bits(x):
 
 @scalar
 def exponent_of(x):
-    """That of a float32: -127 of zeros and subnormals, 128 of infinities and NaN."""
+    """The exponent of a float32: -127 of zeros and subnormals, 128 of infinities and NaN."""
     field = right(np.uint32(image_of(x) & MAGNITUDE), np.uint32(23))
     return np.int32(np.int32(field) - np.int32(127))
 
@@ -74,6 +74,8 @@ def _integer_toward_zero(x):
 def number_toward_zero(x):
     """An int32 of magnitude below 2^31 - 128 as float32, rounded toward zero."""
     magnitude = np.int32(-x) if x < 0 else np.int32(x)
+    # The conversion rounds to nearest; if that went up, one less in the image is the number below, also across a power
+    # of two. The sign is put back as a bit.
     near = np.float32(magnitude)
     is_above = np.int32(integer_toward_zero(near) > magnitude)
     return number_of(np.int32(image_of(near) - is_above) | np.int32(np.int32(x) & SIGN))

@@ -82,7 +82,7 @@ def space_for(rows, out, depth, unit, together):
 
 @scalar
 def of_chunk(space, number, whole):
-    """The same with the panel of one chunk of some, which has `whole` rows."""
+    """The workspace with the panel of chunk `number` alone, which has `whole` rows."""
     factors, factor_bytes, panel, panel_bytes, sums, tops, scales, parts, dots, powers = space
     first, last = number * whole, (number + 1) * whole
     panel, panel_bytes = panel[first:last], panel_bytes[first:last]
@@ -98,6 +98,8 @@ def _up_to(size, step):
 @scalar
 def exponents_in(x, least, dropped):
     """The lowest and the highest exponent of a matrix's numbers that are not zero; 0 of none."""
+    # Zeros have no exponent. A bound beyond all exponents, with its sign, takes their place, so that minimum and
+    # maximum need no branch, and LLVM vectorises the loop.
     nothing = np.int32(1 << 20)
     low, high = nothing, -nothing
     for i in range(x.shape[0]):
@@ -116,6 +118,8 @@ def exponent_and_zero(x, least):
 @scalar
 def has_room(low_a, high_a, low_b, high_b, lowest, above):
     """Whether operands with such exponents are summed without loss; infinities and NaN have 128."""
+    # -127 is the exponent that float32's subnormal numbers show: their significands do not begin at one, so no bound on
+    # products would hold. 128 is that of infinities and NaN. Both leave the matrix to the loops in float64.
     are_normal = (min(low_a, low_b) >= -126) & (max(high_a, high_b) < 128)
     are_products = (low_a + low_b >= lowest) & (high_a + high_b + above <= 126)
     return are_normal & are_products & (high_a - low_a + high_b - low_b <= SPREAD)
@@ -131,6 +135,8 @@ def room_above(sums, depth):
             above += 1
         for i in range(sums.shape[0]):
             for j in range(sums.shape[1]):
+                # A finite sum so far from 2^126 on might reach 2^127 with the products. More room than there is refuses
+                # the matrix; an infinite one stays what it is and needs none.
                 above = 2 * SPREAD if 2.0**126 <= abs(sums[i, j]) < np.inf else above
     return above
 
@@ -144,7 +150,7 @@ def _place(k, space, unit):
 
 @scalar
 def take_factors(x, space, unit, low, none):
-    """Rows of `a` and their exponents from the lowest on, chunk by chunk."""
+    """Write the rows of `a` to the factors, chunk by chunk, and their exponents from the lowest on."""
     terms, whole = np.int64(unit.terms), space.panel.shape[0]
     for i in range(x.shape[0]):
         space.factor_bytes[i, :] = none
@@ -157,7 +163,7 @@ def take_factors(x, space, unit, low, none):
 
 @scalar
 def take_panel(rows, left, width, space, unit, low, none):
-    """The same of `width` columns of some rows of `b`."""
+    """Write `width` columns of some rows of `b` to the panel, and their exponents from the lowest on."""
     for k in range(space.panel.shape[0]):
         size, place = width if k < rows.shape[0] else 0, _place(k, space, unit)
         for j in range(size):
@@ -172,6 +178,8 @@ def take_panel(rows, left, width, space, unit, low, none):
 def find_tops(space, i, at, first, last):
     """The largest exponent in every column of products first to last of a chunk: that of row i from place `at` on."""
     factors, panel, tops = space.factor_bytes, space.panel_bytes, space.tops
+    # The least byte: sums of two bytes that stand for numbers are never below zero, so any product raises it. A vector
+    # holds four times as many bytes as float32 numbers, so exponents take little of the loop's time.
     tops[:] = -128
     for k in range(first, last, PASS):
         w, x, y, z = factors[i, at + k], factors[i, at + k + 1], factors[i, at + k + 2], factors[i, at + k + 3]
@@ -189,13 +197,14 @@ def cut_to_integer(x, scale):
 
 @scalar
 def nearest_integer(x, scale):
-    """The same to the nearest unit, ties to the even one."""
+    """Round a term to the nearest unit of 1 / scale, ties to the even one."""
     return integer_toward_zero(whole_number(x * scale))
 
 
 @scalar
 def odd_integer(x, scale):
-    """The same without what lies below a unit, but that the last bit is set where there is any: a sticky bit."""
+    """Cut a term to units of 1 / scale, and set the last bit if anything was cut off: a sticky bit."""
+    # Truncated first, converted then: the conversion is exact, and whether anything was cut off is asked of the float.
     whole = truncate(x * scale)
     cut = integer_toward_zero(whole)
     # Units far below one may be zero, so the term itself is compared. Below zero odd integers lie below even ones.
@@ -221,6 +230,7 @@ def adding(cut):
                 scale = scales[j]
                 one, two = cut(w * panel[k, j], scale), cut(x * panel[k + 1, j], scale)
                 three, four = cut(y * panel[k + 2, j], scale), cut(z * panel[k + 3, j], scale)
+                # Four products for one load and store of the sum. Order does not matter: int32 sums are exact.
                 parts[part, j] += one + two + (three + four)
 
     return add_products

@@ -81,6 +81,9 @@ def in_integers(add_chunk, may_draw=False):
         terms, rows = np.int64(unit.terms), out.shape[0] // max(count, 1)
         counter, short, chunks = counter_of(place), are_bytes(grid), -(-depth // terms)
         draws = may_draw and grid.random_step != 0.0
+        # Words are made for 16 chunks at once (64 if draws are bytes): Philox takes 0.3 ns a word so, as four counters
+        # of an element share what they can. Without draws a single chunk's panel is kept, which then stays in the
+        # cache.
         together = min(steps_of_rows(short), max(chunks, 1)) if draws else 1  # chunks whose words are made at once
         space = space_for(rows, out, depth, unit, together)
         whole, columns = space.panel.shape[0] // together, space.panel.shape[1]
@@ -92,6 +95,8 @@ def in_integers(add_chunk, may_draw=False):
             if not has_room(low_x, high_x, low_y, high_y, unit.lowest, room_above(sums, depth)):
                 return i
             # With any number of the other operand, a zero's exponent is below that of all products.
+            # A byte below zero therefore says "no product", and no mask is needed in the loop that finds the largest
+            # exponent.
             none_x, none_y = low_y - high_y - 1, low_x - high_x - 1
             take_factors(x, of_chunk(space, 0, whole), unit, low_x, none_x)
             for left in range(0, sums.shape[1], columns):
@@ -147,9 +152,12 @@ def aligning(cut):
         base, bits, least, zero = np.int32(low), np.int32(unit.fraction_bits), np.int32(unit.least), np.int32(unit.zero)
         # The scale of every column, and the sum so far in its units.
         for j in range(tops.size):
-            own = exponent_of(sums[i, j])
-            own = zero if own == np.int32(-127) else max(own, least)
-            scales[j] = power_of_two(np.int32(bits - max(np.int32(np.int32(tops[j]) + base), own)))
+            exponent = exponent_of(sums[i, j])
+            # -127 is what zeros and float32's subnormal numbers show. Beside a product, whose exponent is at least F -
+            # 126, a subnormal sum has no say, and without one the sum stays as it is: so all of them may be read as
+            # zeros, whose exponent is at most emin here (`accumulate/integer_engine.py`).
+            exponent = zero if exponent == np.int32(-127) else max(exponent, least)
+            scales[j] = power_of_two(np.int32(bits - max(np.int32(np.int32(tops[j]) + base), exponent)))
             parts[0, j], parts[1, j] = cut(sums[i, j], scales[j]), 0
         add_aligned(space, i, at, 0, space.panel.shape[0], unit)
 
@@ -157,7 +165,7 @@ def aligning(cut):
 
 
 def aligning_wide(cut, cut_sum):
-    """The same for sums in float64 of any size, which `cut_sum` aligns."""
+    """What aligns sums in float64 of any size by `cut_sum`, and adds a chunk's products, aligned by `cut`."""
     add_aligned = adding(cut)
 
     @scalar
@@ -166,8 +174,8 @@ def aligning_wide(cut, cut_sum):
         base, bits = np.int32(low), np.int32(unit.fraction_bits)
         for j in range(tops.size):
             top = np.int32(np.int32(tops[j]) + base) if tops[j] >= 0 else LOWEST
-            own = np.int32(np.int32(exponent_field(sums[i, j])) - np.int32(1023))
-            last = np.int32(max(top, max(own, LOWEST)) - bits)
+            exponent = np.int32(np.int32(exponent_field(sums[i, j])) - np.int32(1023))
+            last = np.int32(max(top, max(exponent, LOWEST)) - bits)
             # Beyond 2^127 there is no product.
             scales[j] = power_of_two(min(np.int32(-last), np.int32(127)))
             units[0, j] = wide_power(last)
@@ -178,7 +186,7 @@ def aligning_wide(cut, cut_sum):
 
 
 def as_the_unit_aligns(to_zero, to_nearest, to_odd):
-    """The same by the one of the three that the unit names."""
+    """What adds a chunk in the one of three ways that the unit names."""
 
     @scalar
     def add(space, i, at, low, unit):
@@ -217,11 +225,15 @@ def _exact_totals(space, i, unit, grid, word):
 def _truncated_totals(space, i, unit, grid, word):
     """Totals toward zero, as numbers of the output format, take the place of the sums so far."""
     sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
+    # Two int32 parts only where one could overflow: their sum needs float64, half as many lanes. With one part the
+    # total is rounded toward zero by float32's own image, without float64.
     if unit.part >= space.panel.shape[0]:
         for j in range(tops.size):
             rounded = without_bits(number_toward_zero(parts[0, j]), unit.output_drops) * inverse(scales[j])
             sums[i, j] = _or_so_far(rounded, sums[i, j], tops[j])
     else:
+        # float64 has 29 bits more than float32: together with those that the output lacks they are cut from the image,
+        # which is rounding toward zero. The result is a float32 number, so the conversion below is exact.
         keep = np.uint64(np.int64(-1) << np.int64(29 + unit.output_drops))
         for j in range(tops.size):
             exact = _exact_total(parts[0, j], parts[1, j], scales[j])
@@ -230,15 +242,17 @@ def _truncated_totals(space, i, unit, grid, word):
 
 
 def _totals(round_one):
-    """The same in another mode, to the grid of a signed format of float32 numbers, with subnormal ones or without."""
+    """What rounds totals in a mode, to a signed format of float32 numbers, with subnormal ones or without."""
 
     @scalar
     def round_totals(space, i, unit, grid, word):
         sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
-        drawn, lift = word
+        word_row, lift = word
         for j in range(tops.size):
             exact = _exact_total(parts[0, j], parts[1, j], scales[j])
-            rounded = round_one(exact, lifted(drawn[j], lift), grid)
+            rounded = round_one(exact, lifted(word_row[j], lift), grid)
+            # Two tests, since formats without subnormal numbers differ: tiny after rounding is told by the rounded
+            # number, tiny before by the exact one (`cut` is zero where that does not count).
             is_flushed = (abs(rounded) < grid.least) | (abs(exact) < grid.cut)
             sums[i, j] = _or_so_far(np.float32(0.0 if is_flushed else rounded), sums[i, j], tops[j])
 
@@ -264,6 +278,8 @@ def _exact_total(one, two, scale):
 @scalar
 def _or_so_far(rounded, so_far, top):
     """The chunk's result: the sum so far where there is no product, and where it is infinite or NaN; zeros are +0."""
+    # `top` is a byte that is below zero where a chunk has no product but zeros. Adding +0 turns -0 into +0, which is
+    # the only zero that matrix units return.
     stays = (top < 0) | (not abs(so_far) < np.float32(np.inf))
     return (so_far if stays else rounded) + np.float32(0)
 

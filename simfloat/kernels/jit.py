@@ -81,7 +81,7 @@ class _LinkedLibrary(JITCodeLibrary):
 
 
 class _UnoptimisedLibrary(_LinkedLibrary):
-    """The same, optimised nowhere but in the kernels."""
+    """The code of a function that is optimised only in the kernels that call it."""
 
     def _optimize_final_module(self) -> None:
         """Leave it as it is."""
@@ -99,6 +99,8 @@ class _InnerLowering(NativeLowering):
 
     def run_pass(self, state: Any) -> bool:
         state.library = self._library(CODEGEN, state.func_id.func_qualname)
+        # What kernels call is inlined into them as LLVM's code. Machine code of it alone, and what Python and C would
+        # call it by, took a third of all compilation.
         state.flags.no_compile = True
         super().run_pass(state)
         state.library.finalize()
@@ -171,6 +173,8 @@ class Inner(CPUDispatcher):
 def _inner(function: Callable, compiler: type[_OwnCompiler] = InnerCompiler, **options: Any) -> Any:
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
+    # error_model "numpy" lets divisions by zero give infinities and NaN: Python's would test every divisor and raise,
+    # and no loop with a division would vectorise.
     uncalled = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     options = {"nopython": True, "error_model": "numpy", **uncalled, **options}
     return Inner(_named(function), targetoptions=options, pipeline_class=compiler)
@@ -195,6 +199,8 @@ def kernel(function: Callable) -> Any:
     """Compile a loop over arrays. It must be defined in this package, whose sources its files on disk are keyed by."""
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return in_usual_environment(function)
+    # Not `cache=True`: Numba's index files are written by every process and keyed by one source file, while a kernel's
+    # code follows from all of them (`cache.py`).
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     dispatcher: Any = numba.njit(pipeline_class=LevelCompiler, **options)(_named(function))
     dispatcher._cache = KernelCache(dispatcher.py_func)
@@ -226,6 +232,8 @@ def reader(fields: type) -> Any:
 def _named(function: Callable) -> Callable:
     """The function, a closure called after what it closes over: Numba and LLVM tell functions apart by their names."""
     if isinstance(function, FunctionType) and function.__closure__:
+        # Without this every closure of one maker has one name, and files on disk would be taken for one another: the
+        # name has to say what the closure closes over.
         maker = function.__qualname__.split(".")[0]
         cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
         values = ((name, cell.cell_contents) for name, cell in cells)

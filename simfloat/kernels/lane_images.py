@@ -74,6 +74,8 @@ def define(function: Callable, operands: int, others: int, result: Callable, mak
 
     class Template(AbstractTemplate):
         def generic(self, arguments: Any, keywords: Any) -> Any:
+            # None leaves operands without lanes to Numba's own templates: these functions are Python's operators too.
+            # Literal types are widened, lest each constant be compiled for itself.
             if any(isinstance(kind, Lanes) for kind in arguments[:operands]):
                 return signature(result(_lanes_among(arguments)), *map(types.unliteral, arguments))
             return None
@@ -91,6 +93,8 @@ def define(function: Callable, operands: int, others: int, result: Callable, mak
         ]
         return make(builder, vectors, arguments[operands:])
 
+    # Numba finds an implementation by the classes of all operands, so every mixture of lanes and numbers is entered
+    # once, except numbers alone: those keep Numba's own meaning of the operators.
     for kinds in product((Lanes, types.Number), repeat=operands):
         if Lanes in kinds:
             lower_builtin(function, *kinds, *[types.Number] * others)(lower)
@@ -134,6 +138,8 @@ def _any(builder: Any, which: Any, _: Any) -> Any:
 
 
 def _quiet(builder: Any, lanes: Any, _: Any) -> Any:
+    # Integer steps on images follow, and a payload near the top would carry into the sign; the quiet NaN has room
+    # below.
     nan = ir.Constant(lanes[0].type, [math.nan] * lanes[0].type.count)
     return builder.select(builder.fcmp_ordered("==", lanes[0], lanes[0]), lanes[0], nan)
 
@@ -152,6 +158,8 @@ INTEGER_OPERATIONS = {
     operator.rshift: "lshr",
     operator.lshift: "shl",
 }
+# `_name=_name` binds the operation when the lambda is made; without it every operator would compile to the last one of
+# the table.
 for _function, _name in INTEGER_OPERATIONS.items():
     define(_function, 2, 0, same, lambda builder, ab, _, _name=_name: getattr(builder, _name)(*ab))
 for _function, _name in {operator.eq: "==", operator.gt: ">", operator.lt: "<"}.items():

@@ -54,6 +54,8 @@ def operations_of(operations: LaneOperations, watches: bool) -> tuple[Any, Any, 
 
     @on_lanes
     def seen(lanes, rule):
+        # A NaN here, instead of a flag: the state of an order has several numbers, of which any may be too large, and a
+        # NaN reaches the sum by itself. The caller makes all sums anew if one was met.
         result = image(lanes)
         return number(choose((result << U32(1)) > rule.cut.largest, NAN, result)) if watches else lanes
 
@@ -96,6 +98,8 @@ def loop_of(add_panel: Any, depth: int, operations: LaneOperations, others: int)
     @kernel
     def loop(a, b, out, numbers, sign):
         cut, products = cut_of(unpack(numbers), sign), products_of(a, b)
+        # `rests` serves both kinds of loops: a row for each row of the result where states have more numbers than the
+        # sum, or a row for each sum that waits in a pairwise tree.
         rows = max(out.shape[0] // max(products, 1), WAITING)
         rests = np.zeros((others, rows, 2 * width(out)), np.float32)
         rule = OrderRule(cut, rests, np.zeros(1, np.bool_))
@@ -120,6 +124,8 @@ def _put(row, i, at, lanes):
 def stepwise_loop(order: Order, operations: LaneOperations, watches: bool) -> Any:
     """The loop of an order that is a step without a comparison, and needs nothing done in the end."""
     order_step, others = order.step(*operations_of(operations, watches)), order.state - 1
+    # Orders are written for random draws too, and index them by constants. A tuple of zeros, spelled out, disappears
+    # when the step is inlined.
     no_draws = spelled_out("no_draws", "", elements("0", order.stages))
     rests = elements("load(rests[{}], i, at)", others)
     state_of = spelled_out("state_of", "total, rests, i, at", f"(total, {rests[1:]}", load=load)
@@ -167,6 +173,8 @@ def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
     @on_lanes
     def row(factors, panel, waiting, out, i, left, rule):
         right, terms, depth, k = left + width(out), factors.size, 0, 0
+        # Eight products are added in registers before a sum is put on the stack: seven of its additions then need
+        # neither load nor store.
         grouped = terms - terms % GROUP
         one = two = quiet(load(panel, 0, 0))
         while k < terms:

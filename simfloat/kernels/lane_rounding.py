@@ -45,17 +45,17 @@ def fma_down(x, lanes, sums, sign):
 
 
 def fma_up(x, lanes, sums, sign):
-    """The same rounded up; the mode is DOWN there, too."""
+    """x * lanes + sums rounded up, where the mode is DOWN, too; x is a number."""
     return _each(_up, x, lanes, sums)
 
 
 def fma_to_zero(x, lanes, sums, sign):
-    """The same rounded toward zero, where the mode is TO_ZERO."""
+    """x * lanes + sums rounded toward zero, where the mode is TO_ZERO; x is a number."""
     return _each(_to_zero, x, lanes, sums)
 
 
 def fma_near(x, lanes, sums, sign):
-    """The same rounded to nearest even, where the mode is NEAREST."""
+    """x * lanes + sums rounded to nearest even, where the mode is NEAREST; x is a number."""
     return _each(machine.fma, x, lanes, sums)
 
 
@@ -65,17 +65,17 @@ def multiply_down(x, lanes, sign):
 
 
 def multiply_up(x, lanes, sign):
-    """The same rounded up."""
+    """x * lanes rounded up."""
     return _each(_up, x, lanes, _zeros_beside(x, lanes))
 
 
 def multiply_to_zero(x, lanes, sign):
-    """The same rounded toward zero."""
+    """x * lanes rounded toward zero."""
     return _each(_to_zero, x, lanes, _zeros_beside(x, lanes))
 
 
 def multiply_near(x, lanes, sign):
-    """The same rounded to nearest even."""
+    """x * lanes rounded to nearest even."""
     return x * lanes
 
 
@@ -85,17 +85,17 @@ def add_down(a, b, sign):
 
 
 def add_up(a, b, sign):
-    """The same rounded up."""
+    """a + b rounded up."""
     return _each(_up, np.float32(1.0), a, b)
 
 
 def add_to_zero(a, b, sign):
-    """The same rounded toward zero."""
+    """a + b rounded toward zero."""
     return _each(_to_zero, np.float32(1.0), a, b)
 
 
 def add_near(a, b, sign):
-    """The same rounded to nearest even."""
+    """a + b rounded to nearest even."""
     return a + b
 
 
@@ -117,6 +117,8 @@ def _down(x: Any, p: Any, s: Any) -> Any:
     exact = Fraction(float(x)) * Fraction(float(p)) + Fraction(float(s))
     if exact == 0:
         return near if np.signbit(near) or np.signbit(x * p) == np.signbit(s) else np.float32(-0.0)
+    # An infinity that comes of finite terms is beyond every number, so rounded down it is the largest finite one; -inf
+    # is what such a sum becomes when it is rounded down, and stays.
     above = near == np.inf or (near != -np.inf and Fraction(float(near)) > exact)
     return np.nextafter(near, np.float32(-np.inf)) if above else near
 
@@ -154,6 +156,8 @@ def _set_mode(mode):
     if processor.ROUNDS_BY_INSTRUCTION:
         return lambda mode: np.int32(1)
 
+    # The mode is set around the steps of one panel and restored after it, in the thread that sums: in between nothing
+    # can fail, and Python's handlers of signals do not run. Everything else computes in the usual environment.
     def change(mode):
         before = _llvm_get_mode()
         _llvm_set_mode(mode)
@@ -177,6 +181,8 @@ def _by_instruction(builder: Any, name: str, vectors: list[Any], mode: int) -> A
     """An operation on vectors, rounded as an instruction of x86 says."""
     kind, word = vectors[0].type, ir.IntType(32)
     function = ir.FunctionType(kind, [kind] * len(vectors) + [word])
+    # AVX-512 has the rounding in the instruction, {rd-sae} and its like: no mode is set, nothing has to be restored,
+    # and neighbouring instructions may round in different directions. These exist for vectors of 512 bits only.
     called = f"llvm.x86.avx512.{X86_NAMES[name]}.ps.512"
     declared = cgutils.get_or_insert_function(builder.module, function, called)
     return builder.call(declared, [*vectors, ir.Constant(word, mode)])
@@ -187,12 +193,17 @@ def _by_mode(builder: Any, name: str, vectors: list[Any]) -> Any:
     kind, text, module = vectors[0].type, ir.MetaDataType(), builder.module
     function = ir.FunctionType(kind, [kind] * len(vectors) + [text, text])
     called = f"llvm.experimental.constrained.{name}.v{kind.count}f32"
+    # A constrained operation, since LLVM takes its usual arithmetic for a function of the operands alone and moves it
+    # across a write of the mode (tried with LLVM 22). No loop reads exceptions, so these are ignored.
     options = [ir.MetaDataString(module, option) for option in ("round.dynamic", "fpexcept.ignore")]
     return builder.call(cgutils.get_or_insert_function(module, function, called), [*vectors, *options])
 
 
 def _by_mode_upward(builder: Any, name: str, vectors: list[Any], sign: Any) -> Any:
-    """The same rounded up where the mode is DOWN: the negative of what is made of negative terms."""
+    """An operation on vectors rounded up where the mode is DOWN: the negative of the result for negative terms."""
+    # A sum of the negative terms, rounded down and negated, is rounded up, so one mode serves both neighbours and is
+    # set once. The sign mask comes from memory at run time: with a constant, LLVM moves a negation through products and
+    # quotients, and the upper neighbour becomes the lower one (8 of 524,288 products were wrong).
     negative = (0, 1) if name == "fadd" else (0, 2)
     turned = [builder.fneg(vector) if i in negative else vector for i, vector in enumerate(vectors)]
     images = ir.VectorType(ir.IntType(32), vectors[0].type.count)
@@ -231,6 +242,8 @@ ROUNDED: tuple[tuple[str, int, tuple[Callable, ...]], ...] = (
     ("fadd", 2, (add_down, add_up, add_to_zero, add_near)),
 )
 MODES = (X86_DOWN, X86_UP, X86_TO_ZERO, None)
+# The last operand of every function is the sign, a plain number. Only operations by the mode that are rounded upward
+# read it; the others get it so that `lane_steps` need not know which processor it compiles for.
 for _name, _count, _functions in ROUNDED:
     for _rounded, _mode in zip(_functions, MODES, strict=True):
         define(_rounded, _count, 1, same, _rounding(_name, _mode))

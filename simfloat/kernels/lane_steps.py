@@ -82,12 +82,15 @@ def lifted_cut(grid, sign):
 
 @scalar
 def cut_in_place(grid, sign):
-    """The same for sums that are not multiplied."""
+    """The cut of a grid for sums that are not multiplied."""
     return _cut_of(grid, sign, 1.0)
 
 
 @scalar
 def _cut_of(grid, sign, scale):
+    # All fields are numbers of the loop, not constants of its code: one compiled loop serves every format. `sign` in
+    # particular has to be read at run time, or LLVM moves the negation of `lane_rounding._by_mode_upward` through the
+    # operation, and both neighbours become the same number.
     drop = U32(23.0 - grid.mantissa_bits)
     unit = left(U32(1), drop)
     dropped = U32(unit - U32(1))
@@ -124,12 +127,17 @@ def _away(truncated, cut):
 
 @on_lanes
 def _upward(upper, cut):
+    # A positive image grows with its number, so adding all dropped bits carries into the kept ones unless they are
+    # zeros. A negative image grows as its number falls: there, upward is truncation, and nothing is added.
     up = image(upper)
     return number(choose(up < SIGN, up + cut.dropped, up) & cut.kept)
 
 
 @on_lanes
 def _nearest(lower, upper, cut):
+    # Both neighbours have one sign, so the smaller image is the one nearer to zero. At an exact tie both are equal, and
+    # one less than half a unit is added if the kept bits are even; where they differ, the exact result lies above the
+    # truncated one, so half a unit always carries rightly.
     truncated = smaller(image(lower), image(upper))
     less = (image(lower) == image(upper)) & ((truncated & cut.unit) == U32(0))
     return number((truncated + choose(less, cut.half - U32(1), cut.half)) & cut.kept)
@@ -137,6 +145,9 @@ def _nearest(lower, upper, cut):
 
 @on_lanes
 def _nearest_again(near, cut):
+    # One operation instead of two: valid only where `accumulate/lane_engines.py` knows that float32's nearest number,
+    # rounded once more, is the exact result rounded once. For any float32 operands such a way was tried and was wrong
+    # in 8 lanes; the one by both neighbours was not.
     near_image = image(near)
     is_even = (near_image & cut.unit) == U32(0)
     return number((near_image + choose(is_even, cut.half - U32(1), cut.half)) & cut.kept)
@@ -167,6 +178,9 @@ def _anchoring(fma: Any) -> Any:
 
     @on_lanes
     def by_anchor(lanes, power, cut):
+        # The anchor's last bit is the last that the sum keeps, so float32 itself rounds the sum there, in the direction
+        # that the instruction or the mode says. Scaled sums of formats with few exponents are float32's subnormal
+        # numbers, with which an Intel Xeon was a hundred times as slow: one such sum in fifty halved the rate.
         anchored = fma(cut.anchor, power, lanes, cut.sign)
         return _signed(fma(-cut.anchor, power, anchored, cut.sign), lanes)
 
@@ -201,6 +215,8 @@ def _away_by_anchor(truncated, cut):
 def _to_odd_by_anchor(lower, upper, cut):
     truncated = number(smaller(image(lower), image(upper)))
     power = _power_of(truncated, cut)
+    # Rounded down by the anchor, the sum's last kept bit is the anchored image's last bit, so a sticky bit is set by an
+    # or. It is set unless nothing was dropped, neither by the anchor nor by float32 before (lower == upper).
     anchored = fma_down(cut.anchor, power, lower, cut.sign)
     exact = (fma_down(-cut.anchor, power, anchored, cut.sign) == upper) & (lower == upper)
     odd = fma_down(-cut.anchor, power, number(image(anchored) | U32(1)), cut.sign)

@@ -34,7 +34,7 @@ def store(array, i, j, lanes):
 
 
 def load_bytes(array, i, j):
-    """As many bytes as a vector has float32 numbers, as 32-bit integers: those of row i from column j on."""
+    """Bytes of row i from column j on, as 32-bit integers: as many as a vector has float32 numbers."""
     return array[i, j : j + VECTORS // 32].astype(np.uint32)
 
 
@@ -54,6 +54,8 @@ class Lanes(types.Type):
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, lanes: Lanes) -> None:
+        # Numba keeps a boolean in a byte. Comparisons of vectors are of single bits, which AVX-512 has in mask
+        # registers.
         number = ir.IntType(1) if lanes.dtype == types.boolean else manager.lookup(lanes.dtype).get_value_type()
         super().__init__(manager, lanes, ir.VectorType(number, lanes.count))
 
@@ -68,6 +70,8 @@ def _address(context, builder, kind, array, i, j, vector):
 def spread(builder, number, vector):
     """The number in every lane of a vector of this type."""
     index = ir.IntType(32)
+    # The form that LLVM knows as a broadcast: insert into the first lane, then shuffle with a mask of zeros. It folds
+    # the load of the number into one instruction.
     nothing = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(nothing, number, ir.Constant(index, 0))
     return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count))
@@ -79,6 +83,8 @@ def _llvm_load(typing_context, array, i, j):
 
     def generate(context, builder, signature, arguments):
         address = _address(context, builder, array, *arguments, context.get_value_type(lanes))
+        # The alignment of one number, not of the vector: a tile may begin in any column. LLVM would take a vector's own
+        # alignment for granted and make loads that fault elsewhere.
         return builder.load(address, align=array.dtype.bitwidth // 8)
 
     return lanes(array, types.intp, types.intp), generate

@@ -64,18 +64,19 @@ def computes_fp16(triple: str, processor: str, features: str) -> bool:
     processor has, FP16 arithmetic with it, follows from its name.
     """
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=processor, features=features)
-    made = machine.emit_assembly(llvm.parse_assembly(f'target triple = "{triple}"\n{FMA_OF_HALVES}'))
-    return re.search(r"^\t(fmadd\th|vfmadd\d+sh\t)", made, re.MULTILINE) is not None
+    assembly = machine.emit_assembly(llvm.parse_assembly(f'target triple = "{triple}"\n{FMA_OF_HALVES}'))
+    return re.search(r"^\t(fmadd\th|vfmadd\d+sh\t)", assembly, re.MULTILINE) is not None
 
 
 def level_of(triple: str, processor: str, features: str) -> Level:
     """The highest level that a processor reaches; one for itself alone where it reaches none, or has more than any."""
     architecture, _, system = triple.partition("-")
-    own = Level(processor, processor, features)
+    host_level = Level(processor, processor, features)
     if architecture == "x86_64":
-        return next((level for level in X86 if level.is_within(features)), own)
+        return next((level for level in X86 if level.is_within(features)), host_level)
+    # SVE's vectors have no fixed length, and no level here asks for them: such processors are compiled for by name.
     if architecture not in ("aarch64", "arm64") or "+sve" in features.split(","):
-        return own
+        return host_level
     if "darwin" in system or "macos" in system:
         return APPLE
     return ARM_WITH_FP16 if computes_fp16(triple, processor, features) else ARM

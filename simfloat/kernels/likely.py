@@ -52,6 +52,8 @@ class Cut(NamedTuple):
 @scalar
 def cut_of(grid):
     """The cut of a plain grid in float64."""
+    # The word is turned right, not shifted, so that the draw's upper bits come to lie where the dropped bits are
+    # whatever `lift` is; `read` masks the rest of the word away.
     drop, bits = U32(23.0 - grid.mantissa_bits), U32(32.0 - grid.random_shift)
     unread = U32(drop - bits) if bits < drop else U32(0)
     step = left(U32(1), unread)
@@ -77,12 +79,14 @@ def likely(x, word, lift, cut):
     """
     magnitude = abs(x)
     low = magnitude < cut.min_normal
+    # Added to the smallest normal number, a smaller one has that number's spacing, as the grid has there. This addition
+    # may round; the module's first lines say why that is no more than a quarter of U.
     image = np.float32(magnitude + cut.min_normal if low else magnitude).view(np.uint32)
-    drawn = U32(turned(U32(word), U32(cut.turn - lift)) & cut.read)
+    draw = U32(turned(U32(word), U32(cut.turn - lift)) & cut.read)
     # One more than the sum of image and draw, in one operation less: it differs where the result is not certain.
-    moved = U32((image if image < NAN else NAN) - U32(~U32(drawn | cut.half)))
-    kept = U32(moved & cut.kept).view(np.float32)
-    rounded = kept - cut.min_normal if low else kept
+    moved = U32((image if image < NAN else NAN) - U32(~U32(draw | cut.half)))
+    cut_number = U32(moved & cut.kept).view(np.float32)
+    rounded = cut_number - cut.min_normal if low else cut_number
     rounded = cut.overflow_positive if rounded > cut.max else rounded
     return math.copysign(rounded, x), U32(moved & cut.dropped)
 
@@ -136,6 +140,8 @@ likely_sums, likely_differences = _rows(_sum), _rows(_difference)
 @scalar
 def first_doubt(doubts):
     """The first column of a row whose result is not certain; the row's size if all are."""
+    # A minimum over the row, which vectorises, before any search: rows without a doubt, most of them, take no other
+    # look.
     least = NO_DOUBT
     for j in range(doubts.size):
         least = min(least, doubts[j])

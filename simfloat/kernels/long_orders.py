@@ -56,9 +56,13 @@ def chains_of(step: Any) -> Any:
         for run in range(runs):
             row = sums[run]
             if lanes == 4 and first + ((run + 1) * steps - 1) * stride + lanes <= x.size:  # they stay in a register
+                # Four chains in variables: a row of an array would be loaded and stored at every step, and each step
+                # would wait for the store before it.
                 p, q, r, s = row[0], row[1], row[2], row[3]
                 for begin in range(run * steps, (run + 1) * steps, turned):
                     for back in range(turned):
+                        # Unsigned, since Numba asks of every signed index whether it is negative and counts from the
+                        # end. `turned` steps of a group are taken backward, as libraries do that unroll so.
                         k = U64(first + (begin + turned - 1 - back) * stride)
                         p, q = step(x[k], y[k], p), step(x[k + U64(1)], y[k + U64(1)], q)
                         r = step(x[k + U64(2)], y[k + U64(2)], r)
@@ -101,6 +105,8 @@ def leaves_of(count, largest, firsts, counts):
             firsts[leaves], counts[leaves] = first, size
             leaves += 1
         else:
+            # NumPy halves so that the left part is a multiple of eight. The right part is pushed first: parts are then
+            # visited from left to right, as the tree of sums needs them.
             left = size // 2 - size // 2 % LANES
             begins[depth], sizes[depth] = first + left, size - left
             begins[depth + 1], sizes[depth + 1] = first, left
@@ -137,7 +143,7 @@ def one_by_one() -> Any:
 
 
 def side_by_side(add: Any) -> Any:
-    """The same for longer additions, which wait for one another less in the leaves of a group."""
+    """What sums the eights of leaves by longer additions, which wait for one another less in the leaves of a group."""
 
     @outlined
     def sum_leaves(x, firsts, counts, sums, options):
@@ -145,6 +151,8 @@ def side_by_side(add: Any) -> Any:
         for begin in range(0, firsts.size, TOGETHER):
             leaves = min(TOGETHER, firsts.size - begin)
             lanes, row = space[0, : leaves * LANES], space[1, : leaves * LANES]
+            # Leaves of a group have nearly the same length. As many steps as all have are made side by side; the few
+            # that are left are added leaf by leaf below.
             steps = counts[begin : begin + leaves].min() // LANES
             for s in range(steps):
                 for leaf in range(leaves):
@@ -190,20 +198,22 @@ def in_numpys_order(add: Any, sum_leaves: Any) -> Any:
         """The sum of the leaves of so many numbers: a half that is complete waits for the other one."""
         sizes, halves = np.empty(HALVINGS, np.int64), np.zeros(HALVINGS, np.int64)
         waiting = np.empty(HALVINGS, leaves.dtype)
-        sizes[0], depth, known, leaf = size, 1, 0, 0
+        sizes[0], depth, count, leaf = size, 1, 0, 0
         while depth:
             size = sizes[depth - 1]
             if size <= largest:
-                waiting[known] = leaves[leaf]
-                known, leaf, depth = known + 1, leaf + 1, depth - 1
+                waiting[count] = leaves[leaf]
+                count, leaf, depth = count + 1, leaf + 1, depth - 1
             elif halves[depth - 1] < 2:
                 left = size // 2 - size // 2 % LANES
+                # The recursion of NumPy's `pairwise_sum`, walked by a stack of sizes: `halves` counts which of both
+                # parts are done, and sums of complete parts wait in `waiting`.
                 sizes[depth], halves[depth] = size - left if halves[depth - 1] else left, 0
                 halves[depth - 1] += 1
                 depth += 1
             else:
-                waiting[known - 2] = add(waiting[known - 2], waiting[known - 1], 0.0, options)
-                known, depth = known - 1, depth - 1
+                waiting[count - 2] = add(waiting[count - 2], waiting[count - 1], 0.0, options)
+                count, depth = count - 1, depth - 1
         return waiting[0]
 
     @kernel

@@ -33,7 +33,7 @@ def of_bfloat16(x, table, out):
 
 @kernel
 def of_float16(x, table, out):
-    """The same for FP16; a NaN is one of its numbers."""
+    """Look up results of float32 numbers; False, and `out` undefined, if one is no number of FP16. A NaN is one."""
     for start in range(0, out.size, BLOCK):
         block, results = x[start : start + BLOCK], out[start : start + BLOCK]
         others = np.int64(0)

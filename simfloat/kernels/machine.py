@@ -35,7 +35,7 @@ def exponent_field(x):
 
 
 def signed_field(x):
-    """The same with the sign as the bit above it."""
+    """The biased exponent in the image of a float, with the sign as the bit above it."""
     if isinstance(x, np.float32):
         return np.int64(x.view(np.uint32) >> np.uint32(23))
     return np.int64(np.float64(x).view(np.uint64) >> np.uint64(52))
@@ -98,12 +98,12 @@ def left(x, count):
 
 
 def right(x, count):
-    """The same to the right."""
+    """An integer shifted right by fewer bits than it has, in its type."""
     return type(x)(int(x) >> int(count))
 
 
 def turned(x, count):
-    """The same, but what leaves on the right comes in on the left; `count` is taken modulo the bits of the type."""
+    """An integer rotated right, in its type; `count` is taken modulo the bits of the type."""
     bits = 8 * x.itemsize
     count = int(count) % bits
     return type(x)((int(x) >> count | int(x) << bits - count) & (1 << bits) - 1)
@@ -149,6 +149,8 @@ _llvm_left, _llvm_right = _llvm_shift("shl"), _llvm_shift("lshr")
 def _llvm_turn(typing_context, x, count):
     def generate(context, builder, signature, arguments):
         kind = arguments[0].type
+        # A funnel shift of a number with itself is a rotation, one instruction. Two shifts and an or would be undefined
+        # for a count of zero, which occurs.
         funnel = builder.module.declare_intrinsic("llvm.fshr", [kind], ir.FunctionType(kind, [kind] * 3))
         return builder.call(funnel, [arguments[0], *arguments])
 
@@ -241,6 +243,9 @@ def _odd(s, e):
 
         def odd32(s, e):
             image = np.float32(s).view(np.uint32)
+            # 1 where the error points toward zero: then the truncated number is one less in the image. Setting the last
+            # bit makes either odd, and leaves an odd one as it is. There is no branch, since this stands in the
+            # innermost loops of many sums.
             opposed = np.uint32(np.uint32(np.float32(e).view(np.uint32) ^ image) >> np.uint32(31))
             moved = np.uint32(np.uint32(image - opposed) | np.uint32(1)).view(np.float32)
             return moved if abs(e) > np.float32(0) else s

@@ -151,11 +151,13 @@ def floored_total(one, two, one_top, two_top, so_far, parts):
     """The two partial sums and the sum so far, added through floors and rounded to nearest float32."""
     dot_top = max(one_top, two_top)
     dot = _floor(one, dot_top * 2.0**-24) + _floor(two, dot_top * 2.0**-24)
-    own = max(power_of(so_far, 2.0**-126), 2.0**-126)
-    top = max(dot_top, own)
-    kept = _floor(so_far, top * 2.0**-24)
-    kept = 0.0 if (parts == 2) & (own < top * 2.0**-25) else kept
-    total = _floor(dot, top * 2.0**-32) + kept
+    sum_top = max(power_of(so_far, 2.0**-126), 2.0**-126)
+    top = max(dot_top, sum_top)
+    sum_part = _floor(so_far, top * 2.0**-24)
+    sum_part = 0.0 if (parts == 2) & (sum_top < top * 2.0**-25) else sum_part
+    # The order of floors and the widths 24, 25, 31 and 32 are those of the unit as MMA-Sim describes it. Floors, not
+    # cuts: negative sums move away from zero.
+    total = _floor(dot, top * 2.0**-32) + sum_part
     total = _floor(total, max(binade(abs(total)), 2.0**-126) * 2.0**-31)
     return np.float64(np.float32(total + 0.0))
 

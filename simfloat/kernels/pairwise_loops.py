@@ -85,6 +85,8 @@ def adding_likely(four_of, one, add):
 
     @scalar
     def four(node, spare, doubts, x, rows, p, s, lifts, options):
+        # One rounding a loop, with rows between: a loop over the whole group is a chain of seven roundings, longer than
+        # a processor looks ahead for independent work.
         size, cut = node.size, cut_of(options.grid)
         p0, p1, p2, p3 = spare[0, :size], spare[1, :size], spare[2, :size], spare[3, :size]
         s1, s3 = spare[4, :size], spare[5, :size]
@@ -166,12 +168,17 @@ def pairwise(four, one, two, drawing):
                 depth, k, x, top = 0, 0, row_of_left(a, i), top_of_right(a, b, out, i)
                 while True:
                     # `complete` has a 1 for every neighbour that waits to be added: all of them at the end.
+                    # The tree is that of pairs of neighbours. A binary counter walks it: the trailing ones of the
+                    # number of groups before this one are the sums that wait for it, on top of the stack. -1 has only
+                    # ones, so all are added after the last product.
                     complete, node, line, lift = -1, stack[depth, :columns], line_of(k, short), lift_of(k, short)
                     if draws and k < terms:
                         if k % together == 0:
                             fill_rows(s, columns, counter, i, left, k, 0, seed, short)
                             fill_rows(p, columns, counter, i, left, k, 1, seed, short)
                         for j in range(columns):
+                            # The draw of a later sum is kept beside its right part: by then the words of its step are
+                            # no longer at hand.
                             waiting[depth, j] = lifted(s[line, j], lift)
                     if k < grouped:
                         factors, rows = a[x, k : k + GROUP], _four_rows(b, top + k, left, left + columns)

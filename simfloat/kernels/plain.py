@@ -32,6 +32,8 @@ def directed(x, grid):
     lower = lower_neighbour(magnitude, power, grid)
     rest = magnitude - lower
     part = grid.away_negative if x < 0.0 else grid.away_positive
+    # Whole comparisons, joined by `&`: `and` is a branch to Numba, and LLVM would not vectorise the loop. `rest > 0`
+    # keeps numbers of the grid where they are in modes that round any part up.
     spacing = power * grid.epsilon
     return _in_range(x, lower + spacing if (rest > 0.0) & (rest >= part * spacing) else lower, grid)
 
@@ -62,6 +64,8 @@ def power_below(magnitude, grid):
 @scalar
 def _nearest(magnitude, power, grid):
     """The nearest multiple of the spacing, ties to even."""
+    # The product with `magic` is a power of two, so this is the sum with the anchor and back, without two products.
+    # Steps of a sum wait for exactly this chain, so each instruction less shows in the rate.
     return fma(-power, grid.magic, fma(power, grid.magic, magnitude))
 
 
@@ -83,6 +87,6 @@ def _in_range(x, rounded, grid):
 
 @scalar
 def in_range_quickly(x, rounded, grid):
-    """The same for modes in which either sign overflows to what an infinity becomes."""
+    """Give a rounded magnitude the sign of `x`, in modes in which both signs overflow to what an infinity becomes."""
     rounded = grid.overflow_positive if rounded > grid.max else rounded
     return math.copysign(rounded, x) + grid.zero

@@ -26,11 +26,11 @@ ZERO, LEAST_NORMAL, INFINITY = F32(0.0), F32(2.0**-126), F32(np.inf)
 
 
 @scalar
-def ends(held, u, largest, count):
+def ends(registers, u, largest, count):
     """How many results are zero, how many others are subnormal numbers of float32, and whether any is too large."""
     zeros, small, large, most = U32(0), U32(0), U32(0), F32(largest)
     for i in range(count):
-        x = abs(held[u, i])
+        x = abs(registers[u, i])
         zeros = U32(zeros + U32(x == ZERO))
         small = U32(small + U32((x > ZERO) & (x < LEAST_NORMAL)))
         large = U32(large | U32((x >= most) | (x != x)))
@@ -41,22 +41,22 @@ def _count_of_one(condition):
     """How many numbers of a register meet a condition."""
 
     @scalar
-    def loop(held, u, count):
-        found = U32(0)
+    def loop(registers, u, count):
+        matches = U32(0)
         for i in range(count):
-            found = U32(found + U32(condition(held[u, i])))
-        return np.int64(found)
+            matches = U32(matches + U32(condition(registers[u, i])))
+        return np.int64(matches)
 
     return loop
 
 
 def _count_of_two(condition):
     @scalar
-    def loop(held, u, v, count):
-        found = U32(0)
+    def loop(registers, u, v, count):
+        matches = U32(0)
         for i in range(count):
-            found = U32(found + U32(condition(held[u, i], held[v, i])))
-        return np.int64(found)
+            matches = U32(matches + U32(condition(registers[u, i], registers[v, i])))
+        return np.int64(matches)
 
     return loop
 
@@ -68,48 +68,48 @@ _zero_quotients = _count_of_two(scalar(lambda x, y: (x == ZERO) | (abs(y) == INF
 
 
 @scalar
-def _numbers_equal_to(held, u, y, count):
-    found = U32(0)
+def _numbers_equal_to(registers, u, y, count):
+    matches = U32(0)
     for i in range(count):
-        found = U32(found + U32(F64(held[u, i]) == y))
-    return np.int64(found)
+        matches = U32(matches + U32(F64(registers[u, i]) == y))
+    return np.int64(matches)
 
 
 @scalar
-def exact_zeros(what, held, u, v, y, count):
+def exact_zeros(what, registers, u, v, y, count):
     """How many exact results of registers u and v, or of u and the scalar y, are zero, where none is NaN."""
     if what == SUM:
-        return _zero_sums(held, u, v, count)
+        return _zero_sums(registers, u, v, count)
     if what == PRODUCT:
-        return _zero_products(held, u, v, count)
+        return _zero_products(registers, u, v, count)
     if what == QUOTIENT:
-        return _zero_quotients(held, u, v, count)
+        return _zero_quotients(registers, u, v, count)
     if what == SUM_WITH_SCALAR:
-        return _numbers_equal_to(held, u, -y, count)
+        return _numbers_equal_to(registers, u, -y, count)
     if (what == PRODUCT_WITH_SCALAR or what == FILL) and y == 0.0:
         return np.int64(count)
     if what == PRODUCT_WITH_SCALAR or what == QUOTIENT_BY_SCALAR or what == ROOT:
-        return _zeros(held, u, count)
+        return _zeros(registers, u, count)
     return np.int64(0)
 
 
 @scalar
-def lost_addends(held, u, v, to, either, count):
+def lost_addends(registers, u, v, to, either, count):
     """How many finite sums lost the addend v, which is not zero, or with `either` one of them."""
-    found, first = U32(0), either != 0
+    losses, first = U32(0), either != 0
     for i in range(count):
-        x, y, after = held[u, i], held[v, i], held[to, i]
+        x, y, after = registers[u, i], registers[v, i], registers[to, i]
         lost = ((y != ZERO) & (after == x)) | (first & (x != ZERO) & (after == y))
-        found = U32(found + U32(lost & (abs(after) < INFINITY)))
-    return np.int64(found)
+        losses = U32(losses + U32(lost & (abs(after) < INFINITY)))
+    return np.int64(losses)
 
 
 @scalar
-def lost_beside_scalar(held, u, y, to, count):
-    """The same of sums of a register and a scalar, one of which was lost."""
-    found, is_lost = U32(0), y != 0.0
+def lost_beside_scalar(registers, u, y, to, count):
+    """How many finite sums of a register and a scalar lost one of the two, which is not zero."""
+    losses, is_lost = U32(0), y != 0.0
     for i in range(count):
-        x, after = held[u, i], held[to, i]
+        x, after = registers[u, i], registers[to, i]
         lost = (is_lost & (after == x)) | ((x != ZERO) & (F64(after) == y))
-        found = U32(found + U32(lost & (abs(after) < INFINITY)))
-    return np.int64(found)
+        losses = U32(losses + U32(lost & (abs(after) < INFINITY)))
+    return np.int64(losses)

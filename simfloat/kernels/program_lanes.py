@@ -1,9 +1,9 @@
 """Instructions of programs in float32's lanes: float32's own results, and whether each is the exact one rounded once.
 
-Loops go over so many of the numbers `held` by registers u and v, or by u and a scalar y, and write to another register.
-None of the results counts if one is in doubt. Where registers and the scalar are
-float32 numbers, FP32's results are float32's; where they have few bits, those of few bits are float32's, rounded once
-more (`few_bits`). Any other scalar y is taken as a float32 number and what is left of it:
+Loops go over `count` numbers of registers u and v, or of u and a scalar y, and write to another register. None of the
+results counts if one is in doubt. Where registers and the scalar are float32 numbers, FP32's results are float32's;
+where they have few bits, those of few bits are float32's, rounded once more (`few_bits`). Any other scalar y is taken
+as a float32 number and what is left of it:
 
 * To few bits, x * y is rounded in the image of float32's product of x and the nearest number to y. Both roundings move
   an image by less than two units: what lies so close beside a tie is in doubt. So it is of sums, if they are no smaller
@@ -56,36 +56,36 @@ def image(x):
 
 
 @scalar
-def images(held, u, count):
+def images(registers, u, count):
     """Which bits any of the numbers has in its image."""
-    found = U32(0)
+    used = U32(0)
     for i in range(count):
-        found = U32(found | image(held[u, i]))
-    return found
+        used = U32(used | image(registers[u, i]))
+    return used
 
 
 def _of_two(function):
     """The loops of a function: to FP32 and to few bits, of two registers, then of a register and a scalar."""
 
     @scalar
-    def loop(held, u, v, to, count):
+    def loop(registers, u, v, to, count):
         for i in range(count):
-            held[to, i] = function(held[u, i], held[v, i])
+            registers[to, i] = function(registers[u, i], registers[v, i])
 
     @scalar
-    def rounded(held, u, v, cut, to, count):
+    def rounded(registers, u, v, cut, to, count):
         for i in range(count):
-            held[to, i] = nearest_in_image(function(held[u, i], held[v, i]), cut)
+            registers[to, i] = nearest_in_image(function(registers[u, i], registers[v, i]), cut)
 
     @scalar
-    def with_scalar(held, u, y, to, count):
+    def with_scalar(registers, u, y, to, count):
         for i in range(count):
-            held[to, i] = function(held[u, i], y)
+            registers[to, i] = function(registers[u, i], y)
 
     @scalar
-    def rounded_with_scalar(held, u, y, cut, to, count):
+    def rounded_with_scalar(registers, u, y, cut, to, count):
         for i in range(count):
-            held[to, i] = nearest_in_image(function(held[u, i], y), cut)
+            registers[to, i] = nearest_in_image(function(registers[u, i], y), cut)
 
     return loop, rounded, with_scalar, rounded_with_scalar
 
@@ -96,72 +96,72 @@ _quotients, _rounded_quotients, _quotients_by, _rounded_quotients_by = _of_two(o
 
 
 @scalar
-def _roots(held, u, to, count):
+def _roots(registers, u, to, count):
     for i in range(count):
-        held[to, i] = root(held[u, i])
+        registers[to, i] = root(registers[u, i])
 
 
 @scalar
-def _rounded_roots(held, u, cut, to, count):
+def _rounded_roots(registers, u, cut, to, count):
     for i in range(count):
-        held[to, i] = nearest_in_image(root(held[u, i]), cut)
+        registers[to, i] = nearest_in_image(root(registers[u, i]), cut)
 
 
 @scalar
-def to_single(what, held, u, v, y, to, count):
+def to_single(what, registers, u, v, y, to, count):
     """Results in FP32, of registers u and v or of u and the scalar y; returns whether none is in doubt."""
     near = F32(y)
     is_single = np.float64(near) == y
     if what == SUM:
-        _sums(held, u, v, to, count)
+        _sums(registers, u, v, to, count)
     elif what == PRODUCT:
-        _products(held, u, v, to, count)
+        _products(registers, u, v, to, count)
     elif what == QUOTIENT:
-        _quotients(held, u, v, to, count)
+        _quotients(registers, u, v, to, count)
     elif what == ROOT:
-        _roots(held, u, to, count)
+        _roots(registers, u, to, count)
     elif is_single and what == SUM_WITH_SCALAR:
-        _sums_with(held, u, near, to, count)
+        _sums_with(registers, u, near, to, count)
     elif is_single and what == PRODUCT_WITH_SCALAR:
-        _products_with(held, u, near, to, count)
+        _products_with(registers, u, near, to, count)
     elif is_single and what == QUOTIENT_BY_SCALAR:
-        _quotients_by(held, u, near, to, count)
+        _quotients_by(registers, u, near, to, count)
     elif not LEAST <= abs(y) <= MOST:
         return False
     elif what == SUM_WITH_SCALAR:
-        return _sums_with_parts(held, u, y, to, count)
+        return _sums_with_parts(registers, u, y, to, count)
     else:
-        return _products_with_parts(held, u, y if what == PRODUCT_WITH_SCALAR else 1.0 / y, to, count)
+        return _products_with_parts(registers, u, y if what == PRODUCT_WITH_SCALAR else 1.0 / y, to, count)
     return True
 
 
 @scalar
-def to_few_bits(what, held, u, v, y, used, cut, to, count):
+def to_few_bits(what, registers, u, v, y, used, cut, to, count):
     """Results of few bits, as float32's numbers that are cut so; `used` are the images of the registers together."""
     near, short = F32(y), U32(used & cut.dropped) == U32(0)
     is_short = short and np.float64(near) == y and U32(image(near) & cut.dropped) == U32(0)
     if short and what == SUM:
-        _rounded_sums(held, u, v, cut, to, count)
+        _rounded_sums(registers, u, v, cut, to, count)
     elif short and what == PRODUCT:
-        _rounded_products(held, u, v, cut, to, count)
+        _rounded_products(registers, u, v, cut, to, count)
     elif short and what == QUOTIENT:
-        _rounded_quotients(held, u, v, cut, to, count)
+        _rounded_quotients(registers, u, v, cut, to, count)
     elif short and what == ROOT:
-        _rounded_roots(held, u, cut, to, count)
+        _rounded_roots(registers, u, cut, to, count)
     elif is_short and what == SUM_WITH_SCALAR:
-        _rounded_sums_with(held, u, near, cut, to, count)
+        _rounded_sums_with(registers, u, near, cut, to, count)
     elif is_short and what == PRODUCT_WITH_SCALAR:
-        _rounded_products_with(held, u, near, cut, to, count)
+        _rounded_products_with(registers, u, near, cut, to, count)
     elif is_short and what == QUOTIENT_BY_SCALAR:
-        _rounded_quotients_by(held, u, near, cut, to, count)
+        _rounded_quotients_by(registers, u, near, cut, to, count)
     elif not LEAST <= abs(y) <= MOST:
         return False
     elif what == SUM_WITH_SCALAR:
-        return _sums_near(held, u, near, cut, to, count)
+        return _sums_near(registers, u, near, cut, to, count)
     elif what == PRODUCT_WITH_SCALAR:
-        return _products_near(held, u, near, cut, to, count)
+        return _products_near(registers, u, near, cut, to, count)
     elif what == QUOTIENT_BY_SCALAR:
-        return _products_near(held, u, F32(1.0 / y), cut, to, count)
+        return _products_near(registers, u, F32(1.0 / y), cut, to, count)
     else:
         return False
     return True
@@ -172,48 +172,49 @@ def _is_beside_tie(x, cut):
     """Whether a tie lies within REACH of the image."""
     half = U32(right(cut.dropped, U32(1)) + U32(1))
     rest = U32(image(x) & cut.dropped)
+    # |rest - half| <= REACH by one comparison of unsigned numbers: below -REACH the sum wraps around to a large one.
     return U32(U32(rest - half) + REACH) <= U32(REACH + REACH)
 
 
 @scalar
-def _products_near(held, u, y, cut, to, count):
+def _products_near(registers, u, y, cut, to, count):
     doubts = U32(0)
     for i in range(count):
-        p = F32(held[u, i] * y)
-        held[to, i] = nearest_in_image(p, cut)
+        p = F32(registers[u, i] * y)
+        registers[to, i] = nearest_in_image(p, cut)
         doubts = U32(doubts | U32(_is_beside_tie(p, cut)))
     return doubts == U32(0)
 
 
 @scalar
-def _sums_near(held, u, y, cut, to, count):
+def _sums_near(registers, u, y, cut, to, count):
     doubts = U32(0)
     for i in range(count):
-        s = F32(held[u, i] + y)
-        held[to, i] = nearest_in_image(s, cut)
+        s = F32(registers[u, i] + y)
+        registers[to, i] = nearest_in_image(s, cut)
         doubts = U32(doubts | U32(_is_beside_tie(s, cut) | (abs(s) < abs(y))))
     return doubts == U32(0)
 
 
 @scalar
-def _products_with_parts(held, u, y, to, count):
+def _products_with_parts(registers, u, y, to, count):
     high = F32(y)
     low, doubts = F32(y - np.float64(high)), U32(0)
     for i in range(count):
-        p, e = two_product(held[u, i], high)
-        above, in_doubt = _nearest_with_rest(p, fma(held[u, i], low, e))
-        held[to, i] = above if abs(held[u, i]) > F32(0.0) else p
-        doubts = U32(doubts | U32(in_doubt | ((abs(p) < SMALL) & (held[u, i] != F32(0.0)))))
+        p, e = two_product(registers[u, i], high)
+        above, in_doubt = _nearest_with_rest(p, fma(registers[u, i], low, e))
+        registers[to, i] = above if abs(registers[u, i]) > F32(0.0) else p
+        doubts = U32(doubts | U32(in_doubt | ((abs(p) < SMALL) & (registers[u, i] != F32(0.0)))))
     return doubts == U32(0)
 
 
 @scalar
-def _sums_with_parts(held, u, y, to, count):
+def _sums_with_parts(registers, u, y, to, count):
     high = F32(y)
     low, doubts = F32(y - np.float64(high)), U32(0)
     for i in range(count):
-        s, e = two_sum(held[u, i], high)
-        held[to, i], in_doubt = _nearest_with_rest(s, F32(e + low))
+        s, e = two_sum(registers[u, i], high)
+        registers[to, i], in_doubt = _nearest_with_rest(s, F32(e + low))
         doubts = U32(doubts | U32(in_doubt | (abs(s) < abs(high))))
     return doubts == U32(0)
 
@@ -221,5 +222,7 @@ def _sums_with_parts(held, u, y, to, count):
 @scalar
 def _nearest_with_rest(p, c):
     """p + c, where c is nearly what p leaves, and whether that is in doubt, as it is of infinities and NaN."""
+    # c is known to a part of 2^-21 of itself. With a little more and a little less added to p, equal sums prove that
+    # the error did not matter; NaN is unequal to itself and so in doubt.
     above, below = F32(p + fma(c, MARGIN, c)), F32(p + fma(c, -MARGIN, c))
     return above, above != below

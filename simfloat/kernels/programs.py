@@ -74,6 +74,8 @@ def _single(x, grid):
 @scalar
 def _nearest_product(x, y, grid):
     """x * y rounded once to nearest even: a sum with an anchor, of which the product is a part, rounds it exactly."""
+    # The product of two float64 numbers would be rounded before the grid rounds it. An anchor and a fused multiply-add
+    # round it once, to nearest even, without the error term that `multiply_odd` needs.
     near = x * y
     anchor = power_below(abs(near), grid) * (1.5 * grid.magic)
     return in_range_quickly(near, abs(fma(x, y, anchor) - anchor), grid)
@@ -83,36 +85,36 @@ def _of_two(function):
     """The loop of a function of two registers, in float64, and a grid or a sign."""
 
     @scalar
-    def loop(held, u, v, grid, out, count):
+    def loop(registers, u, v, grid, out, count):
         for i in range(count):
-            out[i] = function(F64(held[u, i]), F64(held[v, i]), grid)
+            out[i] = function(F64(registers[u, i]), F64(registers[v, i]), grid)
 
     return loop
 
 
 def _with_scalar(function):
     @scalar
-    def loop(held, u, y, grid, out, count):
+    def loop(registers, u, y, grid, out, count):
         for i in range(count):
-            out[i] = function(F64(held[u, i]), y, grid)
+            out[i] = function(F64(registers[u, i]), y, grid)
 
     return loop
 
 
 def _of_one(function):
     @scalar
-    def loop(held, u, grid, out, count):
+    def loop(registers, u, grid, out, count):
         for i in range(count):
-            out[i] = function(F64(held[u, i]), grid)
+            out[i] = function(F64(registers[u, i]), grid)
 
     return loop
 
 
 def _rounding(function):
     @scalar
-    def loop(exact, words, grid, held, to, count):
+    def loop(exact, words, grid, registers, to, count):
         for i in range(count):
-            held[to, i] = F32(function(exact[i], words[i], grid))
+            registers[to, i] = F32(function(exact[i], words[i], grid))
 
     return loop
 
@@ -141,39 +143,39 @@ _round_stochastic, _round_general = _rounding(stochastic), _rounding(general)
 
 
 @scalar
-def _load(x, held, to):
+def _load(x, registers, to):
     """Take the elements of a block; returns which bits any of them has in its image."""
     used = U32(0)
     for i in range(x.size):
-        held[to, i] = x[i]
+        registers[to, i] = x[i]
         used = U32(used | image(x[i]))
     return used
 
 
 @scalar
-def _store(held, u, out):
+def _store(registers, u, out):
     for i in range(out.size):
-        out[i] = F32(one_nan(held[u, i]))
+        out[i] = F32(one_nan(registers[u, i]))
 
 
 @scalar
-def _negate(held, u, to, count):
+def _negate(registers, u, to, count):
     for i in range(count):
-        held[to, i] = -held[u, i]
+        registers[to, i] = -registers[u, i]
 
 
 @scalar
-def _sign(held, u, to, count):
+def _sign(registers, u, to, count):
     for i in range(count):
-        x = held[u, i]
-        held[to, i] = F32(math.copysign(F32(1.0), x) if abs(x) > F32(0.0) else x + F32(0.0))
+        x = registers[u, i]
+        registers[to, i] = F32(math.copysign(F32(1.0), x) if abs(x) > F32(0.0) else x + F32(0.0))
 
 
 @scalar
-def _largest(held, u, v, to, count):
+def _largest(registers, u, v, to, count):
     for i in range(count):
-        x, y = held[u, i], held[v, i]
-        held[to, i] = x if (x >= y) | (x != x) else y
+        x, y = registers[u, i], registers[v, i]
+        registers[to, i] = x if (x >= y) | (x != x) else y
 
 
 @scalar
@@ -186,78 +188,78 @@ def _repeat(y, out, count):
 def _fill_words(words, packed, first, draw, short):
     """The random words of elements from `first` on, a multiple of 16, of a call."""
     share = 4 if short else 1
-    made, seed, call = packed if short else words, draw[0], draw[1]
+    target, seed, call = packed if short else words, draw[0], draw[1]
     group, count = U64(first // (4 * share)), -(-words.size // (4 * share))
     for i in range(count):
         w0, w1, w2, w3 = words_at(group + U64(i), U64(0), call, U64(0), seed)
-        made[4 * i], made[4 * i + 1], made[4 * i + 2], made[4 * i + 3] = w0, w1, w2, w3
+        target[4 * i], target[4 * i + 1], target[4 * i + 2], target[4 * i + 3] = w0, w1, w2, w3
     if short:
         for i in range(words.size):
             words[i] = np.uint32(packed[i >> 2] >> np.uint32(8 * (i & 3))) << np.uint32(24)
 
 
 @scalar
-def _round(how, exact, words, grid, held, to, count):
+def _round(how, exact, words, grid, registers, to, count):
     """Round a block of exact results in one of the ways of HOW."""
     if how == SINGLE:
-        _round_single(exact, words, grid, held, to, count)
+        _round_single(exact, words, grid, registers, to, count)
     elif how == NEAREST:
-        _round_nearest(exact, words, grid, held, to, count)
+        _round_nearest(exact, words, grid, registers, to, count)
     elif how == DIRECTED:
-        _round_directed(exact, words, grid, held, to, count)
+        _round_directed(exact, words, grid, registers, to, count)
     elif how == TO_ODD:
-        _round_to_odd(exact, words, grid, held, to, count)
+        _round_to_odd(exact, words, grid, registers, to, count)
     elif how == STOCHASTIC:
-        _round_stochastic(exact, words, grid, held, to, count)
+        _round_stochastic(exact, words, grid, registers, to, count)
     else:
-        _round_general(exact, words, grid, held, to, count)
+        _round_general(exact, words, grid, registers, to, count)
 
 
 @scalar
-def _move(what, held, u, v, to, count):
+def _move(what, registers, u, v, to, count):
     """Write numbers of registers as they are to another."""
     if what == NEGATE:
-        _negate(held, u, to, count)
+        _negate(registers, u, to, count)
     elif what == SIGN:
-        _sign(held, u, to, count)
+        _sign(registers, u, to, count)
     else:
-        _largest(held, u, v, to, count)
+        _largest(registers, u, v, to, count)
 
 
 @scalar
-def _make_exact(what, held, u, v, y, grid, sign, exact, count):
+def _make_exact(what, registers, u, v, y, grid, sign, exact, count):
     """The exact results of registers u and v, or of u and the scalar y, rounded to odd in float64."""
     if what == FILL:
         _repeat(y, exact, count)
     elif what == SUM:
-        _sum(held, u, v, sign, exact, count)
+        _sum(registers, u, v, sign, exact, count)
     elif what == SUM_WITH_SCALAR:
-        _sum_with_scalar(held, u, y, sign, exact, count)
+        _sum_with_scalar(registers, u, y, sign, exact, count)
     elif what == PRODUCT:
-        _product(held, u, v, grid, exact, count)
+        _product(registers, u, v, grid, exact, count)
     elif what == PRODUCT_WITH_SCALAR:
-        _product_with_scalar(held, u, y, grid, exact, count)
+        _product_with_scalar(registers, u, y, grid, exact, count)
     elif what == QUOTIENT:
-        _quotient(held, u, v, grid, exact, count)
+        _quotient(registers, u, v, grid, exact, count)
     elif what == QUOTIENT_BY_SCALAR:
-        _quotient_by_scalar(held, u, y, grid, exact, count)
+        _quotient_by_scalar(registers, u, y, grid, exact, count)
     else:
-        _root(held, u, grid, exact, count)
+        _root(registers, u, grid, exact, count)
 
 
 @scalar
-def _to_nearest(what, held, u, v, y, grid, to, count):
+def _to_nearest(what, registers, u, v, y, grid, to, count):
     """Results rounded to nearest even by a plain grid; of sums, operands are numbers of the grid's format."""
     if what == SUM:
-        _nearest_sums(held, u, v, grid, held[to], count)
+        _nearest_sums(registers, u, v, grid, registers[to], count)
     elif what == PRODUCT:
-        _nearest_products(held, u, v, grid, held[to], count)
+        _nearest_products(registers, u, v, grid, registers[to], count)
     elif what == PRODUCT_WITH_SCALAR:
-        _nearest_products_with_scalar(held, u, y, grid, held[to], count)
+        _nearest_products_with_scalar(registers, u, y, grid, registers[to], count)
     elif what == QUOTIENT:
-        _nearest_quotients(held, u, v, grid, held[to], count)
+        _nearest_quotients(registers, u, v, grid, registers[to], count)
     else:
-        _nearest_roots(held, u, grid, held[to], count)
+        _nearest_roots(registers, u, grid, registers[to], count)
 
 
 @scalar
@@ -266,71 +268,78 @@ def _has_scalar(what):
 
 
 @kernel
-def run(table, registers, scalars, grids, signs, draws, first, inputs, outputs, events):
+def run(table, register_count, scalars, grids, signs, draws, first, inputs, outputs, events):
     """Carry out a program on vectors that begin with the element of number `first`; all are as long as the first input.
 
     `draws` holds, in the row of an instruction that draws, the seed and the call; outputs may be inputs. What is
     counted is added to the rows of `events`. Returns whether all was; if not, nothing that was written means anything.
     """
-    held, exact = np.empty((registers, BLOCK), np.float32), np.empty(BLOCK, np.float64)
+    registers, exact = np.empty((register_count, BLOCK), np.float32), np.empty(BLOCK, np.float64)
     words, packed = np.zeros(BLOCK, np.uint32), np.empty(BLOCK, np.uint32)
-    used = np.zeros(registers, np.uint32)  # the bits that numbers of a register have in their images
+    used = np.zeros(register_count, np.uint32)  # the bits that numbers of a register have in their images
     counters = np.zeros((events.shape[0], 512, LANES), np.uint32)
     total = inputs[0].size
     for start in range(0, total, BLOCK):
         stop = min(start + BLOCK, total)
         count = stop - start
         for n in range(table.shape[0]):
+            # The order in which an instruction is tried: float32's lanes, with few bits or all of them, where nothing
+            # is in doubt; then float64 where its own rounding does no harm; else round-to-odd in float64 and one
+            # rounding of the grid.
             what, to, a, b, how, row, quick, counted, is_either = table[n]
             if what == LOAD:
-                used[to] = _load(inputs[a][start:stop], held, to)
+                used[to] = _load(inputs[a][start:stop], registers, to)
                 continue
             if what == STORE:
-                _store(held, a, outputs[b][start:stop])
+                _store(registers, a, outputs[b][start:stop])
                 continue
             has_scalar = _has_scalar(what)
             y = scalars[a if what == FILL else b] if has_scalar else 1.0
             u, v = to if what == FILL else a, 0 if has_scalar else b
             if how == NOT:
                 if what == FILL:
-                    _repeat(F32(y), held[to], count)
+                    _repeat(F32(y), registers[to], count)
                 else:
-                    _move(what, held, u, v, to, count)
-                used[to] = images(held, to, count)
+                    _move(what, registers, u, v, to, count)
+                used[to] = images(registers, to, count)
                 continue
             grid, is_made = unpack(grids[row]), False
             if quick == FEW_BITS:
                 cut = image_cut_of(grid)
                 bits = used[a] if has_scalar or what == ROOT else U32(used[a] | used[b])
-                is_made = to_few_bits(what, held, u, v, y, bits, cut, to, count)
+                is_made = to_few_bits(what, registers, u, v, y, bits, cut, to, count)
+                # What was rounded to the grid has no bit below it; otherwise any bit may be set. To look at the numbers
+                # again, as `images` does after a move, would cost a pass.
                 used[to] = U32(~cut.dropped)
             else:
                 used[to] = U32(0xFFFFFFFF)
                 if quick == IN_FLOAT32:
-                    is_made = to_single(what, held, u, v, y, to, count)
+                    is_made = to_single(what, registers, u, v, y, to, count)
                 elif quick == DOUBLE:
-                    _to_nearest(what, held, u, v, y, grid, to, count)
+                    _to_nearest(what, registers, u, v, y, grid, to, count)
                     is_made = True
             if not is_made:
-                _make_exact(what, held, u, v, y, grid, signs[row], exact, count)
+                _make_exact(what, registers, u, v, y, grid, signs[row], exact, count)
                 if grid.random_step != 0.0:
                     _fill_words(words[:count], packed, first + start, draws[n], are_bytes(grid))
-                _round(how, exact, words, grid, held, to, count)
+                _round(how, exact, words, grid, registers, to, count)
             if counted >= 0:
-                zeros, small, large = ends(held, to, grid.max, count)
+                zeros, small, large = ends(registers, to, grid.max, count)
+                # Events of overflow and NaN need the exact results, which are not kept. False sends the step to the
+                # operations one by one; a training step that overflows is rare, and is right by either way.
                 if large:
                     return False
-                add_fields(held[to, :count], LANES, counters[counted])
+                add_fields(registers[to, :count], LANES, counters[counted])
                 if zeros > 0:
                     events[counted, ZERO] += zeros
                     if grid.uniform == 0.0:
-                        events[counted, UNDERFLOW] += zeros - exact_zeros(what, held, u, v, y, count)
+                        events[counted, UNDERFLOW] += zeros - exact_zeros(what, registers, u, v, y, count)
                 if small > 0:
-                    count_small(held[to, :count], grid, events[counted])
+                    count_small(registers[to, :count], grid, events[counted])
                 if what == SUM:
-                    events[counted, UNCHANGED] += lost_addends(held, u, v, to, is_either, count)
+                    events[counted, UNCHANGED] += lost_addends(registers, u, v, to, is_either, count)
                 elif what == SUM_WITH_SCALAR:
-                    events[counted, UNCHANGED] += lost_beside_scalar(held, u, y, to, count)
+                    events[counted, UNCHANGED] += lost_beside_scalar(registers, u, y, to, count)
     for n in range(table.shape[0]):
         if table[n, 7] >= 0:
             add_counts(counters[table[n, 7]], np.int64(total), unpack(grids[table[n, 5]]), events[table[n, 7]])

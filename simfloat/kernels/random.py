@@ -34,6 +34,7 @@ WEYL_0, WEYL_1 = U64(0x9E3779B9), U64(0xBB67AE85)
 def _turn(counter, k0, k1, n):
     """Round n of Philox4x32, on 32-bit words in 64-bit variables."""
     c0, c1, c2, c3 = counter
+    # Words of 32 bits in variables of 64, where one multiplication gives both halves of a product.
     a, b = MULTIPLY_0 * c0, MULTIPLY_1 * c2
     k0, k1 = (k0 + U64(n) * WEYL_0) & LOW, (k1 + U64(n) * WEYL_1) & LOW
     return (b >> HALF) ^ c1 ^ k0, b & LOW, (a >> HALF) ^ c3 ^ k1, a & LOW
@@ -41,7 +42,7 @@ def _turn(counter, k0, k1, n):
 
 @scalar
 def _four_turns(counters, k0, k1, n):
-    """The same for four counters: a round waits for the one before it, so several are under way at once."""
+    """Round n of four counters: a round waits for the one before it, so several are under way at once."""
     one, two, three, four = counters
     return _turn(one, k0, k1, n), _turn(two, k0, k1, n), _turn(three, k0, k1, n), _turn(four, k0, k1, n)
 
@@ -171,6 +172,8 @@ def fill_rows(words, columns, counter, i, first_column, first, stage, seed, shor
     element, column_step = element_at(counter, i, first_column), U64(counter.column_step)
     above, k0, k1 = U64(row_of(counter.step + first, short)), seed & LOW, seed >> HALF
     call, of_stage = U64(counter.call), U64(counter.stage + stage)
+    # Four counters at a time: the rounds of one wait for each other. So 16 words take 28 instructions, of which the ten
+    # rounds need 24 (Zen 4). Rows are taken out first, so that the loop over columns has plain vectors.
     r0, r1, r2, r3, r4, r5, r6, r7 = _eight(words, 0)
     s0, s1, s2, s3, s4, s5, s6, s7 = _eight(words, 8)
     for j in range(columns):

@@ -66,14 +66,16 @@ def unfused_step(operations: LaneOperations) -> Any:
 
 
 def watched_unfused_step(operations: LaneOperations) -> Any:
-    """The same, where a product beyond its format makes the sum NaN, which is seen."""
+    """A product that is rounded, and a sum that is; a product beyond its format makes the sum NaN, which is noticed."""
     multiply, add = operations.multiply, operations.add
 
     @on_lanes
     def step(x, lanes, sums, rule):
+        # A product beyond its format could come back inside by a later sum, and the largest sum would not show it. As a
+        # NaN it stays in the sum, whose image is then larger than any number's.
         term = image(multiply(x, lanes, rule.products))
-        seen = choose((term << U32(1)) > rule.products.largest, NAN, term)
-        return add(sums, number(seen), rule.cut)
+        checked = choose((term << U32(1)) > rule.products.largest, NAN, term)
+        return add(sums, number(checked), rule.cut)
 
     return step
 
@@ -97,11 +99,15 @@ def _no_image(sums):
 @on_lanes
 def _larger_image(largest, sums, rule):
     """The largest image so far, without its sign."""
+    # Shifted left by one the sign is gone, and images compare as magnitudes do, NaN above all: one shift and one
+    # maximum a step, where a comparison and a branch would wait for the sum.
     return larger(largest, image(sums) << U32(1))
 
 
 @on_lanes
 def _put_back_if_inside(out, i, left, right, one, two, largest, rule):
+    # The row's old sums are still in `out`, so the careful row starts from them. Nothing is written where one lane is
+    # too large: overflow is rare, and a test for every lane would cost each step of all others.
     if any_lane(largest > rule.cut.largest):
         rule.doubts[i] = True
     else:
@@ -115,6 +121,8 @@ def careful_row(product: Any, add: Any) -> Any:
     def again(factors, unscale, panel, sums, grid_numbers, product_numbers, sign):
         options = StepOptions(unpack(grid_numbers), unpack(product_numbers), sign, False)
         for k in range(factors.size):
+            # In float64 any format's exponents have room, so here neither sums nor factors are scaled. This is slow,
+            # and is the definition of the step: what the lanes cannot decide is decided here.
             x, row = np.float64(factors[k] * unscale), panel[k]
             for j in range(sums.size):
                 term = product(x, np.float64(row[j]), 0.0, options)
@@ -151,6 +159,9 @@ def loop_of(operations: LaneOperations, step: Any, again: Any, watches: bool) ->
         scaled = np.empty(a.shape, np.float32)
         for i in range(a.shape[0]):
             for k in range(a.shape[1]):
+                # By a power of two, so exact, and with it the format's smallest normal number becomes float32's:
+                # underflow is then float32's own, without an instruction. The copy costs little: in FP32 toward zero
+                # made 0.73 to 0.77 of BLAS with it, and 0.73 to 0.80 without it.
                 scaled[i, k] = one_nan(a[i, k]) * cut.scale
         for i in range(products_of(a, b)):
             factors, terms, totals = matrices_of(scaled, b, out, i)

@@ -79,6 +79,8 @@ def image_cut_of(grid):
     drop = U32(23.0 - grid.mantissa_bits)
     last = left(U32(1), drop)
     even, to_odd = grid.nearest_even != 0.0, grid.away_odd != 0.0
+    # A carry past the largest number gives infinity's image. `beyond` caps images there, at infinity or at the largest
+    # number in modes that saturate: one minimum instead of a comparison for every mode.
     beyond = np.float32(grid.infinite if grid.max < np.inf else np.inf)
     return ImageCut(
         drop,
@@ -119,7 +121,7 @@ def rounded_in_image(x, cut):
 
 @scalar
 def nearest_in_image(x, cut):
-    """The same in the modes to nearest, which take positive and negative numbers alike."""
+    """Round float32 in its image in the modes to nearest, which take positive and negative numbers alike."""
     image = np.float32(x).view(U32)
     carrying = U32(cut.positive + U32(right(image, cut.drop) & cut.even))
     magnitude = U32(U32(image + carrying) & U32(U32(0x7FFFFFFF) & U32(~cut.dropped)))

@@ -37,6 +37,8 @@ def running_loop(step: Any, finish: Any, state: int, stages: int) -> Any:
         words, depth, last = np.zeros((stages, ROWS, 1), np.uint32), steps_of_rows(short), np.uint32(0)
         numbers_of_state = first_state(out[0, 0] if out.size > 0 else 0.0)
         for k in range(out.shape[0]):
+            # The words of so many steps are made at once, as in sums of matrices. The draw with which a state is
+            # finished is that of the first step for every running sum: each is the sum of a vector that ends there.
             if draws and k % depth == 0:
                 for stage in range(stages):
                     fill_rows(words[stage], 1, counter, 0, 0, k, stage, seed, short)

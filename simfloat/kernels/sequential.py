@@ -72,6 +72,9 @@ def sequential(product, add):
             factors, terms, totals = matrices_of(a, b, out, number)
             for left in range(0, totals.shape[1], COLUMNS):
                 right = min(left + COLUMNS, totals.shape[1])
+                # Steps of one sum wait for each other, so COLUMNS sums are kept under way: of several rows where rows
+                # are short. DEPTH steps of a row then read its sums from the first-level cache. To take two steps or
+                # two rows at a time was slower.
                 rows = COLUMNS // (right - left)
                 for first in range(0, factors.shape[1], DEPTH):
                     for top in range(0, totals.shape[0], rows):
@@ -121,6 +124,8 @@ def adding_to_two(fma):
             row0, row1 = rows[k, left:right], rows[k + 1, left:right]
             row2, row3 = rows[k + 2, left:right], rows[k + 3, left:right]
             for j in range(sums.size):
+                # A sum is loaded and stored once for four steps, and four numbers of `b` serve two rows. The four
+                # multiply-adds are in the order of k, which is the order that is emulated.
                 p, q, r, s = row0[j], row1[j], row2[j], row3[j]
                 sums[j] = fma(x3, s, fma(x2, r, fma(x1, q, fma(x0, p, sums[j]))))
                 others[j] = fma(y3, s, fma(y2, r, fma(y1, q, fma(y0, p, others[j]))))
@@ -133,7 +138,7 @@ def adding_to_two(fma):
 
 
 def adding_to_one(fma):
-    """The same for the last row of an odd number of them."""
+    """Add to the last row of an odd number of them the products of its factors with the rows."""
 
     @scalar
     def add(sums, x, rows, left):
@@ -180,6 +185,8 @@ def stepping_likely(one, rounds_products):
         if rounds_products:
             likely_products(terms, doubts, x, row, row, product_words, lift, cut_of(options.products))
             likely_sums(new, doubts, x, sums, terms, words, lift, cut)
+        # First without writing a doubt for each column: in FP16 one or two roundings of 2^12 are in doubt, in BF16 of
+        # 2^15, so a row of 128 columns mostly has none. Where it has, the row is made again with its doubts.
         elif least_fused(new, x, row, sums, words, lift, cut) < CERTAIN:
             likely_fused(new, doubts, x, row, sums, words, lift, cut)
         else:
@@ -214,8 +221,8 @@ def sequential_random(step, rounds_products):
                         fill_rows(product_words, columns, counter, i, left, first, 1, seed, short)
                     for k in range(first, min(first + steps_of_rows(short), terms)):
                         line, lift, row = line_of(k, short), lift_of(k, short), b[k, left:right]
-                        drawn, of_products = words[line], product_words[line]
-                        step(sums, new, added, doubts, a[i, k], row, drawn, of_products, lift, options)
+                        sum_words, words_of_products = words[line], product_words[line]
+                        step(sums, new, added, doubts, a[i, k], row, sum_words, words_of_products, lift, options)
                         sums, new = new, sums
                 copy_into(out[i, left:right], sums)
 
@@ -233,6 +240,8 @@ def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed,
             total, element, words, product_words = out[i, j], element_at(counter, i, j), NO_WORDS, NO_WORDS
             for k in range(a.shape[1]):
                 row, lift = row_of(counter.step + k, short), lift_of(k, short)
+                # A call of Philox makes four words. Draws that are bytes share a word in fours, so a call serves 16
+                # steps; others take a word each, and a call serves four.
                 if draws and row % 4 == 0 and (k % 4 == 0 or not short):
                     words = words_of_sum(counter, element, row, 0, seed)
                     product_words = words_of_sum(counter, element, row, 1, seed)

@@ -63,6 +63,8 @@ def multiply(x, y, z, sign):
     """x * y: of a small product either operand lies below 2^50, and may be scaled."""
     p = F32(x * y)
     scale = SCALE if abs(p) < SMALL else F32(1.0)
+    # The error term of a product below 2^-100 may lie under float32's smallest number and would be lost. Scaled by
+    # 2^150 in all it is a normal number; only its sign is used.
     e = fma(F32(x * scale), F32(y * scale), F32(-F32(F32(p * scale) * scale)))
     return _finite(odd(p, e), _is_finite(x, y))
 
@@ -141,6 +143,8 @@ def single_loop(function, few, images):
             x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
             z, block, results = part(c, c_repeated, start, stop), exact[: stop - start], out[start:stop]
             if kind == FEW_BITS:
+                # The or of all images shows whether any operand has a bit below the format's last one; if not,
+                # float32's own result, rounded once more, is the exact one rounded once (`few_bits`).
                 bits = U32(0)
                 for i in range(results.size):
                     bits = U32(bits | images(F32(x[i]), F32(y[i]), F32(z[i])))

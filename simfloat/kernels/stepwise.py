@@ -159,8 +159,12 @@ def loop(all_columns: Any, finish: Any, state: int, stages: int, drawing: bool |
         draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
         columns, depth, terms = COLUMNS, DEPTH, a.shape[1]
         if draws:
+            # Fewer columns where steps draw, so that 16 rows of words for each stage stay in the first-level cache; and
+            # as many steps as those words serve.
             columns, depth = RANDOM_COLUMNS, steps_of_rows(short)
         words = rows_like(WORD, stages * ROWS, columns).reshape(stages, ROWS, columns)
+        # The sum itself stands in `out`, the state's other numbers here: a step finds all of them in rows, which
+        # vectorise.
         rests, spare = np.zeros((state - 1, *out.shape), out.dtype), rows_like(out, stages, RANDOM_COLUMNS)
         words[:], doubts = 0, rows_like(WORD, 1, RANDOM_COLUMNS)[0]
         doubts[:] = NO_DOUBT

@@ -72,6 +72,9 @@ def in_order(one, two, drawing):
                         stack[depth, :columns] = 0
                         depth += 1
                     elif k >= 0:
+                        # Programs visit products in any order. Words are made for `together` steps at once, and made
+                        # anew only if the next step lies outside of them; for the usual programs, which ascend, that is
+                        # once.
                         if draws and k // together != of_products:
                             of_products = k // together
                             fill_rows(p, columns, counter, i, left, of_products * together, 1, seed, short)

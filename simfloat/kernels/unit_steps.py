@@ -58,15 +58,17 @@ def cut(x, scale):
 
 @scalar
 def cut_to_nearest(x, scale):
-    """The same to the nearest unit, ties to the even one. A term has at most 2^42 units."""
+    """Round a term to the nearest unit of 1 / scale, ties to the even one. A term has at most 2^42 units."""
     return (x * scale + ANCHOR) - ANCHOR
 
 
 @scalar
 def cut_to_odd(x, scale):
-    """The same without what lies below a unit, but that the last bit is set where there is any: a sticky bit."""
+    """Cut a term to units of 1 / scale, and set the last bit if anything was cut off: a sticky bit."""
     units = x * scale
     whole = truncate(units)
+    # By floats, as the rest: a conversion to integers and back would not vectorise everywhere. The sign is that of the
+    # term, since `whole` may be 0.
     is_even = truncate(0.5 * whole) == 0.5 * whole
     # Units far below one may be zero.
     is_cut = (whole != units) | ((units == 0.0) & (x != 0.0))
@@ -84,6 +86,8 @@ def truncated(x, grid):
     """Round toward zero to a format with float32's exponents; what is too large becomes infinite; zeros are +0."""
     magnitude = abs(x)
     drop = np.uint64(52.0 - grid.mantissa_bits)
+    # Toward zero is a mask on the image. Below the smallest normal number the spacing stays, so there the number of
+    # spacings is truncated instead. Shifts by `drop` bits and back need no mask that depends on the format.
     normal = np.uint64(np.uint64(np.float64(magnitude).view(np.uint64) >> drop) << drop).view(np.float64)
     spacing = grid.min_normal * grid.epsilon
     rounded = normal if magnitude >= grid.min_normal else truncate(magnitude * (1.0 / spacing)) * spacing
@@ -107,6 +111,8 @@ def of_hardware(convert: Any) -> TotalRounding:
 
     @scalar
     def finish(total, scale, plain, word, grid):
+        # `scale` is a power of two, so the division is exact as long as the quotient is a normal number; on a GPU it is
+        # 1, since there the total is multiplied by the inverse before.
         return unless_special(convert(total / scale, grid), plain)
 
     return TotalRounding(finish)
@@ -123,7 +129,7 @@ def rounded(convert: Any) -> TotalRounding:
 
 
 def by_word(convert: Any, draws: bool | None = True) -> TotalRounding:
-    """The same by a random word."""
+    """Round totals, infinite sums and NaN among them, by a random word."""
 
     @scalar
     def finish(total, scale, plain, word, grid):

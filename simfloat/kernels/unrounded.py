@@ -84,6 +84,8 @@ def sqrt_odd(x):
 def fma_odd(a, b, c, sign):
     """a * b + c; `sign` as in add_odd. Four-term sum after Boldo and Melquiond 2008, section 5."""
     high, low = two_product(a, b)
+    # Multiplied by -1 and back, an exact zero sum is -0, as in rounding toward negative: the sign of zero without a
+    # branch.
     near = sign * (sign * high + sign * c)
     t, t_error = two_sum(c, low)
     v, v_error = two_sum(high, t)
@@ -127,6 +129,8 @@ def split(x):
 @scalar
 def scaled(x, exponent):
     """x * 2^exponent, rounded at most once: |x| is near one, so only the second factor can leave the range."""
+    # Two factors: `power_of_two` ends with float64's normal numbers, and exponents go beyond them. The first product
+    # stays normal, so at most the second one is rounded.
     first = min(max(exponent, -1000), 1000)
     return x * power_of_two(first) * power_of_two(min(max(exponent - first, -1022), 1023))
 

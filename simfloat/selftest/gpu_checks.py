@@ -72,9 +72,9 @@ def rounding(quick: bool) -> Iterator[Batch]:
     for dtype in (np.float32, np.float64):
         x = numbers(quick, dtype, 1)
         for format in FORMATS:
-            kept = x if format.has_nan else x[~np.isnan(x)]
+            operand = x if format.has_nan else x[~np.isnan(x)]
             for mode in (*DETERMINISTIC, *RANDOM):
-                yield both(sf.round, (kept,), format, mode)
+                yield both(sf.round, (operand,), format, mode)
 
 
 def operations(quick: bool) -> Iterator[Batch]:

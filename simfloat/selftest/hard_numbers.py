@@ -37,11 +37,11 @@ def adversarial(format: sf.Format, rng: np.random.Generator, count: int = 20) ->
             numbers += [w, math.nextafter(w, math.inf), math.nextafter(w, 0.0)]
     wide = rng.standard_normal(20) * 2.0 ** rng.integers(-1000, 1000, 20)
     positive = np.concatenate([numbers, np.abs(wide), [1e308, 5e-324, 2.0**-1022, np.inf]])
-    both = np.concatenate([positive, -positive, [np.nan]])
+    values = np.concatenate([positive, -positive, [np.nan]])
     if format.has_nan:
-        return both
-    both = both[~np.isnan(both)]
-    return both if format.signed else both[~np.signbit(both)]
+        return values
+    values = values[~np.isnan(values)]
+    return values if format.signed else values[~np.signbit(values)]
 
 
 def operands(rng: np.random.Generator, count: int, scale: int = 1000) -> tuple[Array, Array, Array]:

@@ -58,16 +58,16 @@ def in_fp16(quick: bool) -> Iterator[Batch]:
     """float32 operands from all over their range, rounded to FP16, as the hardware converts them where it does."""
     a, b, c = _in_float32(300 if quick else 3000)
     for operation in (*PAIRS, "fma"):
-        given = (a, b, c)[: len(FUNCTIONS[operation].operands)]
-        want = [operate(operation, sf.FP16, sf.nearest_even, *map(float, x)) for x in zip(*given, strict=True)]
-        yield call(operation, given, sf.FP16, sf.nearest_even, want)
+        operands = (a, b, c)[: len(FUNCTIONS[operation].operands)]
+        want = [operate(operation, sf.FP16, sf.nearest_even, *map(float, x)) for x in zip(*operands, strict=True)]
+        yield call(operation, operands, sf.FP16, sf.nearest_even, want)
     for operation in ("sqrt", "reciprocal"):
         wide = getattr(sf, operation)(a.astype(np.float64), sf.FP16)
         yield call(operation, (a,), sf.FP16, sf.nearest_even, wide)
 
 
 def on_float32(quick: bool) -> Iterator[Batch]:
-    """The same rounded to nearest even in other formats, where no exact result is kept."""
+    """float32 operands rounded to nearest even in other formats than FP16, where no exact result is kept."""
     a, b, _ = _in_float32(100 if quick else 1000)
     for format, operation in product((sf.BF16, sf.E4M3, sf.Format(11, 20)), PAIRS):
         want = [operate(operation, format, sf.nearest_even, *map(float, x)) for x in zip(a, b, strict=True)]
@@ -89,9 +89,9 @@ def whole_range(quick: bool) -> Iterator[Batch]:
     rng = np.random.default_rng(3)
     count = 20 if quick else 90
     for format, operation in product(WIDE, (*PAIRS, "fma")):
-        numbers = operands(rng, count)[: 3 if operation == "fma" else 2]
+        arrays = operands(rng, count)[: 3 if operation == "fma" else 2]
         for rounding in (*DETERMINISTIC, sf.stochastic(), sf.stochastic(3, "A")):
-            yield by_fractions(operation, numbers, format, rounding)
+            yield by_fractions(operation, arrays, format, rounding)
 
 
 def fma_of_narrow_numbers(quick: bool) -> Iterator[Batch]:

@@ -93,7 +93,7 @@ def ordered(accumulate: Any, a: Array, b: Array, seed: int = 0) -> Array:
     sizes = map(ctypes.c_int64, (size, inner.steps(size), outer.stages, *a.shape))
     out = np.empty(len(a))
     library().oracle_ordered(
-        *(_address(_summation(one)) for one in (inner, outer)),
+        *(_address(_summation(order)) for order in (inner, outer)),
         *sizes,
         *map(_address, (a, b)),
         ctypes.c_uint64(seed),
@@ -124,9 +124,9 @@ class AlignedSum(NamedTuple):
 def fused(
     unit: AlignedSum, output: sf.Format, rounding: sf.Rounding, inputs: sf.Format, a: Array, b: Array, seed: int = 0
 ) -> Array:
-    """The same aligned, cut and added a chunk at a time."""
-    out, numbers = np.empty(len(a)), np.array([*unit, inputs.emin, inputs.emin], np.int64)
-    facts = (_address(x) for x in (rules(output, rounding), numbers))
+    """Sums of the products of rows, aligned, cut and added a chunk at a time."""
+    out, unit_numbers = np.empty(len(a)), np.array([*unit, inputs.emin, inputs.emin], np.int64)
+    facts = (_address(x) for x in (rules(output, rounding), unit_numbers))
     library().oracle_fused(
         *facts, *map(ctypes.c_int64, a.shape), *map(_address, (a, b)), ctypes.c_uint64(seed), _address(out)
     )

@@ -134,7 +134,7 @@ def blocked_dot(
 def lanes_dot(
     accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int], start: float = 0.0, **place: int
 ) -> float:
-    """The same where product k belongs to lane k mod count, and lanes are runs."""
+    """Runs as in a blocked sum, where product k belongs to lane k mod count, and lanes are runs."""
     count = min(accumulator.count, len(a))
     sums = []
     stage, step, size = place.pop("stage", 1), place.pop("step", 0), -(-len(a) // accumulator.count)
@@ -218,10 +218,10 @@ def fused_dot(
         summands = [Fraction(float(x)) * Fraction(float(y)) for x, y in pairs] + [Fraction(total)]
         exponents = [_exponent(x, emins[0]) + _exponent(y, emins[1]) for x, y in pairs]
         exponents.append(_exponent(total, output.emin))
-        known: list[int] = [e for e, summand in zip(exponents, summands, strict=True) if summand]
+        top_candidates: list[int] = [e for e, summand in zip(exponents, summands, strict=True) if summand]
         if accumulator.zero_exponent is not None and (0 in summands or len(pairs) < terms):
-            known.append(accumulator.zero_exponent)
-        unit = Fraction(2) ** (max(known, default=0) - accumulator.fraction_bits)
+            top_candidates.append(accumulator.zero_exponent)
+        unit = Fraction(2) ** (max(top_candidates, default=0) - accumulator.fraction_bits)
         exact = sum(_aligned(x / unit, accumulator.align.mode) for x in summands) * unit
         draw = step_draw(accumulator.mode, element, step + chunk, seed, call, stage)
         total = _fused_total(accumulator, exact, draw)

@@ -40,9 +40,9 @@ def codes_round_trip(quick: bool) -> Iterator[Batch]:
     for format in SMALL:
         codes, numbers = numbers_by_code(format)
         yield Batch("decode", (codes,), (format,), sf.decode(codes, format).astype(np.float64), numbers)
-        own = format.subnormals | (np.abs(numbers) >= format.smallest_normal) | np.isnan(numbers)
-        got = sf.encode(numbers[own], format).astype(np.int64)
-        yield Batch("encode", (numbers[own],), (format,), got, codes[own])
+        has_own_code = format.subnormals | (np.abs(numbers) >= format.smallest_normal) | np.isnan(numbers)
+        got = sf.encode(numbers[has_own_code], format).astype(np.int64)
+        yield Batch("encode", (numbers[has_own_code],), (format,), got, codes[has_own_code])
 
 
 def numbers_by_code(format: sf.Format) -> tuple[NDArray[np.int64], Array]:

@@ -54,9 +54,9 @@ def product(a: NDArray, b: NDArray, casts: Any, accumulator: Any, output: Format
     q, r = elements(a, left.format, factors[0]), elements(columns, right.format, factors[1])
     out = np.empty((len(a), len(columns)))
     for i, j in np.ndindex(*out.shape):
-        both = (s[i] * t[j]).tolist()
+        block_factors = (s[i] * t[j]).tolist()
         out[i, j] = block_dot(
-            q[i].tolist(), r[j].tolist(), both, formats, along, accumulator, output, divide=divide, **options
+            q[i].tolist(), r[j].tolist(), block_factors, formats, along, accumulator, output, divide=divide, **options
         )
     return out
 

@@ -54,6 +54,8 @@ TABLE = _arctangents()
 @scalar
 def _arctangent(y, y_low, x, x_low):
     """atan(y / x) as (high, low) for 0 <= y <= x as pairs, x > 0."""
+    # The table's place and the quotient that it stands for come of one addition. The quotient need not be right to the
+    # last bit: d is computed from y and x themselves.
     shifted = fma(y / x, float(PARTS), INTEGER)
     i = np.float64(shifted).view(np.uint64) & np.uint64(127)
     c = (shifted - INTEGER) / PARTS

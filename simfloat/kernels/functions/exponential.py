@@ -28,6 +28,8 @@ E8, E9, E10, E11, E12, E13, E14, E15, E16, E17, E18 = (1 / math.factorial(n) for
 @scalar
 def exp_less_one(x):
     """(q, q_low, k) with exp(x) = 2^k (1 + q) and |x - k ln 2| <= ln 2 / 2, for |x| <= 2000."""
+    # ln 2 in three pieces: k times the first two is exact, so subtracting them leaves the remainder with all its bits,
+    # though most of x cancels.
     k = nearest_integer(x * LOG2_E[0])
     r, r_low = two_sum(fma(-k, LN2_A, x), -k * LN2_B)
     r, r_low = quick_two_sum(r, r_low - k * LN2_C)

@@ -48,6 +48,8 @@ def _log_gamma(x, x_low):
     if x < 1.5:
         t, t_low = add_number(x, x_low, -1.0)
         high, low = _log_gamma_near(t, t_low)
+        # Near 1, log Gamma(x) is that of x + 1 less log x, and both vanish together: the series in t around 2, and
+        # log1p of the same t, keep the relative precision there.
         rest, rest_low = log1p_pair(t, t_low)
         return add_pairs(high, low, -rest, -rest_low)
     if x <= 2.5:

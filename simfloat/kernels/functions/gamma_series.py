@@ -26,14 +26,14 @@ TERMS, TAYLOR, WHOLE = 12, 56, 26
 
 def bernoulli(count: int) -> list[Fraction]:
     """The Bernoulli numbers B(2), B(4), ... as many as asked for, by Akiyama's and Tanigawa's triangle."""
-    row, found = [], []
+    row, numbers = [], []
     for m in range(2 * count + 1):
         row.append(Fraction(1, m + 1))
         for j in range(m, 0, -1):
             row[j - 1] = j * (row[j - 1] - row[j])
         if m and not m % 2:
-            found.append(row[0])
-    return found
+            numbers.append(row[0])
+    return numbers
 
 
 BERNOULLI = bernoulli(25)

@@ -50,6 +50,8 @@ def _parts(x, e):
     i = ((image & FRACTION) + np.uint64(1 << 43)) >> np.uint64(44)
     # The exponent as the last bits of 2^52 + exponent: a conversion would not vectorise everywhere.
     e += np.uint64((image >> np.uint64(52)) | np.uint64(0x4330000000000000)).view(np.float64) - (2.0**52 + 1023.0)
+    # From the root of two on the significand counts as a half: then no large part of t cancels e' ln 2 for x just below
+    # one.
     e = e + 1.0 if i >= np.uint64(MIDDLE) else e
     # log m = log c + log(1 + r) with |r| <= 2^-9; m / c - 1 is exact in two parts.
     product, error = two_product(m, TABLE[i, 0])

@@ -44,6 +44,8 @@ C5, C6, C7, C8, C9, C10, C11 = (float(c) for c in _COSINE[4:])
 @scalar
 def _reduced(x):
     """(r, r_low, n) with x = n pi / 2 + r and |r| <= pi / 4, for |x| <= 2^20; n is in the last bits of an image."""
+    # Added to INTEGER, whose last bit is worth one, the quotient is rounded to an integer that is at once in the
+    # image's last bits: n modulo 4 without a conversion, which would not vectorise everywhere.
     shifted = fma(x, TWO_OVER_PI, INTEGER)
     n = shifted - INTEGER
     r, r_low = two_sum(fma(-n, HALF_PI_A, x), -n * HALF_PI_B)
@@ -59,7 +61,7 @@ def _is_reduced(x, r):
 
 @scalar
 def _reduced_far(x):
-    """The same for any x above 2^-1.
+    """(r, r_low, n) with x = n pi / 2 + r and |r| <= pi / 4, for any x above 2^-1.
 
     x = m 2^q with an integer m; bits of 2 / pi before the window give whole turns, those behind it less than 2^-160
     (Payne and Hanek, ACM SIGNUM Newsletter 18(1), 1983).
