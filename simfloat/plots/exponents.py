@@ -98,8 +98,8 @@ def _counted_phase(recorder: Recorder, path: str | None, operation: str | None) 
 
 def _nothing_in(phase: str | None, recorder: Recorder, path: str | None, operation: str | None) -> str:
     """The message where there is nothing to draw: what was counted instead."""
-    numbers = {p: sum(recorder.histogram(path, p, operation=operation).values()) for p in PREFERRED}
-    there = [f"{number} in phase {p!r}" for p, number in numbers.items() if number]
+    counts = {p: sum(recorder.histogram(path, p, operation=operation).values()) for p in PREFERRED}
+    there = [f"{number} in phase {p!r}" for p, number in counts.items() if number]
     where, besides = f" in phase {phase!r}" if phase else "", f"; counted were {', '.join(there)}" if there else ""
     return f"There is nothing to draw: no finite result was counted{where}{besides}."
 
@@ -128,8 +128,8 @@ def draw_exponents(
     Raises ValueError for an empty histogram, a scale that is no power of two, and a scale without a format.
     """
     counts = histogram if isinstance(histogram, Mapping) else histogram_of(histogram)
-    k, known = _power_of_two(scale), None if format is None else as_format(format)
-    if known is None and k:
+    k, shown_format = _power_of_two(scale), None if format is None else as_format(format)
+    if shown_format is None and k:
         raise ValueError(f"A scale of {scale!r} needs a format that it serves, such as format=simfloat.FP16.")
     total = sum(counts.values())
     if strange := [key for key in counts if key != "zero" and not isinstance(key, int | np.integer)]:
@@ -138,7 +138,7 @@ def draw_exponents(
         raise ValueError(f"A histogram counts: none of its numbers is negative, got {dict(counts)!r}.")
     if not total:
         raise ValueError("The histogram is empty: it has no finite values.")
-    bars, binades = _bars(counts, total), None if known is None else span(known)
+    bars, binades = _bars(counts, total), None if shown_format is None else span(shown_format)
     first, last = _limits(bars, binades, k)
     zero_width = max(1.0, (last - first) / 28)
     zero = first - 2 * zero_width
@@ -153,8 +153,8 @@ def draw_exponents(
         _cut_zeros(axes, bars, zero + zero_width / 2, zeros)
     label_axes(axes, xlabel=f"$\\log_2$|{plain(name)}|", ylabel=f"{plain(name)}s (%)", title=plain(title))
     _name_exponents(axes, zero, first, last)
-    if known is not None:
-        draw_ranges(axes, known, k, counts, (first, last))
+    if shown_format is not None:
+        draw_ranges(axes, shown_format, k, counts, (first, last))
 
 
 def _power_of_two(scale: float) -> int:
@@ -182,8 +182,8 @@ def _bars(histogram: Histogram, total: int) -> Bars:
 
 def _limits(bars: Bars, binades: Binades | None, k: int) -> tuple[int, int]:
     """From which exponent to which is drawn: all values, and as much of the format as stands near them."""
-    known = [binades, binades.shifted(k)] if binades else []
-    edges = [(each.lowest, each.highest + 1) for each in known]
+    ranges = [binades, binades.shifted(k)] if binades else []
+    edges = [(each.lowest, each.highest + 1) for each in ranges]
     if not len(bars.starts):
         return min((low for low, _ in edges), default=-1), max((high for _, high in edges), default=1)
     first, last = int(bars.starts[0]), int(bars.starts[-1]) + bars.width

@@ -99,12 +99,12 @@ def train_as_sent(job: Job) -> Result:
 
 def trained(train: Train, job: Job) -> Result:
     """The loss of a training; what ValueError says of a policy that it cannot have."""
-    policy, seen = watched(Policy.from_dict(job["policy"]), job["watch"])
+    policy, notes = watched(Policy.from_dict(job["policy"]), job["watch"])
     try:
         loss = _as_loss(train(policy, job["seed"]))
     except ValueError as error:
         return {"loss": math.inf, "refused": str(error)}
-    places = {"places": [list(place) for place in seen]} if job["watch"] else {}
+    places = {"places": [list(place) for place in notes]} if job["watch"] else {}
     return {"loss": math.inf if math.isnan(loss) else loss, **places}
 
 

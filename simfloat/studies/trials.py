@@ -83,8 +83,8 @@ class Jury:
         """Give every trial its outcome, with as many seeds as it needs."""
         for count in range(1, len(self.seeds) + 1):
             undecided = [trial for trial in trials if trial.outcome is None]
-            asked = [(trial.policy, self.seeds[count - 1]) for trial in undecided]
-            samples, results = self.ratios(asked), self.trainings.results(asked)
+            requests = [(trial.policy, self.seeds[count - 1]) for trial in undecided]
+            samples, results = self.ratios(requests), self.trainings.results(requests)
             for trial, sample, result in zip(undecided, samples, results, strict=True):
                 trial.samples.append(sample)
                 trial.refused = result.get("refused", "")
@@ -107,16 +107,16 @@ class Jury:
 
     def ratios(self, asked: Sequence[tuple[Policy, int]]) -> list[float]:
         """The logarithm of each loss relative to the reference's from the same seed."""
-        both = self.trainings.results([*asked, *((self.reference, seed) for _, seed in asked)])
-        losses = [result["loss"] for result in both]
+        results = self.trainings.results([*asked, *((self.reference, seed) for _, seed in asked)])
+        losses = [result["loss"] for result in results]
         if wrong := [loss for loss in losses if not loss > 0]:
             raise ValueError(f"train must return positive losses, which ratios compare; got {wrong[0]!r}.")
-        own, reference = losses[: len(asked)], losses[len(asked) :]
+        policy_losses, reference = losses[: len(asked)], losses[len(asked) :]
         if math.inf in reference:
             raise ValueError("The reference diverged with one of the seeds: nothing can be compared with it.")
         return [
-            math.log(loss) - math.log(other) if loss < math.inf else math.inf
-            for loss, other in zip(own, reference, strict=True)
+            math.log(loss) - math.log(reference_loss) if loss < math.inf else math.inf
+            for loss, reference_loss in zip(policy_losses, reference, strict=True)
         ]
 
     def confirm(self, policy: Policy) -> Confirmation | None:
@@ -128,12 +128,12 @@ class Jury:
         share = 1 / (self._attempts * (self._attempts + 1) * len(LOOKS))
         fresh, level = self._fresh(LOOKS[-1] * len(self.seeds)), 1 - (1 - CONFIDENCE) * share
         for times in LOOKS:
-            looked = fresh[: times * len(self.seeds)]
-            samples = self.ratios([(policy, seed) for seed in looked])
+            seeds_used = fresh[: times * len(self.seeds)]
+            samples = self.ratios([(policy, seed) for seed in seeds_used])
             interval = mean_interval(np.array(samples), level)
             if interval.high <= self.limit or interval.low > self.limit:
                 break
-        self._used += len(looked)
+        self._used += len(seeds_used)
         if interval.high > self.limit:
             return None
         ratios = (
@@ -141,7 +141,7 @@ class Jury:
             exponential(interval.low),
             exponential(interval.high),
         )
-        return Confirmation(*ratios, tuple(looked))
+        return Confirmation(*ratios, tuple(seeds_used))
 
     def of_reference(self) -> Confirmation:
         """The reference beside itself, for which nothing is trained."""

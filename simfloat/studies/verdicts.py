@@ -131,8 +131,8 @@ def compare_shares(values: NDArray, reference: NDArray, *, margin: float = POINT
 
     A value that is NaN is infinitely bad.
     """
-    known = np.where(np.isnan(values), -np.inf, values)
-    return compare_shortfall(0 - differences(known, reference), margin)
+    comparable = np.where(np.isnan(values), -np.inf, values)
+    return compare_shortfall(0 - differences(comparable, reference), margin)
 
 
 def compare_shortfall(samples: NDArray, margin: float) -> Outcome:

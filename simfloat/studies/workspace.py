@@ -55,10 +55,10 @@ class Workspace:
 
     def __enter__(self) -> Workspace:
         code_digest.cache_clear()  # sources may have changed since an earlier run of this process
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
                 self.hidden.mkdir(parents=True, exist_ok=True)
-                held.enter_context(lock.locked(self.hidden))
+                stack.enter_context(lock.locked(self.hidden))
             except OSError as error:
                 raise ValueError(f"Cannot write to the folder {self.folder}: {error}") from None
             except lock.Locked:
@@ -66,7 +66,7 @@ class Workspace:
                     f"Another run is writing to {self.folder}. Wait until it has ended, or choose another folder."
                 ) from None
             self._check()
-            self._held = held.pop_all()
+            self._held = stack.pop_all()
         return self
 
     def __exit__(
@@ -109,8 +109,8 @@ class Workspace:
                 raise ValueError(f"{there[0]} is there already, and no study of simfloat has made it. {advice}")
             return
         try:
-            found = json.loads(summary.read_text(encoding="utf-8"))
-            name = found["experiment"]
+            content = json.loads(summary.read_text(encoding="utf-8"))
+            name = content["experiment"]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             raise ValueError(f"{summary} is of another kind, and would be written over. {advice}") from None
         if name != study.function:
@@ -124,9 +124,9 @@ class Workspace:
     def find(self, job: Job) -> Result | None:
         """The result that an interrupted run has left; None if there is none, or its file is damaged."""
         try:
-            kept = json.loads(self.job_path(job).read_text(encoding="utf-8"))
-            is_of_job = kept["job"] == job and isinstance(kept["result"], dict) and self.takes(kept["result"])
-            return kept["result"] if is_of_job else None
+            content = json.loads(self.job_path(job).read_text(encoding="utf-8"))
+            is_of_job = content["job"] == job and isinstance(content["result"], dict) and self.takes(content["result"])
+            return content["result"] if is_of_job else None
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
 
@@ -190,13 +190,13 @@ def run_jobs(
 
 def versions() -> dict[str, str]:
     """The versions of all that a result might depend on."""
-    found = {"simfloat": sf.__version__, "python": platform.python_version(), "machine": platform.machine()}
+    version_by_name = {"simfloat": sf.__version__, "python": platform.python_version(), "machine": platform.machine()}
     for package in ("numpy", "numba", "scikit-learn"):
         try:
-            found[package] = version(package)
+            version_by_name[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return version_by_name
 
 
 @cache

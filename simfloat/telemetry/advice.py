@@ -83,7 +83,7 @@ def advices(
 
     `format` is what results are or shall be rounded to, where that is known, and `policy` what they were made under.
     """
-    binades, keys, found = None if format is None else span(format), [key for key, _ in entries], list[Advice]()
+    binades, keys, all_advice = None if format is None else span(format), [key for key, _ in entries], list[Advice]()
     own_types = policy is not None and is_written(policy)
     for key, events in entries:
         wide = are_wide(events) if format is None else is_wide(format)
@@ -95,9 +95,9 @@ def advices(
         ):
             if advice is None or own_types and _is_kept(policy, key, advice):
                 continue
-            found.append(_with(advice, remedy(key, keys, is_fp32=is_fp32, sums=sums), key, own_types))
+            all_advice.append(_with(advice, remedy(key, keys, is_fp32=is_fp32, sums=sums), key, own_types))
     at_first = [] if first is None else [_of_nan(first, entries, own_types)]
-    return Advices([*at_first, *sorted(found, key=lambda advice: -advice.share)])
+    return Advices([*at_first, *sorted(all_advice, key=lambda advice: -advice.share)])
 
 
 def _with(advice: Advice, mended: Remedy | None, key: Key, own_types: bool) -> Advice:

@@ -84,8 +84,8 @@ def sums_beyond(events: NDArray[np.int64]) -> int:
 def cause_of_nan(events: NDArray[np.int64]) -> str:
     """Why results in an event vector are NaN: of several causes the one that made most of them from numbers."""
     counts = events[FIRST_CAUSE:WIDE]
-    made = int(counts[GIVEN + 1 :].argmax()) + GIVEN + 1
-    return CAUSES[made if counts[made] else GIVEN]
+    most_frequent = int(counts[GIVEN + 1 :].argmax()) + GIVEN + 1
+    return CAUSES[most_frequent if counts[most_frequent] else GIVEN]
 
 
 def are_wide(events: NDArray[np.int64]) -> bool:

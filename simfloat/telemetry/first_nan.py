@@ -77,8 +77,8 @@ def finding(first: FirstNaN, entries: Entries) -> NaNFinding:
 
 def _overflowed(first: FirstNaN, entries: Entries) -> list[Key]:
     """Where results overflowed first, at the same path if any did there: one place or none."""
-    found = [key for key, events in entries if counted(events)["overflow"] or _infinite_sums(events)]
-    return ([key for key in found if key.path == first.path] or found)[:1]
+    overflows = [key for key, events in entries if counted(events)["overflow"] or _infinite_sums(events)]
+    return ([key for key in overflows if key.path == first.path] or overflows)[:1]
 
 
 def _divided(entries: Entries) -> Key | None:

@@ -54,8 +54,8 @@ def histogram_of(values: ArrayLike) -> dict[int | str, int]:
     numbers = rectangular(on_cpu(values), "values", np.float64)
     numbers = numbers[np.isfinite(numbers)]
     exponents = np.frexp(numbers[numbers != 0])[1] - 1
-    found, occurrences = np.unique(exponents, return_counts=True)
-    counts = dict(zip(found.tolist(), occurrences.tolist(), strict=True))
+    distinct, occurrences = np.unique(exponents, return_counts=True)
+    counts = dict(zip(distinct.tolist(), occurrences.tolist(), strict=True))
     return counts | {"zero": int(np.count_nonzero(numbers == 0))}
 
 

@@ -41,7 +41,7 @@ class Remedy(NamedTuple):
         return policy.override(path or None, operation=self.operation or None, **{self.role: self.value})
 
     def everywhere(self) -> Remedy:
-        """The same for all paths."""
+        """Return the override for all paths."""
         return self._replace(path="*", operation="")
 
     def __str__(self) -> str:

@@ -95,8 +95,8 @@ class Checkpoints:
         """The checkpoints by number."""
         if not self.folder.exists():
             return {}
-        found = {path: _NAME.fullmatch(path.name) for path in self.folder.iterdir()}
-        return {int(match[1]): path for path, match in found.items() if match}
+        matches = {path: _NAME.fullmatch(path.name) for path in self.folder.iterdir()}
+        return {int(match[1]): path for path, match in matches.items() if match}
 
 
 def manifest(folder: Any) -> Manifest:
@@ -118,10 +118,10 @@ def manifest(folder: Any) -> Manifest:
         >>> manifest["steps"], manifest["policy"], manifest["seed"], manifest["optimizer.lr"]
         (3, 'bf16-kahan', 5, 0.1)
     """
-    found = Checkpoints(folder).read()
-    if found is None:
+    newest = Checkpoints(folder).read()
+    if newest is None:
         raise ValueError(f"There is no checkpoint in {folder}.")
-    path, states = found
+    path, states = newest
     if MANIFEST not in states:
         raise ValueError(f"{path} has no manifest, as those of older versions.")
     return Manifest({"steps": len(states["history"]["steps"]["loss"]), **states[MANIFEST]})
