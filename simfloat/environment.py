@@ -121,18 +121,18 @@ def _spelled_out(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any]
     defaults: dict[str, Any] = {}
     previous: Any = Parameter.POSITIONAL_ONLY
     for name, parameter in signature(function).parameters.items():
-        default = ""
+        default, kind = "", parameter.kind
         if parameter.default is not Parameter.empty:
             default = f"=_default_of_{name}"
             defaults[f"_default_of_{name}"] = parameter.default
-        if previous == Parameter.POSITIONAL_ONLY != parameter.kind and parameters:
+        if previous == Parameter.POSITIONAL_ONLY != kind and parameters:
             parameters.append("/")
-        if parameter.kind == Parameter.KEYWORD_ONLY and previous < Parameter.VAR_POSITIONAL:
+        if kind == Parameter.KEYWORD_ONLY and previous < Parameter.VAR_POSITIONAL:
             parameters.append("*")
-        stars = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        stars = "*" if kind == Parameter.VAR_POSITIONAL else "**" if kind == Parameter.VAR_KEYWORD else ""
         parameters.append(f"{stars}{name}{default}")
-        arguments.append(f"{name}={name}" if parameter.kind == Parameter.KEYWORD_ONLY else f"{stars}{name}")
-        previous = parameter.kind
+        arguments.append(f"{name}={name}" if kind == Parameter.KEYWORD_ONLY else f"{stars}{name}")
+        previous = kind
     if parameters and previous == Parameter.POSITIONAL_ONLY:
         parameters.append("/")
     return ", ".join(parameters), ", ".join(arguments), defaults

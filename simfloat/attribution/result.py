@@ -1,4 +1,4 @@
-"""What an attribution found: a table, and its numbers as a grid for a heat map."""
+"""The result of an attribution: a table, and its numbers as a grid for a heat map."""
 
 from __future__ import annotations
 

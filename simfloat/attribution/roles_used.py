@@ -149,7 +149,7 @@ def below(layer: str, parameter: str) -> str:
 
 
 def _narrower(known: PolicyPart | None, part: PolicyPart) -> PolicyPart:
-    """Of two uses at one place, as of an operation on tensors of several formats, the one of the narrower format."""
+    """Return the use with the narrower format, of two at one place, as for an operation on tensors of two formats."""
     if known is None:
         return part
     role = part.role if part.role in RESULTS else None

@@ -15,7 +15,7 @@ HELP = "versions, the processor, threads, kept kernels, and what this machine do
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Nothing."""
+    """Add no arguments."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ def kernels() -> list[tuple[str, str]]:
 
 
 def native() -> list[tuple[str, str]]:
-    """What the machine does in hardware, as far as kernels make use of it."""
+    """Return the operations that the machine has in hardware and that kernels use."""
     from simfloat.kernels import processor
 
     facts = {

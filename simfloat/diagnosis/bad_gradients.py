@@ -147,12 +147,12 @@ def find_zero_gradients(repair: Mending, errors: Harm) -> None:
 
 
 def _in_words(wrong: float) -> str:
-    """How wrong a gradient is."""
+    """Say in words how wrong a gradient is."""
     return f"wrong by {wrong:.0%}" if wrong < float("inf") else "not finite"
 
 
 def _often(repair: Mending, record: Course, kind: str, limit: float) -> list[Key]:
-    """Where so many results have an event going forward or back, and more than twice as many as under the reference."""
+    """Return the keys, except for updates, whose share of events is above the limit and above twice the reference's."""
     recorder, exact = record.watch, repair.exact.watch
     shares = {key: recorder.share(kind, key) for key, _ in recorder.entries() if key.phase != "update"}
     return [key for key, share in shares.items() if share > limit and share > 2 * exact.share(kind, key)]
@@ -175,7 +175,7 @@ def _by_role(keys: Sequence[Key], seen: Sequence[Key]) -> Groups:
 
 
 def _keys_of(roles: Iterable[str], groups: Groups) -> list[Key]:
-    """What was counted of these roles; of the first role of all where nothing was."""
+    """Return the keys of these roles; those of the first role where there are none."""
     keys = [key for role in roles for key, _ in groups.get(role, ())]
     return keys or [key for key, _ in next(iter(groups.values()))]
 
@@ -238,5 +238,5 @@ def _is_narrow(policy: Policy, role: str) -> bool:
 
 
 def _unscaled(given: Remedy, policy: Policy) -> Remedy:
-    """The remedy as it is."""
+    """Return the remedy unchanged."""
     return given

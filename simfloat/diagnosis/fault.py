@@ -1,4 +1,4 @@
-"""What a diagnosis found: faults in their order, each with what mends it, and the policy with all that was verified."""
+"""The result of a diagnosis: faults in their order, each with its remedies, and the policy with all verified ones."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _mend_stored_weights(repair: Mending) -> bool:
 
 
 def _is_later(found: tuple[FirstNaN, Entries] | None, first: FirstNaN) -> bool:
-    """Whether another training came further; behind a sum that overflows its result may, in the same place."""
+    """Tell whether another training came further; its result may overflow where the sum itself overflowed before."""
     if found is None or found[0].step != first.step:
         return found is None or found[0].step > first.step
     return found[0].key != first.key or first.operands == OVERFLOWED_SUM != found[0].operands
@@ -158,7 +158,7 @@ def _fault(first: FirstNaN, entries: Entries, also: str) -> Fault:
 
 
 def _finding(first: FirstNaN, entries: Entries) -> NaNFinding | None:
-    """What the counts say of what was before; None of an overflow, which begins here, and of what began outside."""
+    """Explain a NaN or infinity by earlier counts; None for an overflow, which begins here, and for a cause outside."""
     if first.operands in (OVERFLOWED, OVERFLOWED_SUM, INHERITED):
         return None
     return finding(first._replace(operands=ZERO) if first.operands in (DIVIDED, LOGARITHM) else first, entries)
@@ -175,7 +175,7 @@ def _smaller_scale(repair: Mending, policy: Policy, record: Course) -> str:
 
 
 def _candidates(first: FirstNaN, entries: Entries, repair: Mending) -> list[Remedy]:
-    """What may mend it, the most likely first: where it came from, where it was met, and both everywhere."""
+    """Return possible remedies, the most likely first: at the source, at the place itself, and both for all paths."""
     events, keys = dict(entries)[first.key], [key for key, _ in entries]
     before = _finding(first, entries)
     at_source = None if before is None else before.remedy

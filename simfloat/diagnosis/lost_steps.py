@@ -105,7 +105,7 @@ def find_underflowing_moments(repair: Mending, record: Course) -> None:
 
 
 def _decay_lost(repair: Mending, policy: Policy) -> dict[str, float]:
-    """By parameter, the share of those weights that decay alone changes under the reference, and not under a policy.
+    """Return for each parameter the share of weights that decay changes under the reference, but not under a policy.
 
     A stochastic addition keeps in the mean what a Kahan addition keeps in its compensation, so the decay is lost under
     either if it does not reach the last addition, as in PyTorch's AdamW, which multiplies the weights beforehand.
@@ -135,7 +135,7 @@ def _kahan(value: Any) -> Any:
 
 
 def _moments_stalled(repair: Mending, record: Course, policy: Policy) -> dict[str, float]:
-    """By moment, the share of its numbers that decay under the reference, and not under a policy."""
+    """Return for each moment the share of its numbers that decay under the reference, but not under a policy."""
     trial = repair.trial
     if record.parts[1] is None:
         return {}
@@ -153,7 +153,7 @@ def _moments_stalled(repair: Mending, record: Course, policy: Policy) -> dict[st
 
 
 def _share(stays: np.ndarray, moves: np.ndarray) -> float:
-    """How many of the elements that should move stay."""
+    """Return the share of the elements that should change and do not."""
     return int(np.count_nonzero(stays & moves)) / max(int(np.count_nonzero(moves)), 1)
 
 

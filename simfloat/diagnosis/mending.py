@@ -48,7 +48,7 @@ class Mending:
         self.faults.append(fault._replace(remedies=tuple(choices[0])))
 
     def tried(self, policy: Policy) -> Course | None:
-        """A training under a policy; None where it is refused, as a format that a matrix unit does not take."""
+        """Train under a policy; None where it is refused, for example for a format that a matrix unit does not take."""
         try:
             return self.trial.train(policy, self.steps, recorder=Watch(self.exact.watch, frozenset(self.excused)))
         except ValueError:
@@ -76,7 +76,7 @@ class Mending:
         return len(alike) >= PLACES
 
     def doubt(self, kinds: Collection[str]) -> None:
-        """Take back that faults of these kinds, outside of updates, were mended: the gradient is wrong still."""
+        """Withdraw the remedies of faults of these kinds, outside of updates: the gradient is still wrong."""
         doubted = [fault for fault in self.faults if fault.kind in kinds and fault.phase != "update"]
         self.faults = [fault._replace(verified=False) if fault in doubted else fault for fault in self.faults]
         self.policy, self._taken = self._first, {}
@@ -103,12 +103,12 @@ def named(keys: Sequence[Key]) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as people read it."""
+    """Write a share in percent."""
     return f"{100 * share:.3g} %"
 
 
 def scaled_instead(given: Remedy, policy: Policy) -> Remedy:
-    """Of an operand's cast the remedy that keeps its format, and scales it by the largest magnitude."""
+    """Turn the remedy of an operand's cast into one that keeps the format and scales by the largest magnitude."""
     if given.role not in CASTS.values():
         return given
     format = as_cast(getattr(policy.recipe(given.path), given.role)).format

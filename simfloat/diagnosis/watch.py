@@ -104,7 +104,7 @@ class Watch(Recorder):
 
 
 def _cause_of_infinity(events: NDArray[np.int64], operation: str, was_infinite: bool) -> str:
-    """Why a result is infinite of operands that are not; empty if none is.
+    """Return the cause of an infinite result of finite operands; empty if there is none.
 
     Nothing was infinite before the first one, except for values that no rounding made, such as masks. If results of
     these were infinite before, a quotient may be a quotient of such a value.

@@ -43,7 +43,7 @@ LOST = {"label": "lost", "facecolor": "#fff3dc", "edgecolor": "#a05a00", "linewi
 
 
 class Bars(NamedTuple):
-    """Where bars begin, how many binades each covers, and the percentages of all values in them."""
+    """The starts of the bars, the binades that each covers, and the percentages of all values in them."""
 
     starts: NDArray[np.int64]
     width: int
@@ -208,7 +208,7 @@ def _draw_bars(axes: Axes, bars: Bars, binades: Binades | None, k: int) -> None:
 
 
 def _meet(bars: Bars, binades: Binades | None) -> NDArray[np.bool_]:
-    """Which bars have a part in the binades."""
+    """Tell for each bar whether it overlaps the binades."""
     if binades is None:
         return np.ones(len(bars.starts), bool)
     return (bars.starts + bars.width > binades.lowest) & (bars.starts <= binades.highest)
@@ -222,7 +222,7 @@ def _name_exponents(axes: Axes, zero: float, first: int, last: int) -> None:
 
 
 def _cut_zeros(axes: Axes, bars: Bars, right: float, zeros: float) -> None:
-    """Where zeros would dwarf all other bars, the axis ends above those, and the percentage of zeros is written."""
+    """End the axis above the other bars where zeros would dwarf them, and write the percentage of zeros."""
     highest = max(bars.percent, default=0.0)
     if zeros > 2 * highest > 0:
         axes.set_ylim(0, 1.3 * highest)
@@ -230,5 +230,5 @@ def _cut_zeros(axes: Axes, bars: Bars, right: float, zeros: float) -> None:
 
 
 def _floor(percent: list[float]) -> float:
-    """Where a logarithmic axis of percentages begins: below the least of them."""
+    """Return the lower end of a logarithmic axis of percentages, below the least of them."""
     return 10.0 ** math.floor(math.log10(min(each for each in percent if each)) - 0.3)

@@ -1,4 +1,4 @@
-"""What a search found: the loss of every policy beside its cost, and the front."""
+"""The result of a search: the loss of every policy beside its cost, and the front."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _numbers(format: Format) -> NDArray[np.float64]:
 
 
 def _in_view(numbers: NDArray[np.float64], log: bool, limits: tuple[float, float]) -> NDArray[np.float64]:
-    """Those that the line reaches."""
+    """Return the numbers that lie on the line."""
     if log:
         numbers = numbers[numbers > 0]
     places = np.log2(numbers) if log else numbers

@@ -113,7 +113,7 @@ class TensorPass:
 
 
 class ModelWork:
-    """What `count_work` counted of a model, loss and batch; `cost` prices it."""
+    """The work of a model, loss and batch that `count_work` counted; `cost` prices it."""
 
     def __init__(self, one_pass: Pass, loss_fn: Loss, batch: tuple[Any, Any], moments: int) -> None:
         self._pass, self._loss_fn, self._batch, self._moments = one_pass, loss_fn, batch, moments

@@ -1,4 +1,4 @@
-"""What a policy costs: multiply-adds, numbers, bits and bytes, as tables."""
+"""The cost of a policy: multiply-adds, numbers, bits and bytes, as tables."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def cheapest_choices(
 
 
 def _best(states: list[tuple[float, float, Choice]], limit: float) -> list[tuple[float, float, Choice]]:
-    """Those of the sorted states that are followed."""
+    """Select the states to follow from the sorted ones."""
     if len(states) <= MOST_FOLLOWED:
         return states
     counts: dict[int, int] = {}
@@ -50,7 +50,7 @@ def _best(states: list[tuple[float, float, Choice]], limit: float) -> list[tuple
 
 
 def added(errors: Sequence[float], power: float) -> float:
-    """What errors come to that add up by a power: the sum of them for 1, nearly the largest for a large one."""
+    """Combine errors by a power: 1 gives their sum, a large power nearly the largest of them."""
     most = max(errors, default=0.0)
     return most if most in (0.0, math.inf) else most * sum((error / most) ** power for error in errors) ** (1 / power)
 

@@ -65,7 +65,7 @@ def claim(text: str, expectation: str) -> Callable[[Callable[..., Measured]], Ca
 def findings_of(
     findings: Callable[[list[Result]], list[Finding]], results: list[Result], tiny: bool = False
 ) -> list[Finding]:
-    """What the function finds in the results, each with its verdicts over fewer seeds; a tiny run has no verdicts."""
+    """Return a function's findings in the results, each with its verdicts over fewer seeds; a tiny run has none."""
     all_findings = findings(results)
     if tiny:
         return [

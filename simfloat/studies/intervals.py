@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """Where something lies, with the confidence that was asked for, by so many independent cases."""
+    """An interval of a quantity at the requested confidence, from so many independent cases."""
 
     low: float
     high: float

@@ -28,7 +28,7 @@ def home_of(function: Any) -> str:
 
 
 def reference_to(function: Callable[..., Any]) -> dict[str, str]:
-    """What another process needs to find the function. Raises ValueError for one that cannot travel."""
+    """Describe a function so that another process can find it. Raises ValueError for one that cannot be sent."""
     name = getattr(function, "__qualname__", "")
     home = home_of(function)
     if home != "simfloat" and getattr(sys.modules[home], name, None) is function and find_spec(home):
@@ -67,7 +67,7 @@ def _of_module(module: str, name: str, place: str, versions: str, digest: str) -
 
 
 def name_of(function: Any) -> str:
-    """What the function is called."""
+    """Return the name of the function."""
     return getattr(_innermost(function), "__name__", type(function).__name__)
 
 

@@ -90,7 +90,7 @@ class Archive(NamedTuple):
 
 
 def read_archive(root: Path) -> Archive:
-    """What lies below `root`. Hidden folders and summaries that are no experiment's are passed over."""
+    """Read all results below `root`. Hidden folders, and summaries that belong to no experiment, are passed over."""
     sections, damaged = [], []
     for path in summaries(root):
         try:

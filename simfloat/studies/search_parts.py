@@ -1,4 +1,4 @@
-"""What a search may change: parts of a policy, the formats that each can have, and what a policy costs by default."""
+"""The parts of a policy that a search changes, the formats that each can have, and the default cost of a policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search found: its points, their front, the winner and how it was confirmed."""
+"""The result of a search: its points, their front, the winner and its confirmation."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Search:
 
     @property
     def answer(self) -> str:
-        """What was found, in two sentences, and why policies were refused, once for each reason."""
+        """The result in two sentences, and the reasons for which policies were refused, each once."""
         confirmation, whole = self.confirmation, self.reference_cost
         share = f"{self.cost / whole:.3g} of {self.reference}'s {whole:.6g}" if whole else f"{self.cost:.6g}"
         ratio = f"loss / {self.reference}'s on {len(confirmation.seeds)} fresh seeds: {confirmation.ratio:.4g}"

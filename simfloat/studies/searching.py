@@ -237,14 +237,14 @@ class Searching:
         yield self.nothing
 
     def error(self, part: int, option: int) -> float:
-        """What a part alone adds to the loss, in units of what all may add: 0 as long as that is not known."""
+        """Return the share of the allowed error that one part uses alone; 0 as long as it was not tried."""
         trial = self.trials.get(self.single(part, option)) if option else None
         if trial is None:
             return 0.0
         return max(0.0, exponential(trial.mean) - 1) / self.jury.within if trial.is_inside else math.inf
 
     def is_left(self, choice: Choice) -> bool:
-        """Whether it, or one that is wider in every part, is not the answer."""
+        """Tell whether the combination, or one that is wider in every part, was excluded."""
         return any(is_narrower(self.values(choice), self.values(other)) for other in self.left)
 
     def values(self, choice: Choice) -> list[Any]:
@@ -256,11 +256,11 @@ class Searching:
         return tuple(option if place == part else 0 for place in range(len(self.parts)))
 
     def singles(self, choice: Choice) -> list[Choice]:
-        """Those of all parts that change."""
+        """Return a combination for each part that changes, in which it changes alone."""
         return [self.single(part, option) for part, option in enumerate(choice) if option]
 
     def saved(self, part: int, option: int) -> float:
-        """What the option saves."""
+        """Return the cost that the option saves."""
         return self.options[part][option - 1].saved if option else 0.0
 
     def judged(self, choices: Sequence[Choice]) -> list[Trial]:
@@ -271,7 +271,7 @@ class Searching:
         return trials
 
     def trial(self, choice: Choice) -> Trial:
-        """The policy of a combination."""
+        """Return a new trial of the policy that a combination stands for."""
         policy, names = apart(self.start, self.parts), []
         for part, option in enumerate(choice):
             if option:
@@ -284,11 +284,11 @@ class Searching:
         return Trial(label, replace(policy, name=label, source=None))
 
     def name(self, policy: Policy) -> str:
-        """What a policy that was given is called."""
+        """Return the name of the reference or of the start."""
         return policy.name or ("the reference" if policy == self.jury.reference else "start")
 
     def result(self, answer: Trial, confirmation: Confirmation) -> Search:
-        """All that was found."""
+        """Return the result of the search."""
         paired_trials, points = self.jury, [trial.point(self.price(trial.policy)) for trial in self.trials.values()]
         reference_cost, base = self.price(paired_trials.reference), self.name(paired_trials.reference)
         points.insert(

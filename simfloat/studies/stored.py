@@ -89,7 +89,7 @@ def _has_a_type(values: list[Any]) -> bool:
 
 
 def _kind(value: Any) -> Any:
-    """What tells values apart that no column has together; None for a value that none has."""
+    """Return the kind of a value, of which a typed column has only one; None for a value that no typed column holds."""
     if _is_list(value):
         return list, _kind(value[0])
     return type(value) if isinstance(value, str | bool) else float if _is_number(value) else None

@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 
 
 class SweepPlan(NamedTuple):
-    """What a sweep does: a job for each row of the table, and what was asked."""
+    """The plan of a sweep: a job for each row of the table, and the summary of the request."""
 
     run: Callable[[Job], Result]
     jobs: list[Job]
@@ -165,7 +165,7 @@ def planned(function: Callable[..., Any], axes: Mapping[str, Iterable[Any]], *, 
 
 
 def summary(function: Any, levels: Mapping[str, Mapping[Any, Any]]) -> dict[str, Any]:
-    """What was asked, and what it was computed with."""
+    """Summarize the request and the versions that compute it."""
     policies = [value for values in levels.values() for value in values.values() if isinstance(value, Policy)]
     return {
         "experiment": name_of(function),
@@ -239,12 +239,12 @@ def executor_for(
 
 
 def at_sent_point(job: Job) -> Result:
-    """What a process that has been sent a function computes."""
+    """Run a job, in a process that the function was sent to."""
     return at_point(resolved(job["function"]), job)
 
 
 def at_point(function: Callable[..., Any], job: Job) -> Result:
-    """What the function returns at the job's point, as a row."""
+    """Call the function at the job's point; return its results as a row."""
     return checked_result(function(**{name: from_plain(plain) for name, plain in job["point"].items()}), job)
 
 

@@ -68,7 +68,7 @@ class Trainings:
         return result.get("places", [])
 
     def results(self, asked: Sequence[Asked]) -> list[Result]:
-        """What became of each: its `loss`, infinite if it diverged or was refused, and then why it was `refused`."""
+        """Return the results, each with its `loss`; a refused one has an infinite loss, and the reason as `refused`."""
         jobs = [self._job(each) for each in asked]
         keys = [json.dumps(job, sort_keys=True) for job in jobs]
         new = {key: job for key, job in zip(keys, jobs, strict=True) if key not in self._known}
@@ -93,12 +93,12 @@ class Trainings:
 
 
 def train_as_sent(job: Job) -> Result:
-    """What a process that has been sent the function computes."""
+    """Run a training, in a process that the function was sent to."""
     return trained(resolved(job["function"]), job)
 
 
 def trained(train: Train, job: Job) -> Result:
-    """The loss of a training; what ValueError says of a policy that it cannot have."""
+    """Run a training and return its loss; for a policy that the training refuses, the message of the ValueError."""
     policy, notes = watched(Policy.from_dict(job["policy"]), job["watch"])
     try:
         loss = _as_loss(train(policy, job["seed"]))

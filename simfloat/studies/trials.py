@@ -58,14 +58,14 @@ class Trial:
         return self.outcome == INSIDE
 
     def point(self, cost: float) -> SearchPoint:
-        """Its numbers."""
+        """Return the point of the search that the trial stands for."""
         interval = mean_interval(np.array(self.samples))
         ratios = exponential(self.mean), exponential(interval.low), exponential(interval.high)
         return SearchPoint(self.label, self.policy, cost, *ratios, len(self.samples), str(self.outcome), self.refused)
 
 
 class Jury:
-    """What says of policies whether they are within the share of the reference's loss, with paired seeds."""
+    """Trials of policies with paired seeds, which decide whether the loss is within the share of the reference's."""
 
     def __init__(self, trainings: Trainings, reference: Policy, within: float, seeds: list[int]) -> None:
         self.trainings, self.reference, self.seeds = trainings, reference, seeds
@@ -91,7 +91,7 @@ class Jury:
                 trial.outcome = REFUSED if "refused" in result else self._outcome(trial, count)
 
     def _outcome(self, trial: Trial, count: int) -> str | None:
-        """What became of a trial with so many seeds; None if it needs more."""
+        """Return the outcome of a trial with so many seeds; None if it needs more."""
         if trial.mean == math.inf:
             return DIVERGED
         if count == 1:
@@ -148,6 +148,6 @@ class Jury:
         return Confirmation(1.0, 1.0, 1.0, tuple(self._fresh(len(self.seeds))))
 
     def _fresh(self, count: int) -> list[int]:
-        """So many seeds that nothing has used."""
+        """Return so many unused seeds."""
         first = max(self.seeds) + 1 + self._used
         return list(range(first, first + count))

@@ -1,4 +1,4 @@
-"""Which names a function takes from outside, by its bytecode, and what it does with them."""
+"""The names that a function takes from outside, by its bytecode, and their use."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Uses:
 
 
 def _use(steps: list[dis.Instruction], place: int) -> tuple[str, ...]:
-    """What becomes of the name that is loaded at this place: a chain of attributes, or the marks ITEM and COUNT."""
+    """Return the use of the name that is loaded at this place: a chain of attributes, or the mark ITEM or COUNT."""
     name, following = steps[place].argval, steps[place + 1 : place + 4]
     if following and following[0].opname in SIMPLE:
         if len(following) > 1 and following[1].opname == "STORE_SUBSCR":

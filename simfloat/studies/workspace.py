@@ -30,7 +30,7 @@ OURS = re.compile(r"[0-9a-f]{64}\.json|part\..+")
 
 
 class Study(NamedTuple):
-    """What a folder is kept for: the function, by the summary that says so."""
+    """The study that owns a folder: its function, and the file of the summary that names the function."""
 
     summary: str
     function: str
@@ -77,7 +77,7 @@ class Workspace:
                 self._clear()
 
     def kept(self) -> int:
-        """How many finished jobs wait in the folder."""
+        """Return the number of finished jobs in the folder."""
         return len(list(self.hidden.glob("*.json")))
 
     def _check(self) -> None:
@@ -117,7 +117,7 @@ class Workspace:
             raise ValueError(f"{summary} is of {name!r}, another function than {study.function!r}. {advice}")
 
     def job_path(self, job: Job) -> Path:
-        """Where a job's result is kept: the name depends on the job, the code and the versions of packages."""
+        """Return the path of a job's result, which depends on the job, the code and the versions of packages."""
         key = json.dumps([job, code_digest(self.module)], sort_keys=True)
         return self.hidden / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
 
@@ -141,7 +141,7 @@ class Workspace:
         return self.folder / name
 
     def finish(self) -> None:
-        """All results are written: what was kept is removed when the block ends."""
+        """Note that all results are written: the finished jobs are removed when the block ends."""
         self._finished = True
 
     def _clear(self) -> None:

@@ -1,4 +1,4 @@
-"""What the counts of a recorder advise: a wider format, more precision, a scale, and how a first NaN is avoided."""
+"""Advice from the counts of a recorder: a wider format, more precision, a scale, and a remedy for the first NaN."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WIDER, SCALE, PRECISION = "a wider format", "a scale", "more precision"
 
 
 class Advice(NamedTuple):
-    """What results of an operation at a path need, the share of them that says so, and why in words.
+    """The need of the results of an operation at a path, the share of them that shows it, and the reason in words.
 
     `scale` is the power of two by which they may be multiplied, or None where the advice is another or no format is
     known. `override` is the call, as text, that gives the role which rounds them FP32, or FP64 where that is what they

@@ -1,4 +1,4 @@
-"""What two recorders counted, beside one another."""
+"""A comparison of the counts of two recorders."""
 
 from __future__ import annotations
 

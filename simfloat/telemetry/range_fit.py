@@ -60,7 +60,7 @@ def histogram_of(values: ArrayLike) -> dict[int | str, int]:
 
 
 def kept(histogram: Histogram, binades: Binades) -> Kept:
-    """What lies where, of the histogram of a recorder; its zeros are left out.
+    """Count the values of a histogram below, within and beyond the binades; its zeros are left out.
 
     A histogram knows exponents alone: what a rounding takes up to the smallest number, or beyond the largest one in its
     own binade, is counted by the binade in which it lay.

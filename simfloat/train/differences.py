@@ -72,7 +72,7 @@ def listed(names: Iterable[str], before: Mapping[str, Any], now: Mapping[str, An
 
 
 def short(name: str) -> str:
-    """What allows a name: of an option of the optimizer or the scaler its own, of others that of what has it."""
+    """Return the name that `allow` has for an entry: an option of optimizer or scaler has its own, others their part's."""
     part, _, option = name.partition(".")
     return option if part in ("optimizer", "scaler") and option else part
 

@@ -58,7 +58,7 @@ class EarlyStop:
             raise ValueError(f"EarlyStop monitors {self.monitor!r}; there is {', '.join(names)}, and no evaluate.")
 
     def _monitored(self, history: History) -> list[float]:
-        """What is monitored; nothing as long as nothing was evaluated."""
+        """Return the monitored values; none before the first evaluation."""
         if history.is_evaluated and not history.evaluations:
             return []  # what evaluate gives is not known yet
         for columns in (history.evaluations, history):

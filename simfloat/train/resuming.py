@@ -74,7 +74,7 @@ def _as_far_as_known(now: States, before: States) -> dict[str, Any]:
 
 
 def _remarks(training: Training, before: States, now: States, step: int) -> Iterator[tuple[str, str]]:
-    """What is to be said of a checkpoint of the same training, and the name that allows it."""
+    """Yield the warnings about a checkpoint of the same training, each with the name that allows it."""
     if (version := before.get("simfloat")) != now["simfloat"]:
         yield (
             "simfloat",

@@ -13,7 +13,7 @@ from simfloat.torch.tensor_arrays import tensor_of
 
 
 def tensors_of(part: Any, dtype: torch.dtype) -> Any:
-    """What a batch holds, in lists, tuples and dictionaries too, with arrays and numbers as tensors.
+    """Convert arrays and numbers of a batch to tensors, also in lists, tuples and dictionaries.
 
     Floating numbers become those of `dtype`, integers long; truth values stay, and so do tensors. ValueError for arrays
     of anything else.

@@ -1,4 +1,4 @@
-"""With which arguments a schedule of learning rates and a GradScaler of PyTorch were made, as far as they keep them."""
+"""The arguments of PyTorch's schedules of learning rates and GradScalers, as far as these objects keep them."""
 
 from __future__ import annotations
 

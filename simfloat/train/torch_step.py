@@ -65,7 +65,7 @@ class TorchStep(TrainingStep):
 
     @staticmethod
     def simulation_in_force() -> Simulation:
-        """That of the run whose block is open."""
+        """Return the simulation of the run whose block is open."""
         run = running()
         if run is None:
             paused = "the run is paused here" if opened() is not None else "there is no such block here"
@@ -93,12 +93,12 @@ class TorchStep(TrainingStep):
                 )
 
     def paths(self) -> list[str]:
-        """Those of all modules and parameters of the run."""
+        """Return the paths of all modules and parameters of the run."""
         model = self._run.model
         return [path for named in (model.named_modules(), model.named_parameters()) for path, _ in named]
 
     def parts(self, simulation: Simulation) -> dict[str, Any]:
-        """What has a state that checkpoints hold, PyTorch's random numbers among it."""
+        """Return the parts whose states checkpoints hold, including PyTorch's random numbers."""
         torch_parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler}
         return {
             **{name: None if part is None else TorchPart(part, self._run) for name, part in torch_parts.items()},
@@ -116,7 +116,7 @@ class TorchStep(TrainingStep):
         }
 
     def versions(self) -> dict[str, str]:
-        """PyTorch's."""
+        """Return PyTorch's version."""
         return {"torch": str(torch.__version__)}
 
     @contextmanager

@@ -33,7 +33,7 @@ WINDOW = 20
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """What happens between steps, and when; see `fit`. ValueError for what is no count, function or schedule."""
+    """The actions between steps; see `fit`. Raises ValueError for invalid counts, functions and schedules."""
 
     steps: int | None
     accumulation: int

@@ -34,7 +34,7 @@ Metric = Callable[[Any, Any], Any]
 
 
 class TrainingStep:
-    """What a step consists of, checked once: ValueError for parts that do not belong together."""
+    """The parts of a step, which are checked once: ValueError for parts that do not belong together."""
 
     #: Schedules that belong to an optimizer, and those of them that follow a measure.
     schedules: type[Any] = LRScheduler
@@ -76,12 +76,12 @@ class TrainingStep:
         _check_parameters(model, optimizer)
 
     def paths(self) -> list[str]:
-        """Those of all modules and parameters, which overrides of the policy may name."""
+        """Return the paths of all modules and parameters, which overrides of the policy may name."""
         names = names_of(self.model)
         return [*names.modules.values(), *names.parameters.values()]
 
     def parts(self, simulation: Simulation) -> dict[str, Any]:
-        """What has a state that checkpoints hold, by name; None where there is no such part."""
+        """Return the parts whose states checkpoints hold, by name; None for a part that is missing."""
         trained_parts = {name: getattr(self, name) for name in ("model", "optimizer", "scaler")}
         return {**trained_parts, "simulation": simulation}
 
@@ -95,7 +95,7 @@ class TrainingStep:
         }
 
     def versions(self) -> dict[str, str]:
-        """Those of what else computes, by name."""
+        """Return the versions of other packages that compute, by name."""
         return {}
 
     @contextmanager
@@ -114,7 +114,7 @@ class TrainingStep:
             schedule.step()
 
     def take(self, batches: Sequence[Batch]) -> dict[str, Any]:
-        """Make a step with these batches, whose gradients are added; the row of the history that tells of it."""
+        """Make a step with these batches, whose gradients are added; return its row of the history."""
         losses: list[float] = []
         measured: list[dict[str, float]] = []
         if self.replicas == 1:
@@ -149,7 +149,7 @@ class TrainingStep:
         (self.scaler.scale(share) if self.scaler else share).backward()
 
     def _update(self) -> dict[str, Any]:
-        """Step the optimizer; what scaling did."""
+        """Step the optimizer; return the scale, the norms, and whether the step was skipped."""
         optimizer, scaler, skipped = self.optimizer, self.scaler, False
         row: dict[str, Any] = {"scale": scaler.get_scale() if scaler else 1.0}
         scaled_norm = norm = _norm(optimizer)
@@ -232,7 +232,7 @@ def _numbers(output: Any) -> Any:
 
 
 def _taken(part: Any, machine: Machine) -> Any:
-    """What a batch holds, with its arrays on the machine."""
+    """Move the arrays of a batch to the machine."""
     if isinstance(part, list | tuple):
         return type(part)(_taken(inner, machine) for inner in part)
     return machine.take(part) if isinstance(part, np.ndarray) or is_on_gpu(part) else part
