@@ -35,7 +35,7 @@ def _drawn(text: str) -> str:
 
 
 def table(rows: Iterable[Row], *, numbers: int = 0, headed: bool = True) -> Table:
-    """Rows of as many cells each, in columns as wide as their widest cell; the last `numbers` stand on the right.
+    """Align rows of as many cells each in columns as wide as their widest cell; columns of numbers come last.
 
     A cell may have several lines.
     """

@@ -30,7 +30,7 @@ Asked = tuple[Policy, int]
 class Trainings:
     """Losses of ``train(policy, seed)``, as a ``with`` block that has the folder to itself; each is computed once.
 
-    `made` counts the trainings that were asked for, those among them that the folder had already.
+    Requested trainings are counted, including those that the folder had already.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ def listed(names: Iterable[str], before: Mapping[str, Any], now: Mapping[str, An
 
 
 def short(name: str) -> str:
-    """Return the name that `allow` has for an entry: an option of optimizer or scaler has its own, others their part's."""
+    """Return the name that `allow` has for an entry: an option's own for optimizer and scaler, else its part's."""
     part, _, option = name.partition(".")
     return option if part in ("optimizer", "scaler") and option else part
 

@@ -38,7 +38,7 @@ class Feed:
         return [self._noted(_checked(batch, self._given)) for batch in islice(self._batches, count)]
 
     def skip(self, count: int) -> None:
-        """Pass by the batches that were taken before a checkpoint, as far as there are so many; see `check`."""
+        """Pass by the batches that were taken before a checkpoint, as far as there are so many."""
         for batch in islice(self._batches, count):
             self._noted(_checked(batch, self._given))
 
