@@ -56,13 +56,17 @@ else:
 
     def __getattr__(name):
         """A name of the package; what it needs is imported when it is first used."""
-        value = globals()[name] = _found(name)
+        value = globals()[name] = _import_name(name)
         return value
 
-    def _found(name):
+    def _import_name(name):
         if name == "__all__":
             return sorted(
-                {*_MODULES, *_OF_EXTRAS, *(one for room in _OURS for one in import_module(f"simfloat.{room}").__all__)}
+                {
+                    *_MODULES,
+                    *_OF_EXTRAS,
+                    *(public for room in _OURS for public in import_module(f"simfloat.{room}").__all__),
+                }
             )
         if name in _MODULES:
             return import_module(f"simfloat.{name}")

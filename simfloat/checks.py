@@ -76,7 +76,7 @@ def one_number(x: Any) -> float | None:
 
 def uneven(x: Any) -> str:
     """The first row of nested sequences whose length is not that of the row that begins its list, and both lengths."""
-    found: list[str] = []
+    mismatch: list[str] = []
 
     def shape_of(part: Any, path: tuple[int, ...]) -> tuple[int, ...]:
         if not isinstance(part, list | tuple) or len(path) > MOST_AXES:
@@ -86,13 +86,13 @@ def uneven(x: Any) -> str:
             shape = shape_of(row, (*path, i))
             if i == 0:
                 first = shape
-            elif shape != first and not found:
+            elif shape != first and not mismatch:
                 rows = (f"row {_named((*path, k))} {_sized(size)}" for k, size in ((i, shape), (0, first)))
-                found.append(": " + ", and ".join(rows))
+                mismatch.append(": " + ", and ".join(rows))
         return len(part), *first
 
     shape_of(x, ())
-    return found[0] if found else ""
+    return mismatch[0] if mismatch else ""
 
 
 def _named(path: tuple[int, ...]) -> str:

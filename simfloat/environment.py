@@ -56,7 +56,7 @@ UNGUARDED = {
     "__len__",
 }
 
-#: The environment that each thread had before simfloat set the usual one, while that lasts: `own`.
+#: The environment that each thread had before simfloat set the usual one, while that lasts: `callers`.
 _thread = threading.local()
 
 #: Arguments of `_controlfp` on Windows: to nearest, subnormal numbers are kept; and the bits that say so.
@@ -120,19 +120,19 @@ def _spelled_out(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any]
     arguments: list[str] = []
     defaults: dict[str, Any] = {}
     previous: Any = Parameter.POSITIONAL_ONLY
-    for name, one in signature(function).parameters.items():
-        default = ""
-        if one.default is not Parameter.empty:
+    for name, parameter in signature(function).parameters.items():
+        default, kind = "", parameter.kind
+        if parameter.default is not Parameter.empty:
             default = f"=_default_of_{name}"
-            defaults[f"_default_of_{name}"] = one.default
-        if previous == Parameter.POSITIONAL_ONLY != one.kind and parameters:
+            defaults[f"_default_of_{name}"] = parameter.default
+        if previous == Parameter.POSITIONAL_ONLY != kind and parameters:
             parameters.append("/")
-        if one.kind == Parameter.KEYWORD_ONLY and previous < Parameter.VAR_POSITIONAL:
+        if kind == Parameter.KEYWORD_ONLY and previous < Parameter.VAR_POSITIONAL:
             parameters.append("*")
-        stars = "*" if one.kind == Parameter.VAR_POSITIONAL else "**" if one.kind == Parameter.VAR_KEYWORD else ""
+        stars = "*" if kind == Parameter.VAR_POSITIONAL else "**" if kind == Parameter.VAR_KEYWORD else ""
         parameters.append(f"{stars}{name}{default}")
-        arguments.append(f"{name}={name}" if one.kind == Parameter.KEYWORD_ONLY else f"{stars}{name}")
-        previous = one.kind
+        arguments.append(f"{name}={name}" if kind == Parameter.KEYWORD_ONLY else f"{stars}{name}")
+        previous = kind
     if parameters and previous == Parameter.POSITIONAL_ONLY:
         parameters.append("/")
     return ", ".join(parameters), ", ".join(arguments), defaults
@@ -144,16 +144,16 @@ def computed(call: Callable[[], Any]) -> Any:
     An interrupt (Ctrl-C) cannot come between the end of the call and the restoring: Python looks for it after a call,
     and the first call in `finally` is the one that restores.
     """
-    library, outer = c_library(), getattr(_thread, "own", None)
-    own = (ctypes.c_char * SIZE)()
-    library.fegetenv(own)
+    library, outer = c_library(), getattr(_thread, "callers", None)
+    callers = (ctypes.c_char * SIZE)()
+    library.fegetenv(callers)
     try:
-        _thread.own = own
+        _thread.callers = callers
         set_usual()
         return call()
     finally:
-        library.fesetenv(own)
-        _thread.own = outer
+        library.fesetenv(callers)
+        _thread.callers = outer
 
 
 def in_callers_environment(function: Callable[..., Any], *args: Any) -> Any:
@@ -161,9 +161,9 @@ def in_callers_environment(function: Callable[..., Any], *args: Any) -> Any:
 
     What the function does to the environment ends with it: the rest of simfloat's call is computed in the usual one.
     """
-    own = getattr(_thread, "own", None)
-    if own is not None:
-        c_library().fesetenv(own)
+    callers = getattr(_thread, "callers", None)
+    if callers is not None:
+        c_library().fesetenv(callers)
     try:
         return function(*args)
     finally:

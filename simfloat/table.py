@@ -26,8 +26,8 @@ class Table(str):
     def _line(self, row: Row, cell: str) -> str:
         sides = ["left"] * (len(row) - self.numbers) + ["right"] * self.numbers
         cells = zip(row, sides, strict=True)
-        drawn = (f'<{cell} style="text-align: {side}">{_drawn(text)}</{cell}>' for text, side in cells)
-        return f"<tr>{''.join(drawn)}</tr>"
+        html_cells = (f'<{cell} style="text-align: {side}">{_drawn(text)}</{cell}>' for text, side in cells)
+        return f"<tr>{''.join(html_cells)}</tr>"
 
 
 def _drawn(text: str) -> str:
@@ -35,12 +35,12 @@ def _drawn(text: str) -> str:
 
 
 def table(rows: Iterable[Row], *, numbers: int = 0, headed: bool = True) -> Table:
-    """Rows of as many cells each, in columns as wide as their widest cell; the last `numbers` stand on the right.
+    """Align rows of as many cells each in columns as wide as their widest cell; columns of numbers come last.
 
     A cell may have several lines.
     """
-    known = tuple(map(tuple, rows))
-    lines = [line for row in known for line in zip_longest(*(cell.split("\n") for cell in row), fillvalue="")]
+    cell_rows = tuple(map(tuple, rows))
+    lines = [line for row in cell_rows for line in zip_longest(*(cell.split("\n") for cell in row), fillvalue="")]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     names = len(widths) - numbers
     text = Table(
@@ -52,5 +52,5 @@ def table(rows: Iterable[Row], *, numbers: int = 0, headed: bool = True) -> Tabl
             for line in lines
         )
     )
-    text.rows, text.numbers, text.headed = known, numbers, headed
+    text.rows, text.numbers, text.headed = cell_rows, numbers, headed
     return text

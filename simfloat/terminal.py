@@ -120,10 +120,10 @@ def shielded(arguments: Sequence[str]) -> list[str]:
 def reading(read: Callable[[str], Any]) -> Callable[[str], Any]:
     """A type of arguments whose ValueError is the message."""
 
-    def typed(text: str) -> Any:
+    def read_argument(text: str) -> Any:
         try:
             return read(text.strip())
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
-    return typed
+    return read_argument

@@ -12,8 +12,10 @@ T = TypeVar("T")
 
 def store_as_pythons(value: Any) -> None:
     """Store NumPy's integers and truth values among the fields of a new value as Python's, which print as literals."""
-    for name, given in vars(value).copy().items():
-        object.__setattr__(value, name, given.item() if isinstance(given, np.integer | np.bool) else given)
+    for name, field_value in vars(value).copy().items():
+        object.__setattr__(
+            value, name, field_value.item() if isinstance(field_value, np.integer | np.bool) else field_value
+        )
 
 
 def stored_hash(value: Any) -> int:

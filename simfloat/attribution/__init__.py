@@ -1,4 +1,4 @@
-"""Which operation, layer and role costs a gradient how much; a model's loss and gradient under many policies."""
+"""The cost of each operation, layer and role to a gradient; a model's loss and gradient under many policies."""
 
 from simfloat.attribution.measure import attribute
 from simfloat.attribution.policy_comparison import compare

@@ -98,7 +98,7 @@ class GradientRun(Protocol):
         """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
 
     def gradient(self, policy: Policy) -> NDArray[np.float64]:
-        """The gradients alone."""
+        """Return the gradients of all parameters in one vector."""
 
     def loss_and_gradient(self, policy: Policy) -> tuple[float, NDArray[np.float64]]:
         """The loss, and the gradients of all parameters in one vector."""
@@ -116,7 +116,7 @@ def run_of(model: Any, loss_fn: Any, batch: Any, seed: int, taker: str = "attrib
 
 
 class TensorRun:
-    """That of a model of this package."""
+    """Gradients of copies of a model of this package on one batch."""
 
     def __init__(self, model: Module, loss_fn: Loss, batch: tuple[Any, Any], seed: int) -> None:
         self.model, self.loss_fn, self.batch, self.seed = model, loss_fn, batch, seed
@@ -124,11 +124,11 @@ class TensorRun:
 
     def measured(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
         """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
-        made, _, gradient = self._run(policy)
-        return parts_of(made, policy, self.paths), gradient
+        results, _, gradient = self._run(policy)
+        return parts_of(results, policy, self.paths), gradient
 
     def gradient(self, policy: Policy) -> NDArray[np.float64]:
-        """The gradients alone."""
+        """Return the gradients of all parameters in one vector."""
         return self._run(policy)[2]
 
     def loss_and_gradient(self, policy: Policy) -> tuple[float, NDArray[np.float64]]:
@@ -140,13 +140,13 @@ class TensorRun:
         model.zero_grad()  # gradients of before would be added to
         with simulate(policy, seed=self.seed):
             loss = self.loss_fn(model(x), y)
-            made = made_for(loss, {id(parameter) for parameter in model.parameters()})
+            results = made_for(loss, {id(parameter) for parameter in model.parameters()})
             loss.backward()
         gradients = [
             np.zeros(p.size) if p.grad is None else np.asarray(on_cpu(p.grad), np.float64).ravel()
             for p in model.parameters()
         ]
-        return made, loss.item(), np.concatenate(gradients)
+        return results, loss.item(), np.concatenate(gradients)
 
 
 def made_for(loss: Any, parameters: set[int]) -> list[Made]:
@@ -156,20 +156,20 @@ def made_for(loss: Any, parameters: set[int]) -> list[Made]:
     """
     if not isinstance(loss, Tensor) or loss.size != 1 or loss.node is None:
         raise ValueError(f"loss_fn(model(x), y) must be a Tensor of one number with a gradient, got {loss!r}.")
-    found: dict[int, Made] = {}
+    results: dict[int, Made] = {}
     stack: list[tuple[Variable, bool]] = [(loss, False)]
     while stack:
         variable, is_complete = stack.pop()
-        if id(variable) in found:
+        if id(variable) in results:
             continue
         if variable.node is None:
             _check_known(variable, parameters)
         elif is_complete:
-            found[id(variable)] = variable, variable.node
+            results[id(variable)] = variable, variable.node
         else:
             stack.append((variable, True))
             stack += [(parent, False) for parent in reversed(variable.node.parents)]
-    return list(found.values())
+    return list(results.values())
 
 
 def _check_known(leaf: Variable, parameters: set[int]) -> None:

@@ -35,7 +35,7 @@ class TorchRun:
         return together(_parts(run, policy), policy, self.paths), gradient
 
     def gradient(self, policy: Policy) -> NDArray[np.float64]:
-        """The gradients alone."""
+        """Return the gradients of all parameters in one vector."""
         return self._run(policy)[2]
 
     def loss_and_gradient(self, policy: Policy) -> tuple[float, NDArray[np.float64]]:
@@ -73,9 +73,9 @@ def checked_loss(loss: Any, model: torch.nn.Module) -> torch.Tensor:
         raise ValueError(
             f"loss_fn(model(x), y) must be a tensor of one number with a gradient, one of PyTorch's, got {loss!r}."
         )
-    own = {id(parameter) for parameter in model.parameters()}
+    parameter_ids = {id(parameter) for parameter in model.parameters()}
     for leaf in parameters_of(loss):
-        if id(leaf) not in own:
+        if id(leaf) not in parameter_ids:
             raise ValueError(
                 f"loss_fn uses a parameter of shape {tuple(leaf.shape)}, which is none of the model's copy: put what "
                 "has parameters into the model."

@@ -101,11 +101,13 @@ def compare(
     rows = []
     for label, policy in named.items():
         try:
-            own, slope = run.loss_and_gradient(policy)
+            policy_loss, slope = run.loss_and_gradient(policy)
         except ValueError as error:
             rows.append(PolicyError(label, math.nan, math.nan, math.nan, str(error)))
         else:
-            rows.append(PolicyError(label, own, _difference(own, loss), relative_error(slope, gradient)))
+            rows.append(
+                PolicyError(label, policy_loss, _difference(policy_loss, loss), relative_error(slope, gradient))
+            )
     return PolicyComparison(tuple(rows), base.name or "reference", loss)
 
 
@@ -122,14 +124,14 @@ def _named(policies: Any) -> dict[str, Policy]:
         raise ValueError(f"compare takes a list of policies, got {policies!r}; give it in brackets.")
     if isinstance(policies, Mapping):
         return {label: as_policy(policy, "compare") for label, policy in policies.items()}
-    found: dict[str, Policy] = {}
+    policies_by_label: dict[str, Policy] = {}
     for policy in (as_policy(each, "compare") for each in policies):
-        label = policy.name or f"policy {len(found) + 1}"
-        if label in found:
+        label = policy.name or f"policy {len(policies_by_label) + 1}"
+        if label in policies_by_label:
             raise ValueError(
                 f"Two policies are called {label!r}; give a dictionary of policies by labels of their own."
             )
-        found[label] = policy
-    if not found:
+        policies_by_label[label] = policy
+    if not policies_by_label:
         raise ValueError("compare takes a list of policies, got none.")
-    return found
+    return policies_by_label

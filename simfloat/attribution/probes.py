@@ -17,7 +17,7 @@ Where = tuple[str | None, str]
 
 
 def explicit(reference: Policy) -> Policy:
-    """The same policy with a value for every role, so that none follows one that is changed.
+    """Give every role of the reference a value, so that none follows another one that is changed.
 
     Raises ValueError for a reference with overrides, or whose results have no format of their own.
     """
@@ -46,12 +46,12 @@ class Probes:
 
     def policy(self, chosen: Iterable[PolicyPart]) -> Policy:
         """The reference with these parts as the policy has them."""
-        wanted: dict[Where, dict[str, Any]] = {}
+        values_by_place: dict[Where, dict[str, Any]] = {}
         for part in chosen:
             for where in _places(part):
-                wanted.setdefault(where, {})[part.path] = part.values[where[1]]
+                values_by_place.setdefault(where, {})[part.path] = part.values[where[1]]
         policy = self.base
-        for (operation, role), values in wanted.items():
+        for (operation, role), values in values_by_place.items():
             for path, value in self._overrides((operation, role), values):
                 policy = policy.override(escape(path), operation=operation, **{role: value})
         return policy
@@ -59,13 +59,13 @@ class Probes:
     def _overrides(self, where: Where, values: dict[str, Any]) -> Iterable[tuple[str, Any]]:
         """Paths with their values, so that what lies inside of a chosen layer has its own value again."""
         standard = getattr(self.base, where[1])
-        given: list[tuple[str, Any]] = []
+        overrides: list[tuple[str, Any]] = []
         for path in sorted(self._paths[where], key=lambda path: len(path.split(".")) if path else 0):
             want = values.get(path, standard)
-            held = [value for outer, value in given if path_matches(escape(outer), path)]
-            if want != (held[-1] if held else standard):
-                given.append((path, want))
-        return given
+            outer_values = [value for outer, value in overrides if path_matches(escape(outer), path)]
+            if want != (outer_values[-1] if outer_values else standard):
+                overrides.append((path, want))
+        return overrides
 
 
 def _places(part: PolicyPart) -> list[Where]:

@@ -1,4 +1,4 @@
-"""What an attribution found: a table, and its numbers as a grid for a heat map."""
+"""The result of an attribution: a table, and its numbers as a grid for a heat map."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ class Attribution:
         names = [tuple(dict.fromkeys(getattr(cost, field) for cost in self.measured)) for field in (rows, columns)]
         squares = np.zeros([len(each) for each in names])
         for cost in self.measured:
-            cell = tuple(known.index(getattr(cost, field)) for known, field in zip(names, (rows, columns), strict=True))
+            cell = tuple(
+                field_names.index(getattr(cost, field))
+                for field_names, field in zip(names, (rows, columns), strict=True)
+            )
             squares[cell] += cost.error**2
         return CostGrid(names[0], names[1], np.sqrt(squares))
 

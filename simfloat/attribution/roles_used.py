@@ -83,8 +83,8 @@ def _unit(place: Place, weights: Sequence[str]) -> dict[str, Any]:
         sums.needs_narrow_operands for sums in (recipe.accumulate, recipe.accumulate_gradients)
     ):
         return {}
-    own = {"compute_weights": place.recipe_of(weights[0]).compute_weights} if weights else {}
-    return {role: getattr(recipe, role) for role in UNIT} | own
+    weight_role = {"compute_weights": place.recipe_of(weights[0]).compute_weights} if weights else {}
+    return {role: getattr(recipe, role) for role in UNIT} | weight_role
 
 
 def _part(place: Place, path: str, label: str, values: dict[str, Any]) -> PolicyPart:
@@ -102,21 +102,21 @@ def _part(place: Place, path: str, label: str, values: dict[str, Any]) -> Policy
 def _roles(variable: Variable, node: Node) -> Iterator[tuple[str, dict[str, Any]]]:
     """Paths, of the layer and of parameters, with the roles used there and their values."""
     place, kind = node.place, kind_of(node.place.operation)
-    own: dict[str, Any] = {}
+    roles: dict[str, Any] = {}
     if kind == CONTRACTION:
-        own |= {role: getattr(place.recipe, role) for role in UNIT if role not in ("compute_weights", "rotation")}
+        roles |= {role: getattr(place.recipe, role) for role in UNIT if role not in ("compute_weights", "rotation")}
     if kind != MOVEMENT and not (kind == COMPOSITE and _is_entrance(node)):
-        own["activations"] = variable.format
+        roles["activations"] = variable.format
     if kind not in (CONTRACTION, MOVEMENT) and (kind != POINTWISE or _is_broadcast(variable, node)):
-        own["reduce"] = place.recipe.reduce
+        roles["reduce"] = place.recipe.reduce
     formats = node.formats or (None,) * len(node.parents)
     for parent, path, format in zip(node.parents, node.paths, formats, strict=True):
         if path is None and parent.requires_grad:
             gradient = place.recipe.activation_gradients
-            own["activation_gradients"] = format if gradient == WIDEST else gradient
+            roles["activation_gradients"] = format if gradient == WIDEST else gradient
         elif path is not None:
             yield below(place.path, path), _weight_roles(place.recipe_of(path), kind, format, parent.requires_grad)
-    yield place.path, own
+    yield place.path, roles
 
 
 def _weight_roles(recipe: Recipe, kind: str | None, format: Format | None, has_gradient: bool) -> dict[str, Any]:
@@ -130,8 +130,12 @@ def _is_entrance(node: Node) -> bool:
     """Whether numbers go into a composite here, as they are, or are results of its steps, and are not rounded once."""
     if node.inside:
         return not node.place.recipe.fused
-    own, inside = node.place.operations, node.parents[0].node
-    return inside is None or len(inside.place.operations) <= len(own) or inside.place.operations[: len(own)] != own
+    operations, inside = node.place.operations, node.parents[0].node
+    return (
+        inside is None
+        or len(inside.place.operations) <= len(operations)
+        or inside.place.operations[: len(operations)] != operations
+    )
 
 
 def _is_broadcast(variable: Variable, node: Node) -> bool:
@@ -145,7 +149,7 @@ def below(layer: str, parameter: str) -> str:
 
 
 def _narrower(known: PolicyPart | None, part: PolicyPart) -> PolicyPart:
-    """Of two uses at one place, as of an operation on tensors of several formats, the one of the narrower format."""
+    """Return the use with the narrower format, of two at one place, as for an operation on tensors of two formats."""
     if known is None:
         return part
     role = part.role if part.role in RESULTS else None

@@ -9,15 +9,15 @@ from simfloat.commands import info, round_number, selftest, show, vectors, warmu
 
 
 class Command(Protocol):
-    """What a command's module has."""
+    """The contents of a command's module."""
 
     HELP: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Say what the command is given."""
+        """Add the command's arguments to its parser."""
 
     def run(self, options: argparse.Namespace) -> int:
-        """Carry it out; the exit code."""
+        """Carry out the command; return the exit code."""
 
 
 #: Every command by its name, in the order of the help.

@@ -15,7 +15,7 @@ HELP = "versions, the processor, threads, kept kernels, and what this machine do
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Nothing."""
+    """Add no arguments."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -64,10 +64,10 @@ def kernels() -> list[tuple[str, str]]:
 
 
 def native() -> list[tuple[str, str]]:
-    """What the machine does in hardware, as far as kernels make use of it."""
+    """Return the operations that the machine has in hardware and that kernels use."""
     from simfloat.kernels import processor
 
-    found = {
+    facts = {
         "FP32 and FP64 to nearest even": True,
         "fused multiply-add, one instruction": processor.FUSES,
         "FP32 rounded to FP16": processor.CONVERTS_FP16,
@@ -76,4 +76,4 @@ def native() -> list[tuple[str, str]]:
         "vectors of 256 bits": processor.VECTORS >= 256,
         "vectors of 512 bits": processor.VECTORS >= 512,
     }
-    return [("native", f"{'yes' if has else 'no ':3} {what}") for what, has in found.items()]
+    return [("native", f"{'yes' if has else 'no ':3} {what}") for what, has in facts.items()]

@@ -22,7 +22,7 @@ HEAD = ("", "number", "as a hexadecimal float", "code", "its bits", "number - x"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The number, the format and the rounding mode."""
+    """Add the number, the format and the rounding mode."""
     number = "0.1, 1e-5, 1/3, 0x1.8p-3, inf or nan; read exactly"
     parser.add_argument("x", metavar="X", type=reading(lambda text: (text, read_number(text))), help=number)
     parser.add_argument("format", metavar="FORMAT", type=reading(sf.as_format), help="FP16, e4m3, bfloat16, e5m10 ...")
@@ -65,7 +65,7 @@ def _row(name: str, value: float, x: Fraction | float, format: sf.Format) -> tup
 
 
 def error(value: float, x: Fraction | float, format: sf.Format) -> str:
-    """By how much the value exceeds x, in units of the format's last place at x."""
+    """Return the excess of the value over x, in units of the format's last place at x."""
     if not math.isfinite(value) or (isinstance(x, float) and not math.isfinite(x)):
         return "-"
     exact = Fraction(x)

@@ -19,7 +19,7 @@ HELP = "check that this machine computes every bit as defined"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """All cases, or fewer."""
+    """Add the choice of cases and of the device."""
     parser.add_argument("--quick", action="store_true", help="a tenth of the cases")
     beside = parser.add_mutually_exclusive_group()
     beside.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: a GPU's bits beside the CPU's")

@@ -20,7 +20,7 @@ LISTED_BITS = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The format."""
+    """Add the format."""
     parser.add_argument("format", metavar="FORMAT", type=reading(sf.as_format), help="FP16, e4m3, bfloat16, e5m10 ...")
 
 

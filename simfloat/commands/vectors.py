@@ -47,7 +47,7 @@ Test vectors of simfloat {simfloat}, by `simfloat vectors`. What they mean: docs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where to."""
+    """Add the folder."""
     parser.add_argument("folder", metavar="FOLDER", type=reading(Path), help="made if it is not there")
 
 

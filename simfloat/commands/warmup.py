@@ -23,7 +23,7 @@ HELP = "compile all kernels now, in as many processes as there are threads, and 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where to, and for what, if that is not this machine alone."""
+    """Add the directory and the level of processors."""
     parser.add_argument(
         "--into", metavar="DIR", type=reading(Path), help="keep them there, to bring them along in a wheel"
     )
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def environment_of(level: str) -> dict[str, str]:
-    """What tells Numba, in processes that start with it, that the processor is one of that level.
+    """Return the environment variables that tell Numba, in a new process, to compile for a level of processors.
 
     Raises ValueError for a level that is unknown, or higher than this processor's: kernels are tried where they are
     compiled.

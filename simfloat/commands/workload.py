@@ -1,4 +1,4 @@
-"""What calls every kernel, cut into tasks: the self-test's checks, and what they leave out."""
+"""Tasks that together call every kernel: the self-test's checks, and calls of the kernels that they leave out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong first in a training under a policy, and what cures it, verified by running again."""
+"""The first faults of a training under a policy, and their remedies, verified by running again."""
 
 from simfloat.diagnosis.diagnose import diagnose
 

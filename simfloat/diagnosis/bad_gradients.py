@@ -45,114 +45,116 @@ GOING_FORWARD = ("activations", "compute", "compute_weights")
 SUMS = {"accumulate": CONTRACTION, "accumulate_gradients": CONTRACTION, "reduce": REDUCTION}
 
 
-def find_underflow(mending: Mending, course: Course, harm: Harm, *, is_rare: bool = False) -> None:
+def find_underflow(repair: Mending, record: Course, errors: Harm, *, is_rare: bool = False) -> None:
     """Note results that underflow, if gradients are gone and wider formats bring them back, and subnormal results, if
     gradients are wrong; `is_rare`: a single one of many at its place, on which all may depend."""
-    entries = dict(course.watch.entries())
+    entries = dict(record.watch.entries())
     for kind, limit, measure, words in (
-        ("underflow", UNDERFLOWED, harm.gone, "underflow ({}): up to {} of a gradient is gone"),
-        ("subnormal", SUBNORMAL, harm.wrong, "have fewer digits, near underflow ({}): a gradient is {}"),
+        ("underflow", UNDERFLOWED, errors.gone, "underflow ({}): up to {} of a gradient is gone"),
+        ("subnormal", SUBNORMAL, errors.wrong, "have fewer digits, near underflow ({}): a gradient is {}"),
     ):
         if is_rare:
             limit = 0.0
-            if harm.agrees(mending.policy):
+            if errors.agrees(repair.policy):
                 continue
-        keys = [key for key in _often(mending, course, kind, limit) if not are_wide(entries[key])]
+        keys = [key for key in _often(repair, record, kind, limit) if not are_wide(entries[key])]
         keys = [key for key in keys if kind == "underflow" or is_rare or key.operation not in CASTS]
         groups = _by_role(keys, list(entries))
-        before = measure(mending.policy) if groups else 0.0
+        before = measure(repair.policy) if groups else 0.0
         if before <= GONE:
             continue
         # What underflows behind a result that is zero is seen once that one is mended: then all of its kind are.
         there = {role: together([each for _, each in group]) for role, group in groups.items()}
         everywhere = {role: (Remedy("*", "", role, FP32),) for role in _alike(groups)}
         # Sums of what underflows may underflow themselves, step by step, which shows in no result.
-        with_sums = everywhere | (_narrow_sums(mending.policy) if groups else {})
-        remedies = next((x for x in (there, everywhere, with_sums) if _needed(mending, x, measure, before)), {})
-        needed = _needed(mending, remedies, measure, before)
+        with_sums = everywhere | (_narrow_sums(repair.policy) if groups else {})
+        remedies = next((x for x in (there, everywhere, with_sums) if _needed(repair, x, measure, before)), {})
+        needed = _needed(repair, remedies, measure, before)
         if needed:
-            found = _keys_of(needed, groups)
-            share = max(course.watch.share(kind, key) for key in found)
+            fault_keys = _keys_of(needed, groups)
+            share = max(record.watch.share(kind, key) for key in fault_keys)
             much = f"{before:.0%}" if kind == "underflow" else _in_words(before)
-            why, also = f"{percent(share)} {words.format(named(found), much)}", _scale(mending, measure, before)
-            step = min(course.watch.first_step(kind, key) for key in found)
-            fault = Fault("underflow", step, found[0].phase, found[0].path, found[0].operation, why, also=also)
-            _attempt_all(mending, fault, [each for role in needed for each in remedies[role]], measure, before)
+            why, also = f"{percent(share)} {words.format(named(fault_keys), much)}", _scale(repair, measure, before)
+            step = min(record.watch.first_step(kind, key) for key in fault_keys)
+            fault = Fault(
+                "underflow", step, fault_keys[0].phase, fault_keys[0].path, fault_keys[0].operation, why, also=also
+            )
+            _attempt_all(repair, fault, [each for role in needed for each in remedies[role]], measure, before)
             return
 
 
-def find_saturation(mending: Mending, course: Course, harm: Harm) -> None:
+def find_saturation(repair: Mending, record: Course, errors: Harm) -> None:
     """Note results and operands that stop at the largest number, where gradients are wrong by it."""
-    keys = _often(mending, course, "overflow", SATURATED)
-    before = harm.wrong(mending.policy) if keys else 0.0
+    keys = _often(repair, record, "overflow", SATURATED)
+    before = errors.wrong(repair.policy) if keys else 0.0
     if before <= WRONG:
         return
-    groups = _by_role(keys, [key for key, _ in course.watch.entries()])
+    groups = _by_role(keys, [key for key, _ in record.watch.entries()])
     scaled, plain = (
-        {role: together([choose(each, mending.policy) for _, each in group]) for role, group in groups.items()}
+        {role: together([choose(each, repair.policy) for _, each in group]) for role, group in groups.items()}
         for choose in (scaled_instead, _unscaled)
     )
     # What saturates behind numbers that stopped, or on their way back, is seen once these are mended: then all are.
-    everywhere = {role: (scaled_instead(Remedy("*", "", role, FP32), mending.policy),) for role in CASTS.values()}
-    tried = ((remedies, _needed(mending, remedies, harm.wrong, before)) for remedies in (scaled, everywhere, plain))
-    obvious = [key for key in keys if course.watch.share("overflow", key) > OBVIOUS]
+    everywhere = {role: (scaled_instead(Remedy("*", "", role, FP32), repair.policy),) for role in CASTS.values()}
+    tried = ((remedies, _needed(repair, remedies, errors.wrong, before)) for remedies in (scaled, everywhere, plain))
+    obvious = [key for key in keys if record.watch.share("overflow", key) > OBVIOUS]
     remedies, needed = next((each for each in tried if each[1]), (scaled, list(groups) if obvious else []))
     if needed:
-        found = _keys_of(needed, groups)
-        share = max(course.watch.share("overflow", key) for key in found)
-        why = f"{percent(share)} stop at the largest number ({named(found)}): a gradient is {_in_words(before)}"
-        step = min(course.watch.first_step("overflow", key) for key in found)
-        fault = Fault("saturation", step, found[0].phase, found[0].path, found[0].operation, why)
-        _attempt_all(mending, fault, [each for role in needed for each in remedies[role]], harm.wrong, before)
+        fault_keys = _keys_of(needed, groups)
+        share = max(record.watch.share("overflow", key) for key in fault_keys)
+        why = f"{percent(share)} stop at the largest number ({named(fault_keys)}): a gradient is {_in_words(before)}"
+        step = min(record.watch.first_step("overflow", key) for key in fault_keys)
+        fault = Fault("saturation", step, fault_keys[0].phase, fault_keys[0].path, fault_keys[0].operation, why)
+        _attempt_all(repair, fault, [each for role in needed for each in remedies[role]], errors.wrong, before)
 
 
-def find_swamped_sums(mending: Mending, course: Course, harm: Harm) -> None:
+def find_swamped_sums(repair: Mending, record: Course, errors: Harm) -> None:
     """Note sums in narrow accumulators, where gradients are wrong and sums in FP32 make them right."""
-    groups = _narrow_sums(mending.policy)
-    before = harm.wrong(mending.policy) if groups else 0.0
+    groups = _narrow_sums(repair.policy)
+    before = errors.wrong(repair.policy) if groups else 0.0
     if before <= WRONG:
         return
-    needed = _needed(mending, groups, harm.wrong, before)
+    needed = _needed(repair, groups, errors.wrong, before)
     if not needed:
         return
     role = needed[0]
     keys = [
-        key for key, _ in course.watch.entries()
+        key for key, _ in record.watch.entries()
         if kind_of(key.operation) == SUMS[role] and (key.phase == "backward" or role != "accumulate_gradients")
     ]  # fmt: skip
-    alone = _alone(mending, [key for key in keys if key.path], role, harm, before) if len(needed) == 1 else None
+    alone = _alone(repair, [key for key in keys if key.path], role, errors, before) if len(needed) == 1 else None
     chosen = [each for role in needed for each in groups[role]]
     where = alone or (keys[0] if keys else Key("", "sum", "forward"))
     why = f"sums in few digits lose what they are to add: a gradient is {_in_words(before)}"
     fault = Fault("swamped sums", 0, where.phase, where.path, where.operation, why)
     remedies = chosen if alone is None else [Remedy(alone.path, "", role, FP32)]
-    _attempt_all(mending, fault, remedies, harm.wrong, before)
+    _attempt_all(repair, fault, remedies, errors.wrong, before)
 
 
-def find_zero_gradients(mending: Mending, harm: Harm) -> None:
+def find_zero_gradients(repair: Mending, errors: Harm) -> None:
     """Note gradients that are zero where those of the reference are not, though nothing that underflows explains it."""
-    before = harm.gone(mending.policy)
+    before = errors.gone(repair.policy)
     if before <= GONE:
         return
     roles = (*GOING_BACK, *GOING_FORWARD)
-    remedies = {role: (Remedy("*", "", role, FP32),) for role in roles} | _narrow_sums(mending.policy)
-    needed = _needed(mending, remedies, harm.gone, before)
+    remedies = {role: (Remedy("*", "", role, FP32),) for role in roles} | _narrow_sums(repair.policy)
+    needed = _needed(repair, remedies, errors.gone, before)
     if needed:
-        path = harm.worst_path(mending.policy)
+        path = errors.worst_path(repair.policy)
         why = f"{before:.0%} of a gradient is exactly 0, and not under the reference"
         fault = Fault("zero gradients", 0, "backward", path, "", why)
-        _attempt_all(mending, fault, [each for role in needed for each in remedies[role]], harm.gone, before)
+        _attempt_all(repair, fault, [each for role in needed for each in remedies[role]], errors.gone, before)
 
 
 def _in_words(wrong: float) -> str:
-    """How wrong a gradient is."""
+    """Say in words how wrong a gradient is."""
     return f"wrong by {wrong:.0%}" if wrong < float("inf") else "not finite"
 
 
-def _often(mending: Mending, course: Course, kind: str, limit: float) -> list[Key]:
-    """Where so many results have an event going forward or back, and more than twice as many as under the reference."""
-    watch, exact = course.watch, mending.exact.watch
-    shares = {key: watch.share(kind, key) for key, _ in watch.entries() if key.phase != "update"}
+def _often(repair: Mending, record: Course, kind: str, limit: float) -> list[Key]:
+    """Return the keys, except for updates, whose share of events is above the limit and above twice the reference's."""
+    recorder, exact = record.watch, repair.exact.watch
+    shares = {key: recorder.share(kind, key) for key, _ in recorder.entries() if key.phase != "update"}
     return [key for key, share in shares.items() if share > limit and share > 2 * exact.share(kind, key)]
 
 
@@ -166,23 +168,23 @@ def _by_role(keys: Sequence[Key], seen: Sequence[Key]) -> Groups:
     """These keys by the roles that mend them."""
     groups: Groups = {}
     for key in keys:
-        found = remedy(key, seen, is_fp32=False)
-        if found is not None:
-            groups.setdefault(found.role, []).append((key, found))
+        proposal = remedy(key, seen, is_fp32=False)
+        if proposal is not None:
+            groups.setdefault(proposal.role, []).append((key, proposal))
     return groups
 
 
 def _keys_of(roles: Iterable[str], groups: Groups) -> list[Key]:
-    """What was counted of these roles; of the first role of all where nothing was."""
-    found = [key for role in roles for key, _ in groups.get(role, ())]
-    return found or [key for key, _ in next(iter(groups.values()))]
+    """Return the keys of these roles; those of the first role where there are none."""
+    keys = [key for role in roles for key, _ in groups.get(role, ())]
+    return keys or [key for key, _ in next(iter(groups.values()))]
 
 
-def _needed(mending: Mending, remedies: Remedies, measure: Measure, before: float) -> list[str]:
+def _needed(repair: Mending, remedies: Remedies, measure: Measure, before: float) -> list[str]:
     """The roles without whose remedies the harm is not halved, where those of all roles together halve it."""
 
     def halves(roles: Sequence[str]) -> bool:
-        policy = mending.remedied(mending.policy, [each for role in roles for each in remedies[role]])
+        policy = repair.remedied(repair.policy, [each for role in roles for each in remedies[role]])
         try:
             return policy is not None and measure(policy) < before / 2
         except ValueError:  # as of a format that a matrix unit does not take
@@ -198,26 +200,26 @@ def _needed(mending: Mending, remedies: Remedies, measure: Measure, before: floa
     return roles
 
 
-def _attempt_all(mending: Mending, fault: Fault, remedies: Sequence[Remedy], measure: Measure, before: float) -> None:
+def _attempt_all(repair: Mending, fault: Fault, remedies: Sequence[Remedy], measure: Measure, before: float) -> None:
     """Note a fault with its remedies, verified if training again gives finite numbers, and the harm is halved."""
 
     def is_mended(again: Course, policy: Policy) -> bool:
         return again.watch.first is None and measure(policy) < before / 2
 
-    mending.attempt(fault, [remedies], is_mended)
+    repair.attempt(fault, [remedies], is_mended)
 
 
-def _scale(mending: Mending, measure: Measure, before: float) -> str:
+def _scale(repair: Mending, measure: Measure, before: float) -> str:
     """The scale of the loss, in words, that does most against the harm, if one halves it."""
-    best = min(SCALES, key=lambda scale: measure(mending.policy, scale))
-    return f"a loss scale of {best:.0f}" if measure(mending.policy, best) < before / 2 else ""
+    best = min(SCALES, key=lambda scale: measure(repair.policy, scale))
+    return f"a loss scale of {best:.0f}" if measure(repair.policy, best) < before / 2 else ""
 
 
-def _alone(mending: Mending, keys: Sequence[Key], role: str, harm: Harm, before: float) -> Key | None:
+def _alone(repair: Mending, keys: Sequence[Key], role: str, errors: Harm, before: float) -> Key | None:
     """The layer whose sums alone do the harm, if there is one."""
     for key in {key.path: key for key in keys}.values():
-        policy = mending.remedied(mending.policy, [Remedy(key.path, "", role, FP32)])
-        if policy is not None and harm.wrong(policy) < before / 2:
+        policy = repair.remedied(repair.policy, [Remedy(key.path, "", role, FP32)])
+        if policy is not None and errors.wrong(policy) < before / 2:
             return key
     return None
 
@@ -236,5 +238,5 @@ def _is_narrow(policy: Policy, role: str) -> bool:
 
 
 def _unscaled(given: Remedy, policy: Policy) -> Remedy:
-    """The remedy as it is."""
+    """Return the remedy unchanged."""
     return given

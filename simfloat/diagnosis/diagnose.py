@@ -88,53 +88,53 @@ def diagnose(
     check_loss_function(loss_fn)
     if scaler is not None and optimizer is None:
         raise ValueError("A scaler scales the loss for an optimizer's step: give optimizer=, too.")
-    taken = _taken(batches, steps)
-    faults = [fault for number, batch in enumerate(taken) for fault in _nan_in(number, batch)]
-    clean = [batch for number, batch in enumerate(taken) if not any(fault.step == number for fault in faults)]
+    first_batches = _taken(batches, steps)
+    faults = [fault for number, batch in enumerate(first_batches) for fault in _nan_in(number, batch)]
+    clean = [batch for number, batch in enumerate(first_batches) if not any(fault.step == number for fault in faults)]
     if not clean:
         return Diagnosis(tuple(faults), chosen, {"policy": [], "mended": [], "reference": []})
-    mending = Mending(_trial_of(model, loss_fn, clean, optimizer, scaler, seed), chosen, exact, int(steps))
-    faults += _mended(mending)
-    mended = mending.tried(mending.policy)
-    losses = {"policy": mending.given, "mended": mended or mending.given, "reference": mending.exact}
+    repair = Mending(_trial_of(model, loss_fn, clean, optimizer, scaler, seed), chosen, exact, int(steps))
+    faults += _mended(repair)
+    mended = repair.tried(repair.policy)
+    losses = {"policy": repair.given, "mended": mended or repair.given, "reference": repair.exact}
     ordered = sorted(faults, key=lambda fault: fault.step)
-    of_each = {name: course.losses for name, course in losses.items()}
-    return Diagnosis(tuple(ordered), mending.policy, of_each, len(mending.given.watch.skipped))
+    of_each = {name: record.losses for name, record in losses.items()}
+    return Diagnosis(tuple(ordered), repair.policy, of_each, len(repair.given.watch.skipped))
 
 
-def _mended(mending: Mending) -> list[Fault]:
+def _mended(repair: Mending) -> list[Fault]:
     """The faults of the policy, which is then mended."""
-    policy = mending.policy
-    if mend_first_faults(mending):
-        trial = mending.trial
-        is_changed = mending.policy != policy or mending.excused
-        course = mending.tried(mending.policy) or mending.given if is_changed else mending.given
-        last = trial.batches[(mending.steps - 1) % len(trial.batches)]
+    policy = repair.policy
+    if mend_first_faults(repair):
+        trial = repair.trial
+        is_changed = repair.policy != policy or repair.excused
+        record = repair.tried(repair.policy) or repair.given if is_changed else repair.given
+        last = trial.batches[(repair.steps - 1) % len(trial.batches)]
         # With what delayed scalings know in the end: the scales that they begin with are no fault.
-        moments = [TrialMoment(*at, course.state) for at in ((trial.parts, trial.batches[0]), (course.parts, last))]
-        harm = Harm(trial, mending.reference, moments)
+        moments = [TrialMoment(*at, record.state) for at in ((trial.parts, trial.batches[0]), (record.parts, last))]
+        errors = Harm(trial, repair.reference, moments)
         if trial.parts[1] is not None:
-            find_lost_updates(mending, course)
-            find_lost_decay(mending)
-            find_stalled_moments(mending, course)
-            find_underflowing_moments(mending, course)
-            mending.mend_all()
+            find_lost_updates(repair, record)
+            find_lost_decay(repair)
+            find_stalled_moments(repair, record)
+            find_underflowing_moments(repair, record)
+            repair.mend_all()
         for _ in range(ROUNDS):
-            known = len(mending.faults)
-            find_underflow(mending, course, harm)
-            find_saturation(mending, course, harm)
-            find_swamped_sums(mending, course, harm)
-            if len(mending.faults) == known:
-                find_underflow(mending, course, harm, is_rare=True)
-            if len(mending.faults) == known:
-                find_zero_gradients(mending, harm)
-            mending.mend_all()
-            if len(mending.faults) == known or harm.agrees(mending.policy):
+            fault_count = len(repair.faults)
+            find_underflow(repair, record, errors)
+            find_saturation(repair, record, errors)
+            find_swamped_sums(repair, record, errors)
+            if len(repair.faults) == fault_count:
+                find_underflow(repair, record, errors, is_rare=True)
+            if len(repair.faults) == fault_count:
+                find_zero_gradients(repair, errors)
+            repair.mend_all()
+            if len(repair.faults) == fault_count or errors.agrees(repair.policy):
                 break
-            course = mending.tried(mending.policy) or course
-        if not harm.agrees(mending.policy):
-            mending.doubt(OF_GRADIENTS)
-    return mending.faults
+            record = repair.tried(repair.policy) or record
+        if not errors.agrees(repair.policy):
+            repair.doubt(OF_GRADIENTS)
+    return repair.faults
 
 
 def _trial_of(
@@ -151,34 +151,34 @@ def _taken(batches: Any, steps: int) -> list[Batch]:
     """The first batches, at most as many as steps; ValueError for what is none."""
     if not isinstance(batches, Iterable):
         raise ValueError(f"batches must be an iterable of pairs (x, y), got a {type(batches).__name__}.")
-    taken = list(islice(batches, steps))
-    if not taken:
+    first_batches = list(islice(batches, steps))
+    if not first_batches:
         raise ValueError("diagnose was given no batches: is the iterable a generator that was used before?")
-    for batch in taken:
+    for batch in first_batches:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise ValueError(f"A batch is a pair (x, y), got a {type(batch).__name__}; for one batch give [(x, y)].")
-    return [(batch[0], batch[1]) for batch in taken]
+    return [(batch[0], batch[1]) for batch in first_batches]
 
 
 def _nan_in(step: int, batch: Batch) -> list[Fault]:
     """A fault for each part of a batch in which a number is NaN."""
-    found = []
+    faults = []
     for name, part in zip("xy", batch, strict=True):
-        for numbers in _arrays_in(part):
-            if numbers.dtype.kind == "f" and np.isnan(numbers).any():
-                place = tuple(int(i) for i in np.argwhere(np.isnan(numbers))[0])
-                why = f"{np.count_nonzero(np.isnan(numbers))} of {name} are NaN, the first at {place}; left out below"
-                found.append(Fault(NAN_IN_DATA, step, "", "", "", why))
+        for array in _arrays_in(part):
+            if array.dtype.kind == "f" and np.isnan(array).any():
+                place = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])
+                why = f"{np.count_nonzero(np.isnan(array))} of {name} are NaN, the first at {place}; left out below"
+                faults.append(Fault(NAN_IN_DATA, step, "", "", "", why))
                 break
-    return found
+    return faults
 
 
 def _arrays_in(part: Any) -> list[Any]:
     """The arrays in a part of a batch, which may be a list, a tuple or a dictionary of some."""
     if isinstance(part, dict):
         part = list(part.values())
-    if isinstance(part, list | tuple) and any(hasattr(one, "shape") or isinstance(one, dict) for one in part):
-        return [array for one in part for array in _arrays_in(one)]
+    if isinstance(part, list | tuple) and any(hasattr(inner, "shape") or isinstance(inner, dict) for inner in part):
+        return [array for inner in part for array in _arrays_in(inner)]
     detached = part.detach() if hasattr(part, "detach") else part
     if hasattr(detached, "is_floating_point") and detached.is_floating_point():
         detached = detached.double()  # NumPy has no bfloat16

@@ -1,4 +1,4 @@
-"""What a diagnosis found: faults in their order, each with what mends it, and the policy with all that was verified."""
+"""The result of a diagnosis: faults in their order, each with its remedies, and the policy with all verified ones."""
 
 from __future__ import annotations
 
@@ -105,5 +105,7 @@ class Diagnosis:
         if not ends:
             return "No batch is left to train with."
         begin = "Nothing goes wrong" if not self.faults else "With all verified remedies"
-        told = f" The loss scale skipped {self.skipped} of {len(self.losses['policy'])} steps." if self.skipped else ""
-        return f"{begin} in {steps} step{'' if steps == 1 else 's'}.{told} Losses of the last step: {ends}."
+        skipped_text = (
+            f" The loss scale skipped {self.skipped} of {len(self.losses['policy'])} steps." if self.skipped else ""
+        )
+        return f"{begin} in {steps} step{'' if steps == 1 else 's'}.{skipped_text} Losses of the last step: {ends}."

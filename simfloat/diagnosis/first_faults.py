@@ -34,159 +34,159 @@ TOO = "under the reference, too: the policy is no cause"
 ZERO = CAUSES[ZERO_BY_ZERO]
 
 
-def mend_first_faults(mending: Mending) -> bool:
+def mend_first_faults(repair: Mending) -> bool:
     """Note and mend what makes values that are not finite; return whether the policy that is left makes none.
 
     An event that the reference has in the same step, at the same place and of as many elements is not one of the
     policy. If the reference diverges, that is noted, and the steps until then are compared.
     """
-    exact = mending.exact
+    exact = repair.exact
     if exact.watch.first is not None and exact.has_diverged:
         fault = _fault(exact.watch.first, exact.watch.entries_then, "")
-        mending.faults.append(fault._replace(why=f"{fault.why}; {TOO}"))
-        if not mending.steps:
+        repair.faults.append(fault._replace(why=f"{fault.why}; {TOO}"))
+        if not repair.steps:
             return False
     elif (skipping := beyond_repair(exact)) is not None and exact.watch.skipped:
-        fault = _fault(*skipping, _smaller_scale(mending, mending.reference, exact))
-        mending.faults.append(fault._replace(why=f"{fault.why}; {_skipped(exact)}; {TOO}"))
+        fault = _fault(*skipping, _smaller_scale(repair, repair.reference, exact))
+        repair.faults.append(fault._replace(why=f"{fault.why}; {_skipped(exact)}; {TOO}"))
         return False
-    course: Course | None = mending.given
-    if _mend_stored_weights(mending):
-        course = mending.tried(mending.policy)
+    record: Course | None = repair.given
+    if _mend_stored_weights(repair):
+        record = repair.tried(repair.policy)
     for number in range(MOST + 1):
-        before, harm = 0.0, None
-        while course is not None and (found := beyond_repair(course)) is not None:
-            harm = _harm_of_overflow(mending, course, found[0])
-            before = float("inf") if harm is None else harm.wrong(mending.policy)
+        before, errors = 0.0, None
+        while record is not None and (bad_result := beyond_repair(record)) is not None:
+            errors = _harm_of_overflow(repair, record, bad_result[0])
+            before = float("inf") if errors is None else errors.wrong(repair.policy)
             if before > WRONG:
                 break
-            course = _excused(mending, found[0])
+            record = _excused(repair, bad_result[0])
         else:
-            return course is not None
-        first, entries = found
-        candidates = _candidates(first, entries, mending)
-        also = _smaller_scale(mending, mending.policy, mending.given) if course is mending.given else ""
+            return record is not None
+        first, entries = bad_result
+        candidates = _candidates(first, entries, repair)
+        also = _smaller_scale(repair, repair.policy, repair.given) if record is repair.given else ""
         fault, is_mended = _fault(first, entries, also), False
-        if course.watch.first is None:
-            fault = fault._replace(why=f"{fault.why}; {_skipped(course)}")
+        if record.watch.first is None:
+            fault = fault._replace(why=f"{fault.why}; {_skipped(record)}")
         for candidate in candidates if number < MOST else ():
-            policy = mending.remedied(mending.policy, [candidate])
-            course = None if policy is None else mending.tried(policy)
-            if course is None or policy is None or not _is_later(beyond_repair(course), first):
+            policy = repair.remedied(repair.policy, [candidate])
+            record = None if policy is None else repair.tried(policy)
+            if record is None or policy is None or not _is_later(beyond_repair(record), first):
                 continue
-            if harm is None or harm.wrong(policy) <= max(before / 2, WRONG):
-                mending.take([candidate])
+            if errors is None or errors.wrong(policy) <= max(before / 2, WRONG):
+                repair.take([candidate])
                 is_mended = True
-                mending.faults.append(fault._replace(remedies=(candidate,), verified=True))
+                repair.faults.append(fault._replace(remedies=(candidate,), verified=True))
                 break
         if not is_mended and before < float("inf"):  # the gradient is as wrong without it
-            course = _excused(mending, first)
+            record = _excused(repair, first)
         elif not is_mended:
-            mending.faults.append(fault._replace(remedies=tuple(candidates[:1])))
+            repair.faults.append(fault._replace(remedies=tuple(candidates[:1])))
             return False
     return False
 
 
-def beyond_repair(course: Course) -> tuple[FirstNaN, Entries] | None:
+def beyond_repair(record: Course) -> tuple[FirstNaN, Entries] | None:
     """The first NaN or infinity of a training, with what was counted by then; of steps that a loss scale skipped only
     if these are more than half of all."""
-    watch = course.watch
-    if watch.first is not None:
-        return watch.first, watch.entries_then
-    return watch.skipped[0] if 2 * len(watch.skipped) > len(course.losses) else None
+    recorder = record.watch
+    if recorder.first is not None:
+        return recorder.first, recorder.entries_then
+    return recorder.skipped[0] if 2 * len(recorder.skipped) > len(record.losses) else None
 
 
-def _skipped(course: Course) -> str:
-    return f"the loss scale skipped {len(course.watch.skipped)} of {len(course.losses)} steps"
+def _skipped(record: Course) -> str:
+    return f"the loss scale skipped {len(record.watch.skipped)} of {len(record.losses)} steps"
 
 
-def _excused(mending: Mending, first: FirstNaN) -> Course | None:
+def _excused(repair: Mending, first: FirstNaN) -> Course | None:
     """A training in which infinities at a place are no fault."""
-    mending.excused.add(first.key)
-    return mending.tried(mending.policy)
+    repair.excused.add(first.key)
+    return repair.tried(repair.policy)
 
 
-def _harm_of_overflow(mending: Mending, course: Course, first: FirstNaN) -> Harm | None:
+def _harm_of_overflow(repair: Mending, record: Course, first: FirstNaN) -> Harm | None:
     """The harm of gradients in the step of an infinity that may do none, as where a mask is added; None if it does.
 
     A NaN does harm, and so do an infinity in an update, an infinite sum of a layer, and a loss that is not finite.
     """
-    if course.watch.first is None or first.phase == "update" or first.operands not in INFINITE:
+    if record.watch.first is None or first.phase == "update" or first.operands not in INFINITE:
         return None
-    if course.has_diverged or kind_of(first.operation) in (CONTRACTION, REDUCTION):
+    if record.has_diverged or kind_of(first.operation) in (CONTRACTION, REDUCTION):
         return None
-    trial, state = mending.trial, None
+    trial, state = repair.trial, None
     parts = trial.parts
     if first.step:
-        watch = Watch(mending.exact.watch, frozenset(mending.excused))
-        before = trial.train(mending.policy, first.step, watch=watch)
+        recorder = Watch(repair.exact.watch, frozenset(repair.excused))
+        before = trial.train(repair.policy, first.step, recorder=recorder)
         parts, state = before.parts, before.state
     batch = trial.batches[first.step % len(trial.batches)]
-    return Harm(trial, mending.reference, [TrialMoment(parts, batch, state)])
+    return Harm(trial, repair.reference, [TrialMoment(parts, batch, state)])
 
 
-def _mend_stored_weights(mending: Mending) -> bool:
+def _mend_stored_weights(repair: Mending) -> bool:
     """Note and mend weights that are beyond the largest value of the format that stores them; whether there are any."""
-    found: list[tuple[Fault, Remedy]] = []
-    for path, w in mending.trial.parameters(mending.trial.parts).items():
-        formats = [policy.recipe(path, "update").weights for policy in (mending.policy, mending.reference)]
+    overflows: list[tuple[Fault, Remedy]] = []
+    for path, w in repair.trial.parameters(repair.trial.parts).items():
+        formats = [policy.recipe(path, "update").weights for policy in (repair.policy, repair.reference)]
         lost, exact = (int(np.count_nonzero(np.abs(w[np.isfinite(w)]) > format.max)) for format in formats)
         if lost > exact:
             why = (
                 f"an overflow: {lost} of {w.size} weights are beyond {formats[0].max:.6g}, the largest of {formats[0]}"
             )
             fault = Fault(INFINITY, 0, "update", path, "update", why, OVERFLOWED)
-            found.append((fault, Remedy(path, "", "weights", FP32)))
-    for fault, wider in found:
-        mending.take([wider])
-        mending.faults.append(fault._replace(remedies=(wider,), verified=True))
-    return bool(found)
+            overflows.append((fault, Remedy(path, "", "weights", FP32)))
+    for fault, wider in overflows:
+        repair.take([wider])
+        repair.faults.append(fault._replace(remedies=(wider,), verified=True))
+    return bool(overflows)
 
 
 def _is_later(found: tuple[FirstNaN, Entries] | None, first: FirstNaN) -> bool:
-    """Whether another training came further; behind a sum that overflows its result may, in the same place."""
+    """Tell whether another training came further; its result may overflow where the sum itself overflowed before."""
     if found is None or found[0].step != first.step:
         return found is None or found[0].step > first.step
     return found[0].key != first.key or first.operands == OVERFLOWED_SUM != found[0].operands
 
 
 def _fault(first: FirstNaN, entries: Entries, also: str) -> Fault:
-    found = _finding(first, entries)
-    why = first.operands if found is None else found.why.partition(": ")[2].replace(ZERO, first.operands)
+    explanation = _finding(first, entries)
+    why = first.operands if explanation is None else explanation.why.partition(": ")[2].replace(ZERO, first.operands)
     kind = INFINITY if first.operands in INFINITE else NAN
     return Fault(kind, first.step, first.phase, first.path, first.operation, why, first.operands, also=also)
 
 
 def _finding(first: FirstNaN, entries: Entries) -> NaNFinding | None:
-    """What the counts say of what was before; None of an overflow, which begins here, and of what began outside."""
+    """Explain a NaN or infinity by earlier counts; None for an overflow, which begins here, and for a cause outside."""
     if first.operands in (OVERFLOWED, OVERFLOWED_SUM, INHERITED):
         return None
     return finding(first._replace(operands=ZERO) if first.operands in (DIVIDED, LOGARITHM) else first, entries)
 
 
-def _smaller_scale(mending: Mending, policy: Policy, course: Course) -> str:
+def _smaller_scale(repair: Mending, policy: Policy, record: Course) -> str:
     """The largest scale of the loss, in words, with which steps are made where most were skipped; else empty."""
-    if course.watch.first is not None or mending.trial.parts[2] is None:
+    if record.watch.first is not None or repair.trial.parts[2] is None:
         return ""
-    trial, steps = mending.trial, mending.steps
+    trial, steps = repair.trial, repair.steps
     smaller = (scale for scale in SCALES if scale < trial.parts[2].get_scale())
-    found = next((scale for scale in smaller if beyond_repair(trial.train(policy, steps, scale)) is None), None)
-    return "" if found is None else f"a loss scale of {found:.0f}"
+    largest = next((scale for scale in smaller if beyond_repair(trial.train(policy, steps, scale)) is None), None)
+    return "" if largest is None else f"a loss scale of {largest:.0f}"
 
 
-def _candidates(first: FirstNaN, entries: Entries, mending: Mending) -> list[Remedy]:
-    """What may mend it, the most likely first: where it came from, where it was met, and both everywhere."""
+def _candidates(first: FirstNaN, entries: Entries, repair: Mending) -> list[Remedy]:
+    """Return possible remedies, the most likely first: at the source, at the place itself, and both for all paths."""
     events, keys = dict(entries)[first.key], [key for key, _ in entries]
     before = _finding(first, entries)
     at_source = None if before is None else before.remedy
     here = remedy(first.key, keys, is_fp32=are_wide(events), sums=overflowed_sums(events) > 0)
-    found = [each for each in (at_source, here) if each is not None]
-    if not found and first.operation in CASTS:  # of a product outside of all layers
-        found = [Remedy("*", "", CASTS[first.operation], FP32)]
+    candidates = [each for each in (at_source, here) if each is not None]
+    if not candidates and first.operation in CASTS:  # of a product outside of all layers
+        candidates = [Remedy("*", "", CASTS[first.operation], FP32)]
     if first.operation in CASTS:  # eight bits are scaled by those who use them
-        other = scaled_instead(found[-1], mending.policy)
-        found = [other, *found] if other.value.format.bits <= 8 else [*found, other]
-    everywhere = [each.everywhere() for each in found]
+        scaled_cast = scaled_instead(candidates[-1], repair.policy)
+        candidates = [scaled_cast, *candidates] if scaled_cast.value.format.bits <= 8 else [*candidates, scaled_cast]
+    everywhere = [each.everywhere() for each in candidates]
     # What one parameter's update meets, or many places have met, those of others meet sooner or later.
-    is_first = first.phase == "update" or any(mending.has_many(each) for each in found)
-    return list(dict.fromkeys([*everywhere, *found] if is_first else [*found, *everywhere]))
+    is_first = first.phase == "update" or any(repair.has_many(each) for each in candidates)
+    return list(dict.fromkeys([*everywhere, *candidates] if is_first else [*candidates, *everywhere]))

@@ -54,9 +54,9 @@ class Harm:
         """The path of the parameter of whose gradient the largest share is zero."""
         shares: dict[str, float] = {}
         for moment, exact in self._known:
-            given = self._gradients(policy, moment, 1.0)
+            gradients = self._gradients(policy, moment, 1.0)
             total = _norm(np.array([_norm(g) for g in exact.values()]))
-            shares |= {path: max(shares.get(path, 0.0), _gone(given[path], g, total)) for path, g in exact.items()}
+            shares |= {path: max(shares.get(path, 0.0), _gone(gradients[path], g, total)) for path, g in exact.items()}
         return max(shares, key=lambda path: shares[path])
 
     def _measured(self, policy: Policy, scale: float) -> tuple[float, float]:
@@ -64,26 +64,26 @@ class Harm:
         if (policy, scale) not in self._found:
             gone = wrong = 0.0
             for moment, exact in self._known:
-                given = self._gradients(policy, moment, scale)
+                gradients = self._gradients(policy, moment, scale)
                 total = _norm(np.array([_norm(g) for g in exact.values()]))
-                gone = max([gone, *(_gone(given[path], exact[path], total) for path in exact)])
-                wrong = max([wrong, *(_wrong(given[path], exact[path], total) for path in exact)])
+                gone = max([gone, *(_gone(gradients[path], exact[path], total) for path in exact)])
+                wrong = max([wrong, *(_wrong(gradients[path], exact[path], total) for path in exact)])
             self._found[policy, scale] = gone, wrong
         return self._found[policy, scale]
 
     def _gradients(self, policy: Policy, moment: TrialMoment, scale: float) -> Arrays:
         """Gradients at a moment. A loss scale that would skip the step is halved until it would not."""
-        found = self._trial.gradients(policy, moment, scale)
+        gradients = self._trial.gradients(policy, moment, scale)
         scaler = moment.parts[2]
-        if scaler is None or scale != 1.0 or _are_finite(found):
-            return found
+        if scaler is None or scale != 1.0 or _are_finite(gradients):
+            return gradients
         smaller = scaler.get_scale() / 2
         for _ in range(HALVINGS):
             again = self._trial.gradients(policy, moment, smaller)
             if _are_finite(again):
                 return again
             smaller /= 2
-        return found
+        return gradients
 
 
 def _are_finite(gradients: Arrays) -> bool:

@@ -24,53 +24,53 @@ LOST, STALLED = 0.25, 0.5
 UPDATE = "update"
 
 
-def find_lost_updates(mending: Mending, course: Course) -> None:
+def find_lost_updates(repair: Mending, record: Course) -> None:
     """Note parameters of which many additions w + u give w, though u is not zero, and more than under the reference."""
-    watch, exact = course.watch, mending.exact.watch
+    recorder, exact = record.watch, repair.exact.watch
 
     def are_lost(of: Course, key: Key) -> bool:
         share = of.watch.share("unchanged", key)
         return share > LOST and share > 2 * exact.share("unchanged", key)
 
-    keys = [key for key, _ in watch.entries() if key.phase == key.operation == UPDATE]
-    lost = [key for key in keys if are_lost(course, key) and _is_nearest(mending.policy, key.path)]
+    keys = [key for key, _ in recorder.entries() if key.phase == key.operation == UPDATE]
+    lost = [key for key in keys if are_lost(record, key) and _is_nearest(repair.policy, key.path)]
     if lost:
-        share = max(watch.share("unchanged", key) for key in lost)
+        share = max(recorder.share("unchanged", key) for key in lost)
         why = f"{percent(share)} of the additions w + u give w ({named(lost)})"
-        step = min(watch.first_step("unchanged", key) for key in lost)
+        step = min(recorder.first_step("unchanged", key) for key in lost)
         fault = Fault("lost updates", step, UPDATE, lost[0].path, UPDATE, why, also='update="kahan" or "stochastic"')
         remedies = together([Remedy(key.path, "", "weights", FP32) for key in lost])
-        mending.attempt(fault, [remedies], lambda again, _: not any(are_lost(again, key) for key in lost))
+        repair.attempt(fault, [remedies], lambda again, _: not any(are_lost(again, key) for key in lost))
 
 
-def find_lost_decay(mending: Mending) -> None:
+def find_lost_decay(repair: Mending) -> None:
     """Note parameters that a step without gradients leaves as they are, though the weight decay would change them."""
-    trial = mending.trial
+    trial = repair.trial
     if not trial.weight_decay():
         return
 
     def lost_under(policy: Policy) -> list[str]:
-        return [path for path, share in _decay_lost(mending, policy).items() if share > STALLED]
+        return [path for path, share in _decay_lost(repair, policy).items() if share > STALLED]
 
-    shares = _decay_lost(mending, mending.policy)
-    lost = lost_under(mending.policy)
+    shares = _decay_lost(repair, repair.policy)
+    lost = lost_under(repair.policy)
     if lost:
         keys = [Key(path, UPDATE, UPDATE) for path in lost]
         why = f"the decay alone leaves {percent(max(shares[path] for path in lost))} of the weights as they are "
         fault = Fault("weight decay lost", 0, UPDATE, lost[0], UPDATE, f"{why}({named(keys)})")
         remedies = together([Remedy(path, "", "weights", FP32) for path in lost])
-        mending.attempt(fault, [remedies], lambda _, policy: not lost_under(policy))
+        repair.attempt(fault, [remedies], lambda _, policy: not lost_under(policy))
 
 
-def find_stalled_moments(mending: Mending, course: Course) -> None:
+def find_stalled_moments(repair: Mending, record: Course) -> None:
     """Note moments that a step without gradients leaves as they are, though they would decay."""
 
     def stalled_in(of: Course, policy: Policy) -> list[str]:
-        return [path for path, share in _moments_stalled(mending, of, policy).items() if share > STALLED]
+        return [path for path, share in _moments_stalled(repair, of, policy).items() if share > STALLED]
 
-    stalled = stalled_in(course, mending.policy)
+    stalled = stalled_in(record, repair.policy)
     if stalled:
-        shares = _moments_stalled(mending, course, mending.policy)
+        shares = _moments_stalled(repair, record, repair.policy)
         parameters = [path.rpartition(".")[0] for path in stalled]
         keys = [Key(path, "moment", UPDATE) for path in stalled]
         why = f"{percent(max(shares[path] for path in stalled))} of the numbers never decay ({named(keys)})"
@@ -79,46 +79,46 @@ def find_stalled_moments(mending: Mending, course: Course) -> None:
         choices = [
             together([Remedy(path, "", role, FP32) for path in parameters]) for role in ("optimizer_state", "weights")
         ]
-        mending.attempt(fault, choices, lambda again, policy: not stalled_in(again, policy))
+        repair.attempt(fault, choices, lambda again, policy: not stalled_in(again, policy))
 
 
-def find_underflowing_moments(mending: Mending, course: Course) -> None:
+def find_underflowing_moments(repair: Mending, record: Course) -> None:
     """Note moments that underflow, and more of them than under the reference: an update divides by what is left."""
-    exact = mending.exact.watch
+    exact = repair.exact.watch
 
     def lost_in(of: Course) -> list[Key]:
         keys = [key for key, _ in of.watch.entries() if key.phase == UPDATE and key.operation == "moment"]
         shares = {key: of.watch.share("underflow", key) for key in keys}
         return [key for key, share in shares.items() if share > LOST and share > 2 * exact.share("underflow", key)]
 
-    lost = lost_in(course)
+    lost = lost_in(record)
     if lost:
-        share = max(course.watch.share("underflow", key) for key in lost)
+        share = max(record.watch.share("underflow", key) for key in lost)
         why = f"{percent(share)} of the numbers underflow ({named(lost)})"
-        step = min(course.watch.first_step("underflow", key) for key in lost)
+        step = min(record.watch.first_step("underflow", key) for key in lost)
         fault = Fault("underflow", step, UPDATE, lost[0].path, "moment", why)
         parameters = [key.path.rpartition(".")[0] for key in lost]
         choices = [
             together([Remedy(path, "", role, FP32) for path in parameters]) for role in ("optimizer_state", "weights")
         ]
-        mending.attempt(fault, choices, lambda again, _: not lost_in(again))
+        repair.attempt(fault, choices, lambda again, _: not lost_in(again))
 
 
-def _decay_lost(mending: Mending, policy: Policy) -> dict[str, float]:
-    """By parameter, the share of those weights that decay alone changes under the reference, and not under a policy.
+def _decay_lost(repair: Mending, policy: Policy) -> dict[str, float]:
+    """Return for each parameter the share of weights that decay changes under the reference, but not under a policy.
 
     A stochastic addition keeps in the mean what a Kahan addition keeps in its compensation, so the decay is lost under
     either if it does not reach the last addition, as in PyTorch's AdamW, which multiplies the weights beforehand.
     """
-    trial, found = mending.trial, {}
+    trial, shares = repair.trial, {}
     before, after = trial.step_of_zeros(_compensated(policy), trial.parts, fresh=True)
-    exact_before, exact_after = trial.step_of_zeros(mending.reference, trial.parts, fresh=True)
+    exact_before, exact_after = trial.step_of_zeros(repair.reference, trial.parts, fresh=True)
     for path, w in exact_before.items():
         recipe = policy.recipe(path, UPDATE)
         if path in after and not recipe.rounding.is_stochastic:
-            kept = after[path] - after.get(f"{path}.{COMPENSATION}", 0.0)
-            found[path] = _share(kept == rounded(before[path], recipe.weights), exact_after[path] != w)
-    return found
+            stored_weights = after[path] - after.get(f"{path}.{COMPENSATION}", 0.0)
+            shares[path] = _share(stored_weights == rounded(before[path], recipe.weights), exact_after[path] != w)
+    return shares
 
 
 def _compensated(policy: Policy) -> Policy:
@@ -134,26 +134,26 @@ def _kahan(value: Any) -> Any:
     return "kahan" if isinstance(value, str) and value == "stochastic" else value
 
 
-def _moments_stalled(mending: Mending, course: Course, policy: Policy) -> dict[str, float]:
-    """By moment, the share of its numbers that decay under the reference, and not under a policy."""
-    trial = mending.trial
-    if course.parts[1] is None:
+def _moments_stalled(repair: Mending, record: Course, policy: Policy) -> dict[str, float]:
+    """Return for each moment the share of its numbers that decay under the reference, but not under a policy."""
+    trial = repair.trial
+    if record.parts[1] is None:
         return {}
-    before, after = trial.step_of_zeros(policy, course.parts, fresh=False)
-    _, exact_after = trial.step_of_zeros(mending.reference, course.parts, fresh=False)
-    parameters = {path for path, _ in course.parts[0].named_parameters()}
+    before, after = trial.step_of_zeros(policy, record.parts, fresh=False)
+    _, exact_after = trial.step_of_zeros(repair.reference, record.parts, fresh=False)
+    parameters = {path for path, _ in record.parts[0].named_parameters()}
     moments = [path for path, m in before.items() if path not in parameters and path in exact_after and m.any()]
     # A random rounding lets a moment decay in the mean.
-    drawn = {path for path in moments if policy.recipe(path.rpartition(".")[0], UPDATE).rounding.is_stochastic}
+    stochastic = {path for path in moments if policy.recipe(path.rpartition(".")[0], UPDATE).rounding.is_stochastic}
     return {
         path: _share(after[path] == before[path], exact_after[path] != before[path])
         for path in moments
-        if path not in drawn
+        if path not in stochastic
     }
 
 
 def _share(stays: np.ndarray, moves: np.ndarray) -> float:
-    """How many of the elements that should move stay."""
+    """Return the share of the elements that should change and do not."""
     return int(np.count_nonzero(stays & moves)) / max(int(np.count_nonzero(moves)), 1)
 
 

@@ -32,7 +32,7 @@ class Mending:
         self.exact = trial.train(reference, steps)
         # In the step in which the reference diverges, nothing is compared.
         self.steps = len(self.exact.losses) - int(self.exact.has_diverged)
-        self.given = trial.train(policy, max(self.steps, 1), watch=Watch(self.exact.watch))
+        self.given = trial.train(policy, max(self.steps, 1), recorder=Watch(self.exact.watch))
 
     def attempt(self, fault: Fault, choices: Sequence[Sequence[Remedy]], is_mended: IsMended) -> None:
         """Note the fault with the first of these remedies that mends it, verified by training again.
@@ -41,16 +41,16 @@ class Mending:
         """
         for remedies in choices:
             policy = self.remedied(self.policy, remedies)
-            course = None if policy is None else self.tried(policy)
-            if course is not None and policy is not None and is_mended(course, policy):
+            record = None if policy is None else self.tried(policy)
+            if record is not None and policy is not None and is_mended(record, policy):
                 self.faults.append(fault._replace(remedies=tuple(remedies), verified=True))
                 return
         self.faults.append(fault._replace(remedies=tuple(choices[0])))
 
     def tried(self, policy: Policy) -> Course | None:
-        """A training under a policy; None where it is refused, as a format that a matrix unit does not take."""
+        """Train under a policy; None where it is refused, for example for a format that a matrix unit does not take."""
         try:
-            return self.trial.train(policy, self.steps, watch=Watch(self.exact.watch, frozenset(self.excused)))
+            return self.trial.train(policy, self.steps, recorder=Watch(self.exact.watch, frozenset(self.excused)))
         except ValueError:
             return None
 
@@ -76,7 +76,7 @@ class Mending:
         return len(alike) >= PLACES
 
     def doubt(self, kinds: Collection[str]) -> None:
-        """Take back that faults of these kinds, outside of updates, were mended: the gradient is wrong still."""
+        """Withdraw the remedies of faults of these kinds, outside of updates: the gradient is still wrong."""
         doubted = [fault for fault in self.faults if fault.kind in kinds and fault.phase != "update"]
         self.faults = [fault._replace(verified=False) if fault in doubted else fault for fault in self.faults]
         self.policy, self._taken = self._first, {}
@@ -89,11 +89,11 @@ class Mending:
 
 def together(remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
     """The remedies, each once; those of one role for many places as one for all."""
-    found: dict[Remedy, None] = {}
+    merged: dict[Remedy, None] = {}
     for role in dict.fromkeys(remedy.role for remedy in remedies):
         of_role = dict.fromkeys(remedy for remedy in remedies if remedy.role == role)
-        found |= of_role if len(of_role) <= PLACES else dict.fromkeys([next(iter(of_role)).everywhere()])
-    return tuple(found)
+        merged |= of_role if len(of_role) <= PLACES else dict.fromkeys([next(iter(of_role)).everywhere()])
+    return tuple(merged)
 
 
 def named(keys: Sequence[Key]) -> str:
@@ -103,12 +103,12 @@ def named(keys: Sequence[Key]) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as people read it."""
+    """Write a share in percent."""
     return f"{100 * share:.3g} %"
 
 
 def scaled_instead(given: Remedy, policy: Policy) -> Remedy:
-    """Of an operand's cast the remedy that keeps its format, and scales it by the largest magnitude."""
+    """Turn the remedy of an operand's cast into one that keeps the format and scales by the largest magnitude."""
     if given.role not in CASTS.values():
         return given
     format = as_cast(getattr(policy.recipe(given.path), given.role)).format

@@ -23,7 +23,7 @@ COUNTER = "step"
 
 
 class TorchTrial(TrainingTrial):
-    """Those of a PyTorch model, its optimizer and its GradScaler."""
+    """Trainings of copies of a PyTorch model, its optimizer and its GradScaler."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ class TorchTrial(TrainingTrial):
 
     @contextmanager
     def _simulated(
-        self, model: torch.nn.Module, policy: Policy, watch: Watch | None, state: Any = None
+        self, model: torch.nn.Module, policy: Policy, recorder: Watch | None, state: Any = None
     ) -> Iterator[Run]:
         """A block of a run of its own; PyTorch's random numbers begin at the seed, and go on after it as before."""
-        run = Run(model, policy, self.seed, watch)
+        run = Run(model, policy, self.seed, recorder)
         if state is not None:
             run.load_state(state)
         begin(run.simulation, model)
@@ -119,12 +119,12 @@ class TorchTrial(TrainingTrial):
 def _arrays(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:
     """The parameters that the optimizer updates and what it keeps of each, in float64."""
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
-    found: Arrays = {}
+    arrays: Arrays = {}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             path = paths[id(parameter)]
-            found[path] = parameter.detach().double().numpy().copy()
-            for name, kept in optimizer.state.get(parameter, {}).items():
-                if isinstance(kept, torch.Tensor) and name != COUNTER and kept.ndim:
-                    found[f"{path}.{name}"] = kept.detach().double().numpy().copy()
-    return found
+            arrays[path] = parameter.detach().double().numpy().copy()
+            for name, moment in optimizer.state.get(parameter, {}).items():
+                if isinstance(moment, torch.Tensor) and name != COUNTER and moment.ndim:
+                    arrays[f"{path}.{name}"] = moment.detach().double().numpy().copy()
+    return arrays

@@ -30,7 +30,7 @@ Arrays = dict[str, NDArray[np.float64]]
 
 @dataclass
 class Course:
-    """A training that was tried: the loss of each step, what was counted, and copies of what there was in the end."""
+    """The record of one training: the loss of each step, the counts, and the copies of the parts at the end."""
 
     watch: Watch
     losses: list[float] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Course:
 
 
 class TrialMoment(NamedTuple):
-    """Where a training is: model, optimizer and loss scale, the next batch, the simulation's state if any."""
+    """A point of a training: model, optimizer and loss scale, the next batch, and the simulation's state, if any."""
 
     parts: Any
     batch: Batch
@@ -60,26 +60,26 @@ class TrainingTrial:
         self.parts: Any = (model, optimizer, scaler)  # as they were given
         self.loss_fn, self.batches, self.seed = loss_fn, batches, seed
 
-    def train(self, policy: Policy, steps: int, scale: float | None = None, watch: Watch | None = None) -> Course:
-        """Train for so many steps, but for none behind a loss that is not finite, or an event that ends a watch.
+    def train(self, policy: Policy, steps: int, scale: float | None = None, recorder: Watch | None = None) -> Course:
+        """Train for so many steps, but for none behind a loss that is not finite, or an event that ends the recording.
 
-        `scale` is a loss scale in place of the given one. A `watch` beside the reference ends at its first event.
+        `scale` is a loss scale in place of the given one. A `recorder` beside the reference ends at its first event.
         """
-        is_alone = watch is None
-        course = Course(Watch() if watch is None else watch)
+        is_alone = recorder is None
+        record = Course(Watch() if recorder is None else recorder)
         model, optimizer, scaler = parts = self._copies(self.parts)
         scaler = scaler if scale is None else self._scaler_of(scale)
-        with self._simulated(model, policy, course.watch) as simulation:
+        with self._simulated(model, policy, record.watch) as simulation:
             for step in range(steps):
                 loss = self._differentiated(model, scaler, self.batches[step % len(self.batches)])
                 skipped = self._updated(optimizer, scaler)
-                course.losses.append(float(loss.item()))
-                course.watch.step(skipped=float(skipped))
-                is_over = not skipped and not np.isfinite(course.losses[-1])
-                if is_over or not is_alone and course.watch.first is not None:
+                record.losses.append(float(loss.item()))
+                record.watch.step(skipped=float(skipped))
+                is_over = not skipped and not np.isfinite(record.losses[-1])
+                if is_over or not is_alone and record.watch.first is not None:
                     break
-        course.parts, course.state = parts, simulation.state
-        return course
+        record.parts, record.state = parts, simulation.state
+        return record
 
     def gradients(self, policy: Policy, moment: TrialMoment, scale: float = 1.0) -> Arrays:
         """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
@@ -106,7 +106,7 @@ class TrainingTrial:
         """A loss scale that begins with this factor."""
         raise NotImplementedError
 
-    def _simulated(self, model: Any, policy: Policy, watch: Watch | None, state: Any = None) -> Any:
+    def _simulated(self, model: Any, policy: Policy, recorder: Watch | None, state: Any = None) -> Any:
         """A block of a simulation of its own, which has a state."""
         raise NotImplementedError
 
@@ -115,14 +115,14 @@ class TrainingTrial:
         raise NotImplementedError
 
     def _differentiated(self, model: Any, scaler: Any, batch: Batch) -> Any:
-        """The loss, when the parameters have its gradients, times the loss scale if there is one."""
+        """Compute the gradients of the parameters, times the loss scale if there is one; return the loss."""
         model.zero_grad()
         loss = self._loss(model, *batch)
         (loss if scaler is None else scaler.scale(loss)).backward()
         return loss
 
     def _updated(self, optimizer: Any, scaler: Any) -> bool:
-        """Step the optimizer, if there is one; whether the loss scale skipped the step."""
+        """Step the optimizer, if there is one; return whether the loss scale skipped the step."""
         if optimizer is None:
             return False
         if scaler is None:
@@ -131,7 +131,7 @@ class TrainingTrial:
         return self._updated_with(optimizer, scaler)
 
     def _updated_with(self, optimizer: Any, scaler: Any) -> bool:
-        """The same with a loss scale."""
+        """Step the optimizer through the loss scale; return whether the scale skipped the step."""
         raise NotImplementedError
 
 
@@ -144,13 +144,13 @@ def begin(simulation: Simulation, model: Any) -> None:
 
 def check_owned(model: Any, parameters: Iterable[Any]) -> None:
     """Raise ValueError unless all parameters that an optimizer updates are the model's."""
-    own = {id(parameter) for parameter in model.parameters()}
-    if any(id(parameter) not in own for parameter in parameters):
+    parameter_ids = {id(parameter) for parameter in model.parameters()}
+    if any(id(parameter) not in parameter_ids for parameter in parameters):
         raise ValueError("The optimizer updates parameters that are not the model's: make it with model.parameters().")
 
 
 class TensorTrial(TrainingTrial):
-    """Those of a model of this package."""
+    """Trainings of copies of a model of this package."""
 
     def __init__(
         self,
@@ -201,9 +201,11 @@ class TensorTrial(TrainingTrial):
         return StaticLossScale(scale)
 
     @contextmanager
-    def _simulated(self, model: Module, policy: Policy, watch: Watch | None, state: Any = None) -> Iterator[Simulation]:
+    def _simulated(
+        self, model: Module, policy: Policy, recorder: Watch | None, state: Any = None
+    ) -> Iterator[Simulation]:
         """A block of a simulation of its own, outside of whatever runs."""
-        simulation = Simulation(policy, self.seed, watch)
+        simulation = Simulation(policy, self.seed, recorder)
         if state is not None:
             simulation.load_state(state)
         begin(simulation, model)
@@ -226,9 +228,11 @@ class TensorTrial(TrainingTrial):
 def _arrays(model: Module, optimizer: Optimizer) -> Arrays:
     """The parameters that the optimizer updates and what it keeps of each, in float64."""
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
-    found = {}
-    for parameter, kept in zip(optimizer.params, optimizer.state, strict=True):
+    arrays = {}
+    for parameter, moments in zip(optimizer.params, optimizer.state, strict=True):
         path = paths[id(parameter)]
-        found[path] = np.array(on_cpu(parameter.data), np.float64)
-        found |= {f"{path}.{name}": np.array(on_cpu(array), np.float64) for name, array in kept.items() if array.ndim}
-    return found
+        arrays[path] = np.array(on_cpu(parameter.data), np.float64)
+        arrays |= {
+            f"{path}.{name}": np.array(on_cpu(array), np.float64) for name, array in moments.items() if array.ndim
+        }
+    return arrays

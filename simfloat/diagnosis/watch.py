@@ -1,4 +1,4 @@
-"""A recorder that keeps the first result that is NaN or infinite, and that another training has not made as well."""
+"""A recorder that keeps the first NaN or infinite result that the training under the reference does not make."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Made = tuple[int, int]
 class Watch(Recorder):
     """Counts as a Recorder, and keeps the first NaN or infinity.
 
-    `first` tells of it, and `entries_then` has what was counted by then. A step that a loss scale skipped takes both
-    with it, to `skipped`. Beside the watch of another training, `exact`, an event is one only if the operation makes
-    more infinite results, or more NaN, at its place in the step than it made there. Infinities that were `excused` by
-    their keys are none.
+    `first` names that result, and `entries_then` holds the counts until then. If a loss scale skips the step, both move
+    to `skipped`. With the recorder of another training as `reference`, a result counts only if the operation makes more
+    infinite results, or more NaN, at its place in the step than it made under the reference. Infinities whose keys are
+    in `excused` do not count.
     """
 
-    def __init__(self, exact: Watch | None = None, excused: Collection[Key] = ()) -> None:
+    def __init__(self, reference: Watch | None = None, excused: Collection[Key] = ()) -> None:
         super().__init__()
-        self._exact, self._excused = exact, excused
+        self._reference, self._excused = reference, excused
         self._made: dict[tuple[int, Key], Made] = {}
         self.first: FirstNaN | None = None
         self.entries_then: Entries = []
@@ -55,17 +55,17 @@ class Watch(Recorder):
         if not nan and not infinite:
             return
         before = self._made.get((step, key), (0, 0))
-        infinite, nan = made = before[0] + infinite, before[1] + nan
-        self._made[step, key] = made
+        infinite, nan = counts = before[0] + infinite, before[1] + nan
+        self._made[step, key] = counts
         if self.first is not None:
             return
-        known = (0, 0) if self._exact is None else self._exact.made(step, key)
-        if nan <= known[1] and (infinite <= known[0] or key in self._excused):
-            self._was_infinite |= key in self._excused or self._exact is None and infinite > 0
+        reference_counts = (0, 0) if self._reference is None else self._reference.made(step, key)
+        if nan <= reference_counts[1] and (infinite <= reference_counts[0] or key in self._excused):
+            self._was_infinite |= key in self._excused or self._reference is None and infinite > 0
             return
-        if nan <= known[1]:
+        if nan <= reference_counts[1]:
             cause = _cause_of_infinity(events, operation, self._was_infinite)
-        self._was_infinite |= infinite > known[0]
+        self._was_infinite |= infinite > reference_counts[0]
         if cause:
             self.first = FirstNaN(step, path, operation, phase, cause)
             self.entries_then = self.entries()
@@ -99,12 +99,12 @@ class Watch(Recorder):
 
     def first_step(self, kind: str, key: Key) -> int:
         """The first step in which a result counted by `key` had an event; 0 if none had."""
-        found = np.flatnonzero(self.series(*key[::2], operation=key.operation)[kind])
-        return int(found[0]) if found.size else 0
+        steps = np.flatnonzero(self.series(*key[::2], operation=key.operation)[kind])
+        return int(steps[0]) if steps.size else 0
 
 
 def _cause_of_infinity(events: NDArray[np.int64], operation: str, was_infinite: bool) -> str:
-    """Why a result is infinite of operands that are not; empty if none is.
+    """Return the cause of an infinite result of finite operands; empty if there is none.
 
     Nothing was infinite before the first one, except for values that no rounding made, such as masks. If results of
     these were infinite before, a quotient may be a quotient of such a value.

@@ -100,8 +100,8 @@ def check_curves(curves: Any) -> None:
 
 def styled(curves: Sequence[Curve]) -> list[Curve]:
     """The curves, each with a style: those without one take in turn what no other has."""
-    given = {curve.style for curve in curves}
-    free = (number for number in count() if number not in given)
+    used_styles = {curve.style for curve in curves}
+    free = (number for number in count() if number not in used_styles)
     return [curve if curve.style is not None else curve._replace(style=next(free)) for curve in curves]
 
 

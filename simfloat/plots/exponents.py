@@ -43,7 +43,7 @@ LOST = {"label": "lost", "facecolor": "#fff3dc", "edgecolor": "#a05a00", "linewi
 
 
 class Bars(NamedTuple):
-    """Where bars begin, how many binades each covers, and the percentages of all values in them."""
+    """The starts of the bars, the binades that each covers, and the percentages of all values in them."""
 
     starts: NDArray[np.int64]
     width: int
@@ -98,8 +98,8 @@ def _counted_phase(recorder: Recorder, path: str | None, operation: str | None) 
 
 def _nothing_in(phase: str | None, recorder: Recorder, path: str | None, operation: str | None) -> str:
     """The message where there is nothing to draw: what was counted instead."""
-    numbers = {p: sum(recorder.histogram(path, p, operation=operation).values()) for p in PREFERRED}
-    there = [f"{number} in phase {p!r}" for p, number in numbers.items() if number]
+    counts = {p: sum(recorder.histogram(path, p, operation=operation).values()) for p in PREFERRED}
+    there = [f"{number} in phase {p!r}" for p, number in counts.items() if number]
     where, besides = f" in phase {phase!r}" if phase else "", f"; counted were {', '.join(there)}" if there else ""
     return f"There is nothing to draw: no finite result was counted{where}{besides}."
 
@@ -128,8 +128,8 @@ def draw_exponents(
     Raises ValueError for an empty histogram, a scale that is no power of two, and a scale without a format.
     """
     counts = histogram if isinstance(histogram, Mapping) else histogram_of(histogram)
-    k, known = _power_of_two(scale), None if format is None else as_format(format)
-    if known is None and k:
+    k, shown_format = _power_of_two(scale), None if format is None else as_format(format)
+    if shown_format is None and k:
         raise ValueError(f"A scale of {scale!r} needs a format that it serves, such as format=simfloat.FP16.")
     total = sum(counts.values())
     if strange := [key for key in counts if key != "zero" and not isinstance(key, int | np.integer)]:
@@ -138,7 +138,7 @@ def draw_exponents(
         raise ValueError(f"A histogram counts: none of its numbers is negative, got {dict(counts)!r}.")
     if not total:
         raise ValueError("The histogram is empty: it has no finite values.")
-    bars, binades = _bars(counts, total), None if known is None else span(known)
+    bars, binades = _bars(counts, total), None if shown_format is None else span(shown_format)
     first, last = _limits(bars, binades, k)
     zero_width = max(1.0, (last - first) / 28)
     zero = first - 2 * zero_width
@@ -153,8 +153,8 @@ def draw_exponents(
         _cut_zeros(axes, bars, zero + zero_width / 2, zeros)
     label_axes(axes, xlabel=f"$\\log_2$|{plain(name)}|", ylabel=f"{plain(name)}s (%)", title=plain(title))
     _name_exponents(axes, zero, first, last)
-    if known is not None:
-        draw_ranges(axes, known, k, counts, (first, last))
+    if shown_format is not None:
+        draw_ranges(axes, shown_format, k, counts, (first, last))
 
 
 def _power_of_two(scale: float) -> int:
@@ -182,8 +182,8 @@ def _bars(histogram: Histogram, total: int) -> Bars:
 
 def _limits(bars: Bars, binades: Binades | None, k: int) -> tuple[int, int]:
     """From which exponent to which is drawn: all values, and as much of the format as stands near them."""
-    known = [binades, binades.shifted(k)] if binades else []
-    edges = [(each.lowest, each.highest + 1) for each in known]
+    ranges = [binades, binades.shifted(k)] if binades else []
+    edges = [(each.lowest, each.highest + 1) for each in ranges]
     if not len(bars.starts):
         return min((low for low, _ in edges), default=-1), max((high for _, high in edges), default=1)
     first, last = int(bars.starts[0]), int(bars.starts[-1]) + bars.width
@@ -208,7 +208,7 @@ def _draw_bars(axes: Axes, bars: Bars, binades: Binades | None, k: int) -> None:
 
 
 def _meet(bars: Bars, binades: Binades | None) -> NDArray[np.bool_]:
-    """Which bars have a part in the binades."""
+    """Tell for each bar whether it overlaps the binades."""
     if binades is None:
         return np.ones(len(bars.starts), bool)
     return (bars.starts + bars.width > binades.lowest) & (bars.starts <= binades.highest)
@@ -222,7 +222,7 @@ def _name_exponents(axes: Axes, zero: float, first: int, last: int) -> None:
 
 
 def _cut_zeros(axes: Axes, bars: Bars, right: float, zeros: float) -> None:
-    """Where zeros would dwarf all other bars, the axis ends above those, and the percentage of zeros is written."""
+    """End the axis above the other bars where zeros would dwarf them, and write the percentage of zeros."""
     highest = max(bars.percent, default=0.0)
     if zeros > 2 * highest > 0:
         axes.set_ylim(0, 1.3 * highest)
@@ -230,5 +230,5 @@ def _cut_zeros(axes: Axes, bars: Bars, right: float, zeros: float) -> None:
 
 
 def _floor(percent: list[float]) -> float:
-    """Where a logarithmic axis of percentages begins: below the least of them."""
+    """Return the lower end of a logarithmic axis of percentages, below the least of them."""
     return 10.0 ** math.floor(math.log10(min(each for each in percent if each)) - 0.3)

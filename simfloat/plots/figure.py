@@ -94,7 +94,7 @@ def label_axes(axes: Axes, *, xlabel: str, ylabel: str, title: str) -> None:
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Write the figure as its suffix says: .png, or as vectors .pdf, with TrueType fonts as publishers ask, or .svg.
 
-    The same figure gives the same bytes. Characters that the font lacks are drawn as boxes.
+    Equal figures give equal bytes. Characters that the font lacks are drawn as boxes.
 
     Raises ValueError for another suffix, and OSError where the file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""What a search found: the loss of every policy beside its cost, and the front."""
+"""The result of a search: the loss of every policy beside its cost, and the front."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def draw_front(axes: Axes, search: Any, *, title: str = "") -> None:
     if not points or not hasattr(search, "confirmation"):
         raise ValueError(f"draw_front takes what simfloat.search gives, got a {type(search).__name__}.")
     best = search.front
-    found, top = search.confirmation, 100 * search.within * REACH
-    ends = [found.low, *(point.low for point in best if point.seeds > 1), *(point.ratio for point in best)]
+    confirmation, top = search.confirmation, 100 * search.within * REACH
+    ends = [confirmation.low, *(point.low for point in best if point.seeds > 1), *(point.ratio for point in best)]
     low = max(-top, min(0.0, *(100 * (end - 1) for end in ends)))
     axes.axhspan(-2 * top, 100 * search.within, color="#009e73", alpha=0.12, linewidth=0)
     axes.axhline(0, color="black", linewidth=0.6)
@@ -55,7 +55,7 @@ def draw_front(axes: Axes, search: Any, *, title: str = "") -> None:
     )  # fmt: skip
     for point in best:
         _draw_point(axes, point, top, FRONT, hollow=False)
-    place, lower, upper = (100 * (ratio - 1) for ratio in (found.ratio, found.low, found.high))
+    place, lower, upper = (100 * (ratio - 1) for ratio in (confirmation.ratio, confirmation.low, confirmation.high))
     reach = [[max(0.0, place - lower)], [max(0.0, upper - place)]]  # a rounded mean may pass an end
     axes.errorbar(
         [search.cost], [place], reach, fmt="D", color=ANSWER, markersize=5, linewidth=1.2,

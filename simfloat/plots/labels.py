@@ -50,10 +50,10 @@ def draw_labels(axes: Axes, x: NDArray, y: NDArray, labels: Sequence[str], lines
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
     inside, reach = axes.get_window_extent(), 0.6 * DISTANCES[0] * axes.figure.dpi / 72
     points = [*zip(x, y, strict=True)]
-    taken = [Bbox([place - reach, place + reach]) for place in axes.transData.transform(points)]
+    boxes = [Bbox([place - reach, place + reach]) for place in axes.transData.transform(points)]
     for ends in lines:
         low, high = np.sort(axes.transData.transform(ends), axis=0)
-        taken.append(Bbox([low - 0.4 * reach, high + 0.4 * reach]))
+        boxes.append(Bbox([low - 0.4 * reach, high + 0.4 * reach]))
     # Long names have fewest places.
     for point, label in sorted(zip(points, labels, strict=True), key=lambda pair: -len(pair[1])):
         text = _write(axes, label, point)
@@ -61,9 +61,9 @@ def draw_labels(axes: Axes, x: NDArray, y: NDArray, labels: Sequence[str], lines
         for number in range(len(PLACES)):
             box = _put(text, number)
             outside = box.width * box.height - _common(box, inside)
-            covered.append((OUTSIDE * outside + sum(_common(box, other) for other in taken), number))
+            covered.append((OUTSIDE * outside + sum(_common(box, other) for other in boxes), number))
         best = min(covered)[1]
-        taken.append(_put(text, best))
+        boxes.append(_put(text, best))
         if PLACES[best][0] > DISTANCES[0]:
             text.remove()
             _put(_write(axes, label, point, arrowprops=LINE), best)

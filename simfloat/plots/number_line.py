@@ -54,13 +54,13 @@ def draw_number_line(
     """
     if isinstance(formats, str | Format) or not formats:
         raise ValueError(f"draw_number_line takes a list of formats, got {formats!r}.")
-    known = [as_format(format) for format in formats]
-    first, last = _checked(_ends(known, log) if limits is None else limits)
+    shown_formats = [as_format(format) for format in formats]
+    first, last = _checked(_ends(shown_formats, log) if limits is None else limits)
     room = 0.02 * (last - first)
-    for row, format in enumerate(known):
+    for row, format in enumerate(shown_formats):
         _draw_row(axes, format, -row, log, (first, last))
-    axes.set(xlim=(first - room, last + room), ylim=(0.45 - len(known), 0.45))
-    axes.set_yticks([-row for row in range(len(known))], [_name(format) for format in known])
+    axes.set(xlim=(first - room, last + room), ylim=(0.45 - len(shown_formats), 0.45))
+    axes.set_yticks([-row for row in range(len(shown_formats))], [_name(format) for format in shown_formats])
     axes.set_xlabel("exponent, $\\log_2 x$" if log else "$x$", fontsize=NORMAL, labelpad=2)
     axes.set_title(plain(title), fontsize=NORMAL, pad=4)
     axes.tick_params(labelsize=SMALL, width=0.6, pad=2)
@@ -75,8 +75,8 @@ def _draw_row(axes: Axes, format: Format, y: float, log: bool, limits: tuple[flo
     ends = _band(format, places, log, limits)
     if ends is not None:
         axes.fill_between(ends, y - NORMAL_REACH, y + NORMAL_REACH, color=BAND, linewidth=0, zorder=1)
-        kept = np.frexp(np.abs(numbers))[0] == 0.5
-        numbers, places = numbers[kept], places[kept]
+        is_power_of_two = np.frexp(np.abs(numbers))[0] == 0.5
+        numbers, places = numbers[is_power_of_two], places[is_power_of_two]
     subnormal = (np.abs(numbers) < format.smallest_normal) & (numbers != 0)
     for chosen, reach, color in (
         (~subnormal & (numbers != 0), NORMAL_REACH, NORMAL_COLOR),
@@ -97,7 +97,7 @@ def _numbers(format: Format) -> NDArray[np.float64]:
 
 
 def _in_view(numbers: NDArray[np.float64], log: bool, limits: tuple[float, float]) -> NDArray[np.float64]:
-    """Those that the line reaches."""
+    """Return the numbers that lie on the line."""
     if log:
         numbers = numbers[numbers > 0]
     places = np.log2(numbers) if log else numbers

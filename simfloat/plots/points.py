@@ -34,8 +34,8 @@ def draw_points(
     """
     if not rows or not groups:
         raise ValueError(f"draw_points takes rows and groups, got {len(rows)} and {len(groups)}.")
-    for number, (label, given) in enumerate(groups.items()):
-        values = [np.atleast_1d(rectangular(each, "values", np.float64)) for each in given]
+    for number, (label, arrays) in enumerate(groups.items()):
+        values = [np.atleast_1d(rectangular(each, "values", np.float64)) for each in arrays]
         if len(values) != len(rows) or not all(each.size for each in values):
             sizes = [each.size for each in values]
             raise ValueError(f"{label!r} needs values for each of {len(rows)} rows, got arrays of {sizes}.")

@@ -75,7 +75,7 @@ def draw_trade_off(
 
 
 def unbeaten(costs: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which points no other one beats: none costs as little and is worth as much, and is better in one of the two."""
+    """Tell for each point whether no other one is at least as good in cost and value, and better in one of them."""
     cheaper, better = costs[:, None] <= costs, values[:, None] >= values
     strictly = (costs[:, None] < costs) | (values[:, None] > values)
     beaten = np.any(cheaper & better & strictly, axis=0)

@@ -1,4 +1,4 @@
-"""What a training step costs under a policy: multiply-adds, numbers, bits moved, bytes of state."""
+"""The cost of a training step under a policy: multiply-adds, numbers, bits moved, bytes of state."""
 
 from simfloat.pricing.counted_work import cost, count_work
 

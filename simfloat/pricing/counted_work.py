@@ -78,10 +78,10 @@ class Pass(Protocol):
     model: Any
 
     def check(self, policy: Policy) -> None:
-        """Raise ValueError for a policy whose work cannot be counted so."""
+        """Raise ValueError for a policy whose work these passes cannot count."""
 
     def run(self, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
-        """Make it under a policy, and count its work."""
+        """Run both passes under a policy, and count their work."""
 
 
 def _pass_of(model: Any) -> Pass:
@@ -93,16 +93,16 @@ def _pass_of(model: Any) -> Pass:
 
 
 class TensorPass:
-    """That of a model of this package."""
+    """A forward and a backward pass of copies of a model of this package."""
 
     def __init__(self, model: Module) -> None:
         self.model = model
 
     def check(self, policy: Policy) -> None:
-        """Every policy's is counted."""
+        """Accept every policy."""
 
     def run(self, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
-        """Make it under a policy, and count its work."""
+        """Run both passes under a policy, and count their work."""
         model, simulation = copy.deepcopy(self.model), Simulation(policy)
         simulation.meter = meter
         model.zero_grad()  # added to none, gradients of parameters are no sums
@@ -113,7 +113,7 @@ class TensorPass:
 
 
 class ModelWork:
-    """What `count_work` counted of a model, loss and batch; `cost` prices it."""
+    """The work of a model, loss and batch that `count_work` counted; `cost` prices it."""
 
     def __init__(self, one_pass: Pass, loss_fn: Loss, batch: tuple[Any, Any], moments: int) -> None:
         self._pass, self._loss_fn, self._batch, self._moments = one_pass, loss_fn, batch, moments
@@ -170,11 +170,11 @@ class _Prices:
 
     def products(self, meter: WorkMeter) -> tuple[MultiplyAdds, ...]:
         """The multiply-adds, those alike together."""
-        found: Counter[Any] = Counter()
+        amounts: Counter[Any] = Counter()
         for (result, a, b), count in meter.products.items():
             accumulate = self.at(result, "accumulate_gradients" if result.phase == "backward" else "accumulate")
-            found[result.layer, result.phase, self.at(a), self.at(b), accumulate] += count
-        return tuple(MultiplyAdds._make((*key, amount)) for key, amount in found.items())
+            amounts[result.layer, result.phase, self.at(a), self.at(b), accumulate] += count
+        return tuple(MultiplyAdds._make((*key, amount)) for key, amount in amounts.items())
 
     def sums(self, meter: WorkMeter) -> tuple[Numbers, ...]:
         """The additions of other sums, by layer and accumulator."""
@@ -187,25 +187,25 @@ class _Prices:
 
     def moved(self, meter: WorkMeter) -> dict[str, float]:
         """The bits that are read and written, by layer."""
-        found: dict[str, float] = {}
+        bits_by_layer: dict[str, float] = {}
         for counts in (meter.results, meter.read, meter.operands):
             for site, count in counts.items():
-                found[site.layer] = found.get(site.layer, 0.0) + count * bits_of(self.at(site))
-        return found
+                bits_by_layer[site.layer] = bits_by_layer.get(site.layer, 0.0) + count * bits_of(self.at(site))
+        return bits_by_layer
 
 
 def _together(entries: Iterable[tuple[Site, str, Any, int]]) -> tuple[Numbers, ...]:
-    found: Counter[Any] = Counter()
+    amounts: Counter[Any] = Counter()
     for site, role, value, count in entries:
-        found[site.layer, role, value] += count
-    return tuple(Numbers._make((*key, amount)) for key, amount in found.items())
+        amounts[site.layer, role, value] += count
+    return tuple(Numbers._make((*key, amount)) for key, amount in amounts.items())
 
 
 def _works_otherwise(policy: Policy) -> bool:
     """Whether a policy changes which operations there are, or lets formats follow from operands."""
-    given = [(role, getattr(policy, role)) for role in ROLES]
-    given += [pair for override in policy.overrides for pair in override.roles]
-    return any(value == WIDEST or role in ("fused", "rotation") and value for role, value in given)
+    pairs = [(role, getattr(policy, role)) for role in ROLES]
+    pairs += [pair for override in policy.overrides for pair in override.roles]
+    return any(value == WIDEST or role in ("fused", "rotation") and value for role, value in pairs)
 
 
 def _size(parameter: Any) -> int:

@@ -1,4 +1,4 @@
-"""What a policy costs: multiply-adds, numbers, bits and bytes, as tables."""
+"""The cost of a policy: multiply-adds, numbers, bits and bytes, as tables."""
 
 from __future__ import annotations
 
@@ -77,25 +77,25 @@ class PolicyCost:
 
     @property
     def bytes_per_parameter(self) -> float:
-        """The same, a parameter's element."""
+        """The bytes of `state_bytes` divided by the number of elements of all parameters."""
         return self.state_bytes / max(sum(entry.elements for entry in self.state), 1)
 
     def by_formats(self) -> Table:
         """The multiply-adds by phase, formats of operands and accumulator, and the additions of other sums."""
-        found: Counter[tuple[str, str, str]] = Counter()
+        amounts: Counter[tuple[str, str, str]] = Counter()
         for product in self.products:
-            found[product.phase, f"{product.a} x {product.b}", str(product.accumulate)] += product.amount
+            amounts[product.phase, f"{product.a} x {product.b}", str(product.accumulate)] += product.amount
         for entry in self.sums:
-            found["both", "other sums", str(entry.value)] += entry.amount
-        rows = [(*names, f"{count:,}") for names, count in found.items()]
+            amounts["both", "other sums", str(entry.value)] += entry.amount
+        rows = [(*names, f"{count:,}") for names, count in amounts.items()]
         return table([("phase", "operands", "accumulated by", "multiply-adds"), *rows], numbers=1)
 
     def by_role(self) -> Table:
         """The numbers that are rounded, by role and format."""
-        found: Counter[tuple[str, str]] = Counter()
+        amounts: Counter[tuple[str, str]] = Counter()
         for entry in self.numbers:
-            found[entry.role, str(entry.value)] += entry.amount
-        rows = [(*names, f"{count:,}") for names, count in found.items()]
+            amounts[entry.role, str(entry.value)] += entry.amount
+        rows = [(*names, f"{count:,}") for names, count in amounts.items()]
         return table([("role", "rounded to", "numbers"), *rows], numbers=1)
 
     def by_layer(self) -> Table:

@@ -41,7 +41,7 @@ class ParameterState(NamedTuple):
 
 
 def state_of(policy: Policy, path: str, elements: int, moments: int) -> ParameterState:
-    """What is kept of a parameter under a policy, with so many moments of an optimizer."""
+    """Return the bits that an element of a parameter takes under a policy, with so many moments of an optimizer."""
     recipe: Any = policy.recipe(path, "update")
     weight, read = recipe.weights.bits, bits_of(recipe.compute_weights)
     gradient = recipe.weight_gradients

@@ -23,7 +23,7 @@ FLOAT_BYTES = 4
 
 
 class TorchPass:
-    """That of copies in float64, which holds every format.
+    """A forward and a backward pass of copies of a PyTorch model, in float64, which holds every format.
 
     Where results take the widest format of their operands, data and parameters count by their own types: these copies
     are of float32, or of float64 where the model is.
@@ -37,7 +37,7 @@ class TorchPass:
         refuse_own_types(policy, "cost")
 
     def run(self, loss_fn: Callable[[Any, Any], Any], batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
-        """Make it under a policy, and count its work."""
+        """Run both passes under a policy, and count their work."""
         model, (x, y) = copy.deepcopy(self.model), in_double(batch)
         if takes_own_types(policy):
             model, (x, y) = at_least_float(model), at_least_float(batch)
@@ -53,10 +53,10 @@ class TorchPass:
 
 def takes_own_types(policy: Policy) -> bool:
     """Whether results take the widest format of their operands, and float32 has all formats that a policy names."""
-    given = [getattr(policy, role) for role in ROLES]
-    given += [value for override in policy.overrides for _, value in override.roles]
-    formats = [as_cast(value).format for value in given if isinstance(value, Format | Cast)]
-    return WIDEST in given and all(format.fits_float32 for format in formats)
+    values = [getattr(policy, role) for role in ROLES]
+    values += [value for override in policy.overrides for _, value in override.roles]
+    formats = [as_cast(value).format for value in values if isinstance(value, Format | Cast)]
+    return WIDEST in values and all(format.fits_float32 for format in formats)
 
 
 def at_least_float(x: Any) -> Any:

@@ -36,21 +36,21 @@ def cheapest_choices(
 
 
 def _best(states: list[tuple[float, float, Choice]], limit: float) -> list[tuple[float, float, Choice]]:
-    """Those of the sorted states that are followed."""
+    """Select the states to follow from the sorted ones."""
     if len(states) <= MOST_FOLLOWED:
         return states
     counts: dict[int, int] = {}
-    kept = []
+    followed = []
     for state in states:
         level = int(LEVELS * state[1] / limit)
         counts[level] = counts.get(level, 0) + 1
         if counts[level] <= MOST_FOLLOWED // LEVELS:
-            kept.append(state)
-    return kept
+            followed.append(state)
+    return followed
 
 
 def added(errors: Sequence[float], power: float) -> float:
-    """What errors come to that add up by a power: the sum of them for 1, nearly the largest for a large one."""
+    """Combine errors by a power: 1 gives their sum, a large power nearly the largest of them."""
     most = max(errors, default=0.0)
     return most if most in (0.0, math.inf) else most * sum((error / most) ** power for error in errors) ** (1 / power)
 
@@ -68,7 +68,7 @@ def power_of(errors: Sequence[float], total: float) -> float:
 
 def is_narrower(values: Sequence[Any], others: Sequence[Any]) -> bool:
     """Whether each value is the other one, or holds none but its numbers; None is the widest."""
-    return all(other is None or _holds(other, value) for value, other in zip(values, others, strict=True))
+    return all(wider is None or _holds(wider, value) for value, wider in zip(values, others, strict=True))
 
 
 def _holds(wide: Any, narrow: Any) -> bool:

@@ -54,11 +54,11 @@ class PairedComparison(Sequence[Compared]):
         labels_are_numbers = any(isinstance(row.label, int | float) for row in self.rows)
         if isinstance(key, slice) or (isinstance(key, int) and not labels_are_numbers):
             return self.rows[key]
-        found = [row for row in self.rows if row.label == key or row.label == as_label(key)]
-        if not found:
+        matching_rows = [row for row in self.rows if row.label == key or row.label == as_label(key)]
+        if not matching_rows:
             labels = ", ".join(dict.fromkeys(str(row.label) for row in self.rows))
             raise ValueError(f"{self.by} {key!r} was not compared. There are: {labels}.")
-        return found[0] if len(found) == 1 else tuple(found)
+        return matching_rows[0] if len(matching_rows) == 1 else tuple(matching_rows)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -81,8 +81,8 @@ class PairedComparison(Sequence[Compared]):
         return aligned([head, *(self._line(row) for row in self.rows)], numbers=3)
 
     def _line(self, row: Compared) -> tuple[str, ...]:
-        numbers = f"{row.mean:.4g}", f"{row.low:.4g} to {row.high:.4g}", str(row.pairs)
-        return (*(str(value) for _, value in row.among), str(row.label), row.word, *numbers)
+        texts = f"{row.mean:.4g}", f"{row.low:.4g} to {row.high:.4g}", str(row.pairs)
+        return (*(str(value) for _, value in row.among), str(row.label), row.word, *texts)
 
     def __repr__(self) -> str:
         return f"{self.table()}\nbeside {self.reference}. {self.discoveries}"
@@ -127,17 +127,17 @@ def compare(
         bf16    worse within the margin          1.001  1.001 to 1.001      5
         fp8     worse                            1.168    1.144 to 1.193      5
     """
-    known = as_table(table)
+    results = as_table(table)
     limit = _checked_margin(kind, margin)
     with_pairs = list(pairs) if isinstance(pairs, Iterable) and not isinstance(pairs, str) else [pairs]
     for name in (value, by, *with_pairs):
         if not isinstance(name, str):
             raise ValueError(f"value, by and pairs name columns, got {name!r}.")
-        known[name]
-    label = _reference(known[by], by, reference)
-    among = [name for name in known.axes if name not in (by, value, *with_pairs)]
+        results[name]
+    label = _reference(results[by], by, reference)
+    among = [name for name in results.axes if name not in (by, value, *with_pairs)]
     groups: dict[tuple[Any, ...], dict[Any, dict[tuple[Any, ...], float]]] = {}
-    for row in known:
+    for row in results:
         members = groups.setdefault(tuple(row.get(name) for name in among), {}).setdefault(row.get(by), {})
         pair = tuple(row.get(name) for name in with_pairs)
         if pair in members:
@@ -185,12 +185,12 @@ def _compared(
     sign: int,
 ) -> Compared:
     """The row of a value: its numbers and those of the reference, by pair; `sign` is -1 where more is better."""
-    own, reference = values
-    if alone := sorted(set(own) ^ set(reference), key=str):
+    measured, reference = values
+    if alone := sorted(set(measured) ^ set(reference), key=str):
         where = "".join(f", {name}={value!r}" for name, value in among)
         raise ValueError(f"{label!r}{where} and the reference have no pair {alone[0]!r}: both need the same.")
     kind, limit = how
-    ours, theirs = np.array([own[pair] for pair in own]), np.array([reference[pair] for pair in own])
+    ours, theirs = np.array([measured[pair] for pair in measured]), np.array([reference[pair] for pair in measured])
     if kind == RATIO:
         _check_positive(label, ours, theirs)
         # A run that is NaN is infinitely bad, which is a ratio of 0 where more is better.
@@ -201,7 +201,7 @@ def _compared(
     interval = mean_interval(samples)
     mean = mean_and_error(samples)[0]
     mean, low, high = (map(exponential, (mean, *interval[:2]))) if kind == RATIO else (mean, *interval[:2])
-    return Compared(label, among, mean, low, high, len(own), word, p)
+    return Compared(label, among, mean, low, high, len(measured), word, p)
 
 
 def _check_positive(label: Any, *numbers: NDArray) -> None:
@@ -234,8 +234,8 @@ def _reference(labels: list[Any], by: str, reference: Any) -> Any:
     for label in labels:
         if str(label).lower() == str(wanted).lower():
             return label
-    known = ", ".join(dict.fromkeys(map(str, labels)))
-    raise ValueError(f"The reference {reference!r} is not in the column {by}, which has: {known}.")
+    available = ", ".join(dict.fromkeys(map(str, labels)))
+    raise ValueError(f"The reference {reference!r} is not in the column {by}, which has: {available}.")
 
 
 def _as_number(name: str, value: Any) -> float:

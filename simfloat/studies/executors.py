@@ -1,4 +1,4 @@
-"""Where jobs are carried out: an executor takes a function and jobs, and gives the results as they are finished.
+"""Executors: functions that take a function and jobs, and yield the results as they are finished.
 
 An executor is any function of that shape: the scheduler of a machine room is one as well (`machine_room.py`). A process
 reads a job from each line of its standard input, and answers it by a line, {"result": ...}, or {"error": ...} with
@@ -121,7 +121,7 @@ class Worker:
         self._thread.start()
 
     def _serve(self) -> None:
-        """Hand on jobs while there are any, and their answers; stop at the first that is not answered."""
+        """Send jobs to the process and forward its answers; stop at the first job without an answer."""
         while True:
             try:
                 place, job = self._next_job()
@@ -144,7 +144,7 @@ class Worker:
             return b""
 
     def epitaph(self) -> str:
-        """How the process ended."""
+        """Describe how the process ended."""
         code = self.process.wait()
         if code < 0:
             return f"its process was ended by signal {-code}; if that is 9, memory may have run out."
@@ -174,7 +174,7 @@ def serve(module: str, name: str) -> None:
 
 
 def _read(lines: BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
-    """Hand on the lines; when there are no more, no answer is waited for."""
+    """Forward the lines; end the process when there are no more."""
     for line in lines:
         jobs.put(line)
     os._exit(0)

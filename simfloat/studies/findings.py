@@ -44,37 +44,39 @@ def claim(text: str, expectation: str) -> Callable[[Callable[..., Measured]], Ca
             return spread(fp16 / fp32), compare(fp16, fp32)
     """
 
-    def decorated(function: Callable[..., Measured]) -> Callable[..., Finding]:
+    def decorate(function: Callable[..., Measured]) -> Callable[..., Finding]:
         signature = inspect.signature(function)
 
         @wraps(function)
         def finding(*arguments: Any, **named: Any) -> Finding:
             measured, outcome, *more = function(*arguments, **named)
-            given = signature.bind(*arguments, **named)
-            given.apply_defaults()
-            words = {**given.arguments, **(more[0] if more else {})}
-            found = text.format(**words), expectation.format(**words), measured
-            return Finding(*found, outcome.text, outcome.verdict, outcome.p)
+            bound = signature.bind(*arguments, **named)
+            bound.apply_defaults()
+            words = {**bound.arguments, **(more[0] if more else {})}
+            texts = text.format(**words), expectation.format(**words), measured
+            return Finding(*texts, outcome.text, outcome.verdict, outcome.p)
 
         finding.is_claim = True  # type: ignore[attr-defined]
         return finding
 
-    return decorated
+    return decorate
 
 
 def findings_of(
     findings: Callable[[list[Result]], list[Finding]], results: list[Result], tiny: bool = False
 ) -> list[Finding]:
-    """What the function finds in the results, each with its verdicts over fewer seeds; a tiny run has no verdicts."""
-    found = findings(results)
+    """Return a function's findings in the results, each with its verdicts over fewer seeds; a tiny run has none."""
+    all_findings = findings(results)
     if tiny:
-        return [Finding(*finding[:3], test="none: a tiny run decides nothing", verdict=None) for finding in found]
+        return [
+            Finding(*finding[:3], test="none: a tiny run decides nothing", verdict=None) for finding in all_findings
+        ]
     seeds = sorted({result["seed"] for result in results if "seed" in result})
-    numbers = [number for number in FEWER if number < len(seeds)]
-    earlier = [findings(first_seeds(results, seeds[:number])) for number in numbers]
+    seed_counts = [number for number in FEWER if number < len(seeds)]
+    earlier = [findings(first_seeds(results, seeds[:number])) for number in seed_counts]
     return [
-        finding._replace(earlier=tuple(zip(numbers, (each.verdict for each in same), strict=True)))
-        for finding, *same in zip(found, *earlier, strict=True)
+        finding._replace(earlier=tuple(zip(seed_counts, (each.verdict for each in same), strict=True)))
+        for finding, *same in zip(all_findings, *earlier, strict=True)
     ]
 
 

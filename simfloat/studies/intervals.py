@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """Where something lies, with the confidence that was asked for, by so many independent cases."""
+    """An interval of a quantity at the requested confidence, from so many independent cases."""
 
     low: float
     high: float
@@ -166,6 +166,6 @@ def adjusted(p: Sequence[float]) -> NDArray[np.float64]:
     values = rectangular(p, "p", np.float64)
     order = np.argsort(-values)
     rates = np.minimum.accumulate(values[order] * len(values) / np.arange(len(values), 0, -1))
-    found = np.empty_like(rates)
-    found[order] = rates
-    return found
+    adjusted_levels = np.empty_like(rates)
+    adjusted_levels[order] = rates
+    return adjusted_levels

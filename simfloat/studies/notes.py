@@ -12,8 +12,10 @@ LINK = re.compile(r"\[([^]]+)\]\(([^)\s]+)\)")
 
 def notes_in(markdown: str) -> dict[str, list[str]]:
     """The paragraphs on limits and on sources, as plain text; what is not there is left out."""
-    found = {name: _below_heading(markdown, words) or _in_bold(markdown, words) for name, words in NOTES.items()}
-    return {name: list(map(plain_text, paragraphs)) for name, paragraphs in found.items() if paragraphs}
+    paragraphs_by_name = {
+        name: _below_heading(markdown, words) or _in_bold(markdown, words) for name, words in NOTES.items()
+    }
+    return {name: list(map(plain_text, paragraphs)) for name, paragraphs in paragraphs_by_name.items() if paragraphs}
 
 
 def plain_text(markdown: str) -> str:

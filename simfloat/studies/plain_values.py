@@ -28,7 +28,7 @@ def as_plain(value: Any) -> Any:
 
 
 def from_plain(plain: Any) -> Any:
-    """The value of which that was made."""
+    """Return the value that `as_plain` converted."""
     if not isinstance(plain, dict):
         return plain
     return Policy.from_dict(plain[POLICY]) if POLICY in plain else parse(plain[MADE])
@@ -43,7 +43,7 @@ def label_of(value: Any) -> str | int | float | None:
 
 
 def as_label(value: Any) -> Any:
-    """The same, or the value itself where it has no label."""
+    """Return the label of a value, or the value itself where it has none."""
     try:
         return label_of(value)
     except ValueError:

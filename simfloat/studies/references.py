@@ -28,12 +28,12 @@ def home_of(function: Any) -> str:
 
 
 def reference_to(function: Callable[..., Any]) -> dict[str, str]:
-    """What another process needs to find the function. Raises ValueError for one that cannot travel."""
+    """Describe a function so that another process can find it. Raises ValueError for one that cannot be sent."""
     name = getattr(function, "__qualname__", "")
     home = home_of(function)
     if home != "simfloat" and getattr(sys.modules[home], name, None) is function and find_spec(home):
-        found = {"module": home, "name": name, "place": str(place_of(home)), "versions": code_digest("simfloat")}
-        return {**found, "digest": function_digest(function)}
+        reference = {"module": home, "name": name, "place": str(place_of(home)), "versions": code_digest("simfloat")}
+        return {**reference, "digest": function_digest(function)}
     import cloudpickle
 
     try:
@@ -56,18 +56,18 @@ def _of_module(module: str, name: str, place: str, versions: str, digest: str) -
         sys.path.insert(0, place)
     if code_digest("simfloat") != versions:
         raise RuntimeError("simfloat has other sources, or other versions of packages, on this worker.")
-    found = getattr(importlib.import_module(module), name)
-    if function_digest(found) != digest:
+    function = getattr(importlib.import_module(module), name)
+    if function_digest(function) != digest:
         raise RuntimeError(
             f"{module}.{name} computes something else in another process, which imports {module} anew: sources were "
             "changed after they were imported here, or a name that it uses was given another value. Reload the module, "
             "or pass the value as an argument."
         )
-    return found
+    return function
 
 
 def name_of(function: Any) -> str:
-    """What the function is called."""
+    """Return the name of the function."""
     return getattr(_innermost(function), "__name__", type(function).__name__)
 
 

@@ -90,19 +90,19 @@ class Archive(NamedTuple):
 
 
 def read_archive(root: Path) -> Archive:
-    """What lies below `root`. Hidden folders and summaries that are no experiment's are passed over."""
+    """Read all results below `root`. Hidden folders, and summaries that belong to no experiment, are passed over."""
     sections, damaged = [], []
     for path in summaries(root):
         try:
-            found = read_section(root, path)
-            if found:
-                page(Archive([found], []))  # what cannot be shown is as good as damaged
+            section = read_section(root, path)
+            if section:
+                page(Archive([section], []))  # what cannot be shown is as good as damaged
         except ImportError:
             raise
         except Exception as error:  # whatever else stands in these files
             damaged.append((str(path.relative_to(root)), f"{type(error).__name__}: {error}"))
         else:
-            sections += [found] if found else []
+            sections += [section] if section else []
     return Archive(sections, damaged)
 
 
@@ -123,21 +123,21 @@ def read_section(root: Path, path: Path) -> Section | None:
     shared = kind == "sweep" and (folder / SUMMARY).exists()
     tables = {"sweep": CSV, "search": SEARCH_POINTS}
     listing = last_records(folder / METRICS) if kind == "run" else table_of(folder / tables[kind])
-    drawn = [] if shared else figures(folder)
-    return Section(str(folder.relative_to(root)), kind, summary, drawn, listing, notes_on(folder, summary))
+    pictures = [] if shared else figures(folder)
+    return Section(str(folder.relative_to(root)), kind, summary, pictures, listing, notes_on(folder, summary))
 
 
 def notes_on(folder: Path, summary: dict[str, Any]) -> dict[str, list[str]]:
     """The limits and sources that a summary has, or a README.md beside it, whose words count first."""
     readme = folder / README
-    own = notes_in(readme.read_text(encoding="utf-8")) if readme.is_file() else {}
-    return {name: found for name in NOTES if (found := own.get(name) or summary.get(name))}
+    readme_notes = notes_in(readme.read_text(encoding="utf-8")) if readme.is_file() else {}
+    return {name: paragraphs for name in NOTES if (paragraphs := readme_notes.get(name) or summary.get(name))}
 
 
 def figures(folder: Path) -> list[Figure]:
     """The pictures in a folder, by name."""
-    found = sorted(path for path in folder.iterdir() if path.suffix in PICTURES and path.is_file())
-    return [Figure(path.name, data_uri(path), pdf_beside(path)) for path in found]
+    paths = sorted(path for path in folder.iterdir() if path.suffix in PICTURES and path.is_file())
+    return [Figure(path.name, data_uri(path), pdf_beside(path)) for path in paths]
 
 
 def pdf_beside(path: Path) -> str:

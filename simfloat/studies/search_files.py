@@ -32,7 +32,7 @@ def write_search(found: Search, train: Any, workspace: Workspace) -> None:
 
 
 def summary(found: Search, train: Any) -> dict[str, Any]:
-    """What was asked, what it was computed with, and what was found."""
+    """Summarize the question, the configuration and the answer of a search."""
     share = f"{100 * found.within:g} % of {found.reference}'s"
     return {
         "experiment": name_of(train),

@@ -1,4 +1,4 @@
-"""What a search may change: parts of a policy, the formats that each can have, and what a policy costs by default."""
+"""The parts of a policy that a search changes, the formats that each can have, and the default cost of a policy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SearchPart(NamedTuple):
 
 
 def apart(policy: Policy, parts: Iterable[SearchPart]) -> Policy:
-    """The same policy, in which results, what is stored and the roles of parts do not follow others that change."""
+    """Give the roles of results, of storage and of the parts values of their own, so that they follow no other role."""
     recipe = policy.recipe()
     roles = dict.fromkeys([*WHOLE, *(role for part in parts for role in part.roles)])
     return replace(policy, **{role: getattr(recipe, role) for role in roles if getattr(policy, role) is None})
@@ -82,10 +82,10 @@ def checked_cost(cost: Any) -> Callable[[Policy], float]:
         )
 
     def price(policy: Policy) -> float:
-        found = cost(policy)
-        if not isinstance(found, Real) or not math.isfinite(found):
-            raise ValueError(f"cost(policy) must be a finite number, got {found!r} for {policy.name or 'a policy'}.")
-        return float(found)
+        amount = cost(policy)
+        if not isinstance(amount, Real) or not math.isfinite(amount):
+            raise ValueError(f"cost(policy) must be a finite number, got {amount!r} for {policy.name or 'a policy'}.")
+        return float(amount)
 
     return price
 
@@ -93,13 +93,13 @@ def checked_cost(cost: Any) -> Callable[[Policy], float]:
 def checked_parts(parts: Iterable[Any]) -> list[SearchPart]:
     """The parts that are meant. Raises ValueError for what is none, and for one that is given twice."""
     if isinstance(parts, str) or not isinstance(parts, Iterable):
-        given = f"the text {parts!r}; give [{parts!r}]" if isinstance(parts, str) else repr(parts)
-        raise ValueError(f"parts is a list of parts, got {given}.")
-    found = [_part(part) for part in parts]
-    twice = [part for part in found if found.count(part) > 1]
-    if twice or not found:
+        got = f"the text {parts!r}; give [{parts!r}]" if isinstance(parts, str) else repr(parts)
+        raise ValueError(f"parts is a list of parts, got {got}.")
+    parts_list = [_part(part) for part in parts]
+    twice = [part for part in parts_list if parts_list.count(part) > 1]
+    if twice or not parts_list:
         raise ValueError(f"The part {twice[0]} is given twice." if twice else "parts is empty: nothing could change.")
-    return found
+    return parts_list
 
 
 def _part(part: Any) -> SearchPart:
@@ -116,20 +116,20 @@ def _part(part: Any) -> SearchPart:
 
 def _roles(roles: Any) -> tuple[str, ...]:
     """Roles of formats and sums. Raises ValueError for others, with the nearest names."""
-    known = [name for name, role in ROLES.items() if role.kind in FORMATTED]
-    given = (roles,) if isinstance(roles, str) else tuple(roles)
-    for role in given:
-        if role not in known:
-            near = did_you_mean(str(role), known)
-            raise ValueError(f"{role!r} is no role that has a format. Roles: {', '.join(known)}.{near}")
-    return given
+    allowed = [name for name, role in ROLES.items() if role.kind in FORMATTED]
+    names = (roles,) if isinstance(roles, str) else tuple(roles)
+    for role in names:
+        if role not in allowed:
+            near = did_you_mean(str(role), allowed)
+            raise ValueError(f"{role!r} is no role that has a format. Roles: {', '.join(allowed)}.{near}")
+    return names
 
 
 def parts_seen(places: Iterable[Sequence[str]]) -> list[SearchPart]:
     """The parts of a training that was watched: operands of each layer with contractions, and roles of all layers."""
-    known = [(path, operations) for path, *operations in places]
-    parameters = {path for path, operations in known if UPDATE in operations}
-    layers = dict.fromkeys(path for path, operations in known if any(map(_is_contraction, operations)))
+    pairs = [(path, operations) for path, *operations in places]
+    parameters = {path for path, operations in pairs if UPDATE in operations}
+    layers = dict.fromkeys(path for path, operations in pairs if any(map(_is_contraction, operations)))
     layers = {path: None for path in layers if path not in parameters}
     return [*(SearchPart(path, (BY_LAYER,)) for path in layers), *(SearchPart("", (role,)) for role in WHOLE)]
 
@@ -142,11 +142,11 @@ def watched(policy: Policy, watch: bool = True) -> tuple[Policy, dict[tuple[str,
     """A policy of the same recipes that notes for which path and operations it is asked, and its notes."""
     if not watch:
         return policy, {}
-    seen: dict[tuple[str, ...], None] = {}
+    notes: dict[tuple[str, ...], None] = {}
 
     class Watched(Policy):
         def given(self, path: str, operations: Sequence[str]) -> dict[str, Any]:
-            seen[path, *operations] = None
+            notes[path, *operations] = None
             return super().given(path, operations)
 
         # Recipes are kept by the policy's hash: this one is asked anew.
@@ -156,7 +156,7 @@ def watched(policy: Policy, watch: bool = True) -> tuple[Policy, dict[tuple[str,
             return policy == other or self is other
 
     fields = {name: getattr(policy, name) for name in policy.__dataclass_fields__}
-    return Watched(**fields), seen
+    return Watched(**fields), notes
 
 
 class SearchOption(NamedTuple):
@@ -177,7 +177,7 @@ def options_of(
     pairs = formats.items() if isinstance(formats, Mapping) else ((str(label_of(value)), value) for value in formats)
     named = [(label, parse(value) if isinstance(value, str) else value) for label, value in pairs]
     whole = cost(start)
-    found, refused = [], ""
+    options_by_part, refused = [], ""
     for part in parts:
         options = []
         for label, value in named:
@@ -188,7 +188,7 @@ def options_of(
                 continue
             if saved > 0:
                 options.append(SearchOption(value, label, saved))
-        found.append(sorted(options, key=lambda option: -option.saved))
-    if not any(found):
+        options_by_part.append(sorted(options, key=lambda option: -option.saved))
+    if not any(options_by_part):
         raise ValueError(f"No part has a format that is cheaper than its own: there is nothing to search.{refused}")
-    return found
+    return options_by_part

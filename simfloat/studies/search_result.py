@@ -1,4 +1,4 @@
-"""What a search found: its points, their front, the winner and how it was confirmed."""
+"""The result of a search: its points, their front, the winner and its confirmation."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class Search:
     @property
     def front(self) -> tuple[SearchPoint, ...]:
         """The points that no other one beats: those that cost as little have larger losses. The cheapest first."""
-        known = sorted((p for p in self.points if math.isfinite(p.ratio)), key=lambda p: (p.cost, p.ratio))
+        finite_points = sorted((p for p in self.points if math.isfinite(p.ratio)), key=lambda p: (p.cost, p.ratio))
         best: list[SearchPoint] = []
-        for point in known:
+        for point in finite_points:
             if not best or point.ratio < best[-1].ratio:
                 best.append(point)
         return tuple(best)
@@ -84,21 +84,21 @@ class Search:
     def _line(self, point: SearchPoint, front: set[str]) -> tuple[str, ...]:
         outcome = "the answer" if point.label == self.label else point.outcome
         interval = f"{point.low:.4g} to {point.high:.4g}" if point.seeds > 1 else ""
-        numbers = f"{point.cost:.6g}", f"{point.ratio:.4g}", interval, str(point.seeds)
-        return point.label, outcome, "*" if point.label in front else "", *numbers
+        texts = f"{point.cost:.6g}", f"{point.ratio:.4g}", interval, str(point.seeds)
+        return point.label, outcome, "*" if point.label in front else "", *texts
 
     def __repr__(self) -> str:
         return f"{self.table()}\n{self.answer}"
 
     @property
     def answer(self) -> str:
-        """What was found, in two sentences, and why policies were refused, once for each reason."""
-        found, whole = self.confirmation, self.reference_cost
+        """The result in two sentences, and the reasons for which policies were refused, each once."""
+        confirmation, whole = self.confirmation, self.reference_cost
         share = f"{self.cost / whole:.3g} of {self.reference}'s {whole:.6g}" if whole else f"{self.cost:.6g}"
-        ratio = f"loss / {self.reference}'s on {len(found.seeds)} fresh seeds: {found.ratio:.4g}"
+        ratio = f"loss / {self.reference}'s on {len(confirmation.seeds)} fresh seeds: {confirmation.ratio:.4g}"
         return (
-            f"{self.label} costs {share}; {ratio}, in [{found.low:.4g}, {found.high:.4g}]. It took {self.trainings} "
-            f"trainings for {self.combinations} combinations.{self._refusals()}"
+            f"{self.label} costs {share}; {ratio}, in [{confirmation.low:.4g}, {confirmation.high:.4g}]. "
+            f"It took {self.trainings} trainings for {self.combinations} combinations.{self._refusals()}"
         )
 
     def _refusals(self) -> str:
@@ -106,7 +106,7 @@ class Search:
         for point in self.points:
             if point.refused:
                 labels.setdefault(point.refused, []).append(point.label)
-        return "".join(f" Refused: {'; '.join(known)}: {reason}" for reason, known in labels.items())
+        return "".join(f" Refused: {'; '.join(refused_labels)}: {reason}" for reason, refused_labels in labels.items())
 
     def _repr_html_(self) -> str:
         return f"{self.table()._repr_html_()}<p>{escape(self.answer)}</p>"

@@ -111,18 +111,18 @@ def search(
     _check(train, within, formats)
     base = as_policy(reference, "search")
     begin = base if start is None else as_policy(start, "search")
-    numbers = _checked_seeds(seeds)
+    seed_list = _checked_seeds(seeds)
     with Trainings(train, folder, workers, scheduler, SEARCH_FILES) as trainings:
-        jury = Jury(trainings, base, within, numbers)
-        seen = trainings.watch((base, numbers[0])) if parts is None else ()
-        jury.check_reference()
-        chosen = parts_seen(seen) if parts is None else checked_parts(parts)
+        paired_trials = Jury(trainings, base, within, seed_list)
+        places = trainings.watch((base, seed_list[0])) if parts is None else ()
+        paired_trials.check_reference()
+        chosen = parts_seen(places) if parts is None else checked_parts(parts)
         price = default_cost(chosen) if cost is None else checked_cost(cost)
         options = options_of(chosen, apart(begin, chosen), formats, price)
-        found = Searching(jury, begin, chosen, options, price).run()
+        result = Searching(paired_trials, begin, chosen, options, price).run()
         if trainings.workspace is not None:
-            write_search(found, train, trainings.workspace)
-    return found
+            write_search(result, train, trainings.workspace)
+    return result
 
 
 class Searching:
@@ -130,18 +130,18 @@ class Searching:
 
     def __init__(
         self,
-        jury: Jury,
+        paired_trials: Jury,
         start: Policy,
         parts: list[SearchPart],
         options: list[list[SearchOption]],
         price: Callable[[Policy], float],
     ) -> None:
-        self.jury, self.start, self.parts, self.options, self.price = jury, start, parts, options, price
+        self.jury, self.start, self.parts, self.options, self.price = paired_trials, start, parts, options, price
         self.trials: dict[Choice, Trial] = {}
         self.left: set[Choice] = set()  # what is not the answer, nor what is narrower
         self.power = MOST_POWER  # by which errors add up
         self.combinations = math.prod(len(each) + 1 for each in options)
-        self.budget = len(jury.seeds) * max(self.combinations // 10, LEAST)
+        self.budget = len(paired_trials.seeds) * max(self.combinations // 10, LEAST)
         self.distrust: dict[tuple[int, int], float] = {}  # what options have added where sums did not hold
         self.nothing: Choice = (0,) * len(parts)
         self._has_begun = False
@@ -155,13 +155,13 @@ class Searching:
                 "wider policy."
             )
         while self.jury.trainings.made < self.budget and any(choice := self.polished(self.accepted())):
-            found = self.jury.confirm(self.trials[choice].policy)
-            if found is not None:
-                return self.result(self.trials[choice], found)
+            confirmation = self.jury.confirm(self.trials[choice].policy)
+            if confirmation is not None:
+                return self.result(self.trials[choice], confirmation)
             self.leave(choice)
-        found = None if self.start == self.jury.reference else self.jury.confirm(self.start)
-        if found is not None:
-            return self.result(self.trials[self.nothing], found)
+        confirmation = None if self.start == self.jury.reference else self.jury.confirm(self.start)
+        if confirmation is not None:
+            return self.result(self.trials[self.nothing], confirmation)
         return self.result(Trial(self.name(self.jury.reference), self.jury.reference), self.jury.of_reference())
 
     def accepted(self) -> Choice:
@@ -190,12 +190,12 @@ class Searching:
             return
         chosen = [(part, option) for part, option in enumerate(choice) if option]
         errors = [self.error(part, option) for part, option in chosen]
-        met = max(exponential(self.trials[choice].mean) - 1, self.jury.within) / self.jury.within
+        error_ratio = max(exponential(self.trials[choice].mean) - 1, self.jury.within) / self.jury.within
         if self.power > 1 and max(errors) > 0:
-            self.power = min(self.power, power_of(errors, met))
-        elif (known := sum(errors) + sum(self.distrust.get(each, 0.0) for each in chosen)) <= 1:
+            self.power = min(self.power, power_of(errors, error_ratio))
+        elif (predicted := sum(errors) + sum(self.distrust.get(each, 0.0) for each in chosen)) <= 1:
             for each in chosen:
-                self.distrust[each] = self.distrust.get(each, 0.0) + (1 - known) / len(chosen) + MARGIN
+                self.distrust[each] = self.distrust.get(each, 0.0) + (1 - predicted) / len(chosen) + MARGIN
 
     def polished(self, choice: Choice) -> Choice:
         """The combination with single parts made cheaper as long as that stays within the share.
@@ -237,14 +237,14 @@ class Searching:
         yield self.nothing
 
     def error(self, part: int, option: int) -> float:
-        """What a part alone adds to the loss, in units of what all may add: 0 as long as that is not known."""
+        """Return the share of the allowed error that one part uses alone; 0 as long as it was not tried."""
         trial = self.trials.get(self.single(part, option)) if option else None
         if trial is None:
             return 0.0
         return max(0.0, exponential(trial.mean) - 1) / self.jury.within if trial.is_inside else math.inf
 
     def is_left(self, choice: Choice) -> bool:
-        """Whether it, or one that is wider in every part, is not the answer."""
+        """Tell whether the combination, or one that is wider in every part, was excluded."""
         return any(is_narrower(self.values(choice), self.values(other)) for other in self.left)
 
     def values(self, choice: Choice) -> list[Any]:
@@ -256,11 +256,11 @@ class Searching:
         return tuple(option if place == part else 0 for place in range(len(self.parts)))
 
     def singles(self, choice: Choice) -> list[Choice]:
-        """Those of all parts that change."""
+        """Return a combination for each part that changes, in which it changes alone."""
         return [self.single(part, option) for part, option in enumerate(choice) if option]
 
     def saved(self, part: int, option: int) -> float:
-        """What the option saves."""
+        """Return the cost that the option saves."""
         return self.options[part][option - 1].saved if option else 0.0
 
     def judged(self, choices: Sequence[Choice]) -> list[Trial]:
@@ -271,7 +271,7 @@ class Searching:
         return trials
 
     def trial(self, choice: Choice) -> Trial:
-        """The policy of a combination."""
+        """Return a new trial of the policy that a combination stands for."""
         policy, names = apart(self.start, self.parts), []
         for part, option in enumerate(choice):
             if option:
@@ -284,24 +284,29 @@ class Searching:
         return Trial(label, replace(policy, name=label, source=None))
 
     def name(self, policy: Policy) -> str:
-        """What a policy that was given is called."""
+        """Return the name of the reference or of the start."""
         return policy.name or ("the reference" if policy == self.jury.reference else "start")
 
     def result(self, answer: Trial, confirmation: Confirmation) -> Search:
-        """All that was found."""
-        jury, points = self.jury, [trial.point(self.price(trial.policy)) for trial in self.trials.values()]
-        own, base = self.price(jury.reference), self.name(jury.reference)
-        points.insert(0, SearchPoint(base, jury.reference, own, 1.0, 1.0, 1.0, len(jury.seeds), REFERENCE))
+        """Return the result of the search."""
+        paired_trials, points = self.jury, [trial.point(self.price(trial.policy)) for trial in self.trials.values()]
+        reference_cost, base = self.price(paired_trials.reference), self.name(paired_trials.reference)
+        points.insert(
+            0,
+            SearchPoint(
+                base, paired_trials.reference, reference_cost, 1.0, 1.0, 1.0, len(paired_trials.seeds), REFERENCE
+            ),
+        )
         return Search(
             policy=answer.policy,
             label=answer.label,
             reference=base,
-            within=jury.within,
+            within=paired_trials.within,
             cost=self.price(answer.policy),
-            reference_cost=own,
+            reference_cost=reference_cost,
             confirmation=confirmation,
             points=tuple(points),
-            trainings=jury.trainings.made,
+            trainings=paired_trials.trainings.made,
             combinations=self.combinations,
         )
 
@@ -320,7 +325,11 @@ def _check(train: Any, within: Any, formats: Any) -> None:
 
 
 def _checked_seeds(seeds: Any) -> list[int]:
-    found = list(seeds) if isinstance(seeds, Iterable) else []
-    if len(found) < 2 or len(set(found)) < len(found) or not all(type(seed) is int and seed >= 0 for seed in found):
+    seed_list = list(seeds) if isinstance(seeds, Iterable) else []
+    if (
+        len(seed_list) < 2
+        or len(set(seed_list)) < len(seed_list)
+        or not all(type(seed) is int and seed >= 0 for seed in seed_list)
+    ):
         raise ValueError(f"seeds are two or more different whole numbers from 0 on, such as range(5); got {seeds!r}.")
-    return found
+    return seed_list

@@ -39,8 +39,8 @@ def write_stored(results: Sequence[Result], path: Path) -> None:
     for name in column_names(rows):
         values = [row.get(name) for row in rows]
         is_plain = _has_a_type(values)
-        kept = values if is_plain else [None if value is None else json.dumps(value) for value in values]
-        columns.append(pyarrow.array(kept))
+        cells = values if is_plain else [None if value is None else json.dumps(value) for value in values]
+        columns.append(pyarrow.array(cells))
         fields.append(pyarrow.field(name, columns[-1].type, metadata=None if is_plain else AS_JSON))
     with path.open("wb") as file:
         write_table(pyarrow.table(columns, pyarrow.schema(fields)), file, compression="zstd", compression_level=19)
@@ -89,7 +89,7 @@ def _has_a_type(values: list[Any]) -> bool:
 
 
 def _kind(value: Any) -> Any:
-    """What tells values apart that no column has together; None for a value that none has."""
+    """Return the kind of a value, of which a typed column has only one; None for a value that no typed column holds."""
     if _is_list(value):
         return list, _kind(value[0])
     return type(value) if isinstance(value, str | bool) else float if _is_number(value) else None
@@ -145,12 +145,12 @@ def read_parquet(path: Path) -> tuple[list[Row], tuple[str, ...]]:
     if not path.exists():
         raise FileNotFoundError(ENOENT, "There is no such file", str(path))
     try:
-        found = read_table(path)
-        axes = json.loads((found.schema.metadata or {}).get(AXES.encode(), b"[]"))
+        table = read_table(path)
+        axes = json.loads((table.schema.metadata or {}).get(AXES.encode(), b"[]"))
     except (ArrowException, ValueError) as error:
         raise ValueError(f"{path} is no Parquet file of a table: {str(error).partition(chr(10))[0]}") from None
-    is_known = isinstance(axes, list) and all(name in found.column_names for name in axes)
-    return found.to_pylist(), tuple(axes) if is_known else ()
+    is_known = isinstance(axes, list) and all(name in table.column_names for name in axes)
+    return table.to_pylist(), tuple(axes) if is_known else ()
 
 
 def as_json(value: Any, indent: int | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What a study measured, as a table: a row for each of its points."""
+"""The table of a study: a row for each of its points."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class StudyTable(Sequence[Row]):
 
 
 def _file(path: str | Path) -> Path:
-    """Where a table is to be written; OSError, naming the folder, where there is none."""
+    """Return the path of a file to write; raise OSError, naming the folder, where the folder does not exist."""
     file = file_path(path)
     check_parent(file)
     return file

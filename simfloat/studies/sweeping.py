@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 
 
 class SweepPlan(NamedTuple):
-    """What a sweep does: a job for each row of the table, and what was asked."""
+    """The plan of a sweep: a job for each row of the table, and the summary of the request."""
 
     run: Callable[[Job], Result]
     jobs: list[Job]
@@ -165,14 +165,14 @@ def planned(function: Callable[..., Any], axes: Mapping[str, Iterable[Any]], *, 
 
 
 def summary(function: Any, levels: Mapping[str, Mapping[Any, Any]]) -> dict[str, Any]:
-    """What was asked, and what it was computed with."""
-    given = [value for values in levels.values() for value in values.values() if isinstance(value, Policy)]
+    """Summarize the request and the versions that compute it."""
+    policies = [value for values in levels.values() for value in values.values() if isinstance(value, Policy)]
     return {
         "experiment": name_of(function),
         "question": (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " "),
         "config": {
             "axes": {name: list(values) for name, values in levels.items()},
-            "policies": {label_of(policy): policy.to_dict() for policy in given},
+            "policies": {label_of(policy): policy.to_dict() for policy in policies},
         },
         "points": math.prod(map(len, levels.values())),
         "versions": versions(),
@@ -191,17 +191,17 @@ def _levels(name: str, values: Any) -> dict[Any, Any]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ValueError(f"The axis {name} takes a list of values, got {values!r}; give [{values!r}].")
     pairs = values.items() if isinstance(values, Mapping) else ((label_of(value), value) for value in values)
-    found: dict[Any, Any] = {}
+    values_by_label: dict[Any, Any] = {}
     for label, value in pairs:
-        if label in found:
+        if label in values_by_label:
             raise ValueError(
                 f"The axis {name} has two values that are called {label!r}; give each once, or a dictionary of values "
                 "by labels of their own."
             )
-        found[label] = value
-    if not found:
+        values_by_label[label] = value
+    if not values_by_label:
         raise ValueError(f"The axis {name} has no values.")
-    return found
+    return values_by_label
 
 
 def check_arguments(function: Callable[..., Any], axes: Iterable[str]) -> None:
@@ -239,12 +239,12 @@ def executor_for(
 
 
 def at_sent_point(job: Job) -> Result:
-    """What a process that has been sent a function computes."""
+    """Run a job, in a process that the function was sent to."""
     return at_point(resolved(job["function"]), job)
 
 
 def at_point(function: Callable[..., Any], job: Job) -> Result:
-    """What the function returns at the job's point, as a row."""
+    """Call the function at the job's point; return its results as a row."""
     return checked_result(function(**{name: from_plain(plain) for name, plain in job["point"].items()}), job)
 
 

@@ -30,7 +30,7 @@ Asked = tuple[Policy, int]
 class Trainings:
     """Losses of ``train(policy, seed)``, as a ``with`` block that has the folder to itself; each is computed once.
 
-    `made` counts the trainings that were asked for, those among them that the folder had already.
+    Requested trainings are counted, including those that the folder had already.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Trainings:
         return result.get("places", [])
 
     def results(self, asked: Sequence[Asked]) -> list[Result]:
-        """What became of each: its `loss`, infinite if it diverged or was refused, and then why it was `refused`."""
+        """Return the results, each with its `loss`; a refused one has an infinite loss, and the reason as `refused`."""
         jobs = [self._job(each) for each in asked]
         keys = [json.dumps(job, sort_keys=True) for job in jobs]
         new = {key: job for key, job in zip(keys, jobs, strict=True) if key not in self._known}
@@ -93,18 +93,18 @@ class Trainings:
 
 
 def train_as_sent(job: Job) -> Result:
-    """What a process that has been sent the function computes."""
+    """Run a training, in a process that the function was sent to."""
     return trained(resolved(job["function"]), job)
 
 
 def trained(train: Train, job: Job) -> Result:
-    """The loss of a training; what ValueError says of a policy that it cannot have."""
-    policy, seen = watched(Policy.from_dict(job["policy"]), job["watch"])
+    """Run a training and return its loss; for a policy that the training refuses, the message of the ValueError."""
+    policy, notes = watched(Policy.from_dict(job["policy"]), job["watch"])
     try:
         loss = _as_loss(train(policy, job["seed"]))
     except ValueError as error:
         return {"loss": math.inf, "refused": str(error)}
-    places = {"places": [list(place) for place in seen]} if job["watch"] else {}
+    places = {"places": [list(place) for place in notes]} if job["watch"] else {}
     return {"loss": math.inf if math.isnan(loss) else loss, **places}
 
 

@@ -58,14 +58,14 @@ class Trial:
         return self.outcome == INSIDE
 
     def point(self, cost: float) -> SearchPoint:
-        """Its numbers."""
+        """Return the point of the search that the trial stands for."""
         interval = mean_interval(np.array(self.samples))
         ratios = exponential(self.mean), exponential(interval.low), exponential(interval.high)
         return SearchPoint(self.label, self.policy, cost, *ratios, len(self.samples), str(self.outcome), self.refused)
 
 
 class Jury:
-    """What says of policies whether they are within the share of the reference's loss, with paired seeds."""
+    """Trials of policies with paired seeds, which decide whether the loss is within the share of the reference's."""
 
     def __init__(self, trainings: Trainings, reference: Policy, within: float, seeds: list[int]) -> None:
         self.trainings, self.reference, self.seeds = trainings, reference, seeds
@@ -83,15 +83,15 @@ class Jury:
         """Give every trial its outcome, with as many seeds as it needs."""
         for count in range(1, len(self.seeds) + 1):
             undecided = [trial for trial in trials if trial.outcome is None]
-            asked = [(trial.policy, self.seeds[count - 1]) for trial in undecided]
-            samples, results = self.ratios(asked), self.trainings.results(asked)
+            requests = [(trial.policy, self.seeds[count - 1]) for trial in undecided]
+            samples, results = self.ratios(requests), self.trainings.results(requests)
             for trial, sample, result in zip(undecided, samples, results, strict=True):
                 trial.samples.append(sample)
                 trial.refused = result.get("refused", "")
                 trial.outcome = REFUSED if "refused" in result else self._outcome(trial, count)
 
     def _outcome(self, trial: Trial, count: int) -> str | None:
-        """What became of a trial with so many seeds; None if it needs more."""
+        """Return the outcome of a trial with so many seeds; None if it needs more."""
         if trial.mean == math.inf:
             return DIVERGED
         if count == 1:
@@ -107,16 +107,16 @@ class Jury:
 
     def ratios(self, asked: Sequence[tuple[Policy, int]]) -> list[float]:
         """The logarithm of each loss relative to the reference's from the same seed."""
-        both = self.trainings.results([*asked, *((self.reference, seed) for _, seed in asked)])
-        losses = [result["loss"] for result in both]
+        results = self.trainings.results([*asked, *((self.reference, seed) for _, seed in asked)])
+        losses = [result["loss"] for result in results]
         if wrong := [loss for loss in losses if not loss > 0]:
             raise ValueError(f"train must return positive losses, which ratios compare; got {wrong[0]!r}.")
-        own, reference = losses[: len(asked)], losses[len(asked) :]
+        policy_losses, reference = losses[: len(asked)], losses[len(asked) :]
         if math.inf in reference:
             raise ValueError("The reference diverged with one of the seeds: nothing can be compared with it.")
         return [
-            math.log(loss) - math.log(other) if loss < math.inf else math.inf
-            for loss, other in zip(own, reference, strict=True)
+            math.log(loss) - math.log(reference_loss) if loss < math.inf else math.inf
+            for loss, reference_loss in zip(policy_losses, reference, strict=True)
         ]
 
     def confirm(self, policy: Policy) -> Confirmation | None:
@@ -128,12 +128,12 @@ class Jury:
         share = 1 / (self._attempts * (self._attempts + 1) * len(LOOKS))
         fresh, level = self._fresh(LOOKS[-1] * len(self.seeds)), 1 - (1 - CONFIDENCE) * share
         for times in LOOKS:
-            looked = fresh[: times * len(self.seeds)]
-            samples = self.ratios([(policy, seed) for seed in looked])
+            seeds_used = fresh[: times * len(self.seeds)]
+            samples = self.ratios([(policy, seed) for seed in seeds_used])
             interval = mean_interval(np.array(samples), level)
             if interval.high <= self.limit or interval.low > self.limit:
                 break
-        self._used += len(looked)
+        self._used += len(seeds_used)
         if interval.high > self.limit:
             return None
         ratios = (
@@ -141,13 +141,13 @@ class Jury:
             exponential(interval.low),
             exponential(interval.high),
         )
-        return Confirmation(*ratios, tuple(looked))
+        return Confirmation(*ratios, tuple(seeds_used))
 
     def of_reference(self) -> Confirmation:
         """The reference beside itself, for which nothing is trained."""
         return Confirmation(1.0, 1.0, 1.0, tuple(self._fresh(len(self.seeds))))
 
     def _fresh(self, count: int) -> list[int]:
-        """So many seeds that nothing has used."""
+        """Return so many unused seeds."""
         first = max(self.seeds) + 1 + self._used
         return list(range(first, first + count))

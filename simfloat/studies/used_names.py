@@ -1,4 +1,4 @@
-"""Which names a function takes from outside, by its bytecode, and what it does with them."""
+"""The names that a function takes from outside, by its bytecode, and their use."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ class Uses:
 
 
 def _use(steps: list[dis.Instruction], place: int) -> tuple[str, ...]:
-    """What becomes of the name that is loaded at this place: a chain of attributes, or the marks ITEM and COUNT."""
-    name, rest = steps[place].argval, steps[place + 1 : place + 4]
-    if rest and rest[0].opname in SIMPLE:
-        if len(rest) > 1 and rest[1].opname == "STORE_SUBSCR":
+    """Return the use of the name that is loaded at this place: a chain of attributes, or the mark ITEM or COUNT."""
+    name, following = steps[place].argval, steps[place + 1 : place + 4]
+    if following and following[0].opname in SIMPLE:
+        if len(following) > 1 and following[1].opname == "STORE_SUBSCR":
             return (ITEM,)
-        is_counted = len(rest) == 3 and rest[1].opname == "BINARY_OP" and rest[1].argrepr.endswith("=")
-        if is_counted and rest[2].opname in STORES and rest[2].argval == name:
+        is_counted = len(following) == 3 and following[1].opname == "BINARY_OP" and following[1].argrepr.endswith("=")
+        if is_counted and following[2].opname in STORES and following[2].argval == name:
             return (COUNT,)
     chain = []
     for step in steps[place + 1 :]:

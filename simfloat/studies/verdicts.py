@@ -48,7 +48,7 @@ REFUTED = (NOT_REPRODUCED, WORSE)
 
 
 class Outcome(NamedTuple):
-    """What a test says, which test it is (its interval and the number of cases), and its level."""
+    """The verdict of a test, the test in words (its interval and the number of cases), and its level."""
 
     verdict: str
     text: str
@@ -131,12 +131,12 @@ def compare_shares(values: NDArray, reference: NDArray, *, margin: float = POINT
 
     A value that is NaN is infinitely bad.
     """
-    known = np.where(np.isnan(values), -np.inf, values)
-    return compare_shortfall(0 - differences(known, reference), margin)
+    comparable = np.where(np.isnan(values), -np.inf, values)
+    return compare_shortfall(0 - differences(comparable, reference), margin)
 
 
 def compare_shortfall(samples: NDArray, margin: float) -> Outcome:
-    """What differences say of which more is worse."""
+    """Judge differences of which more is worse, by a margin."""
     if not 0 < margin < math.inf:
         raise ValueError(f"margin is a number above 0, the largest difference that does not matter; got {margin!r}.")
     return _comparison(samples, margin, f"shortfall: {_difference_text(mean_interval(samples))}")

@@ -30,7 +30,7 @@ OURS = re.compile(r"[0-9a-f]{64}\.json|part\..+")
 
 
 class Study(NamedTuple):
-    """What a folder is kept for: the function, by the summary that says so."""
+    """The study that owns a folder: its function, and the file of the summary that names the function."""
 
     summary: str
     function: str
@@ -55,10 +55,10 @@ class Workspace:
 
     def __enter__(self) -> Workspace:
         code_digest.cache_clear()  # sources may have changed since an earlier run of this process
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
                 self.hidden.mkdir(parents=True, exist_ok=True)
-                held.enter_context(lock.locked(self.hidden))
+                stack.enter_context(lock.locked(self.hidden))
             except OSError as error:
                 raise ValueError(f"Cannot write to the folder {self.folder}: {error}") from None
             except lock.Locked:
@@ -66,7 +66,7 @@ class Workspace:
                     f"Another run is writing to {self.folder}. Wait until it has ended, or choose another folder."
                 ) from None
             self._check()
-            self._held = held.pop_all()
+            self._held = stack.pop_all()
         return self
 
     def __exit__(
@@ -77,7 +77,7 @@ class Workspace:
                 self._clear()
 
     def kept(self) -> int:
-        """How many finished jobs wait in the folder."""
+        """Return the number of finished jobs in the folder."""
         return len(list(self.hidden.glob("*.json")))
 
     def _check(self) -> None:
@@ -109,24 +109,24 @@ class Workspace:
                 raise ValueError(f"{there[0]} is there already, and no study of simfloat has made it. {advice}")
             return
         try:
-            found = json.loads(summary.read_text(encoding="utf-8"))
-            name = found["experiment"]
+            content = json.loads(summary.read_text(encoding="utf-8"))
+            name = content["experiment"]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             raise ValueError(f"{summary} is of another kind, and would be written over. {advice}") from None
         if name != study.function:
             raise ValueError(f"{summary} is of {name!r}, another function than {study.function!r}. {advice}")
 
     def job_path(self, job: Job) -> Path:
-        """Where a job's result is kept: the name depends on the job, the code and the versions of packages."""
+        """Return the path of a job's result, which depends on the job, the code and the versions of packages."""
         key = json.dumps([job, code_digest(self.module)], sort_keys=True)
         return self.hidden / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
 
     def find(self, job: Job) -> Result | None:
         """The result that an interrupted run has left; None if there is none, or its file is damaged."""
         try:
-            kept = json.loads(self.job_path(job).read_text(encoding="utf-8"))
-            is_of_job = kept["job"] == job and isinstance(kept["result"], dict) and self.takes(kept["result"])
-            return kept["result"] if is_of_job else None
+            content = json.loads(self.job_path(job).read_text(encoding="utf-8"))
+            is_of_job = content["job"] == job and isinstance(content["result"], dict) and self.takes(content["result"])
+            return content["result"] if is_of_job else None
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
 
@@ -141,7 +141,7 @@ class Workspace:
         return self.folder / name
 
     def finish(self) -> None:
-        """All results are written: what was kept is removed when the block ends."""
+        """Note that all results are written: the finished jobs are removed when the block ends."""
         self._finished = True
 
     def _clear(self) -> None:
@@ -190,13 +190,13 @@ def run_jobs(
 
 def versions() -> dict[str, str]:
     """The versions of all that a result might depend on."""
-    found = {"simfloat": sf.__version__, "python": platform.python_version(), "machine": platform.machine()}
+    version_by_name = {"simfloat": sf.__version__, "python": platform.python_version(), "machine": platform.machine()}
     for package in ("numpy", "numba", "scikit-learn"):
         try:
-            found[package] = version(package)
+            version_by_name[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return version_by_name
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What roundings did, counted while they happen."""
+"""Counts of rounding events, taken while they happen."""
 
 from simfloat.telemetry.recorder import Recorder
 

@@ -1,4 +1,4 @@
-"""What the counts of a recorder advise: a wider format, more precision, a scale, and how a first NaN is avoided."""
+"""Advice from the counts of a recorder: a wider format, more precision, a scale, and a remedy for the first NaN."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WIDER, SCALE, PRECISION = "a wider format", "a scale", "more precision"
 
 
 class Advice(NamedTuple):
-    """What results of an operation at a path need, the share of them that says so, and why in words.
+    """The need of the results of an operation at a path, the share of them that shows it, and the reason in words.
 
     `scale` is the power of two by which they may be multiplied, or None where the advice is another or no format is
     known. `override` is the call, as text, that gives the role which rounds them FP32, or FP64 where that is what they
@@ -83,7 +83,7 @@ def advices(
 
     `format` is what results are or shall be rounded to, where that is known, and `policy` what they were made under.
     """
-    binades, keys, found = None if format is None else span(format), [key for key, _ in entries], list[Advice]()
+    binades, keys, all_advice = None if format is None else span(format), [key for key, _ in entries], list[Advice]()
     own_types = policy is not None and is_written(policy)
     for key, events in entries:
         wide = are_wide(events) if format is None else is_wide(format)
@@ -95,9 +95,9 @@ def advices(
         ):
             if advice is None or own_types and _is_kept(policy, key, advice):
                 continue
-            found.append(_with(advice, remedy(key, keys, is_fp32=is_fp32, sums=sums), key, own_types))
+            all_advice.append(_with(advice, remedy(key, keys, is_fp32=is_fp32, sums=sums), key, own_types))
     at_first = [] if first is None else [_of_nan(first, entries, own_types)]
-    return Advices([*at_first, *sorted(found, key=lambda advice: -advice.share)])
+    return Advices([*at_first, *sorted(all_advice, key=lambda advice: -advice.share)])
 
 
 def _with(advice: Advice, mended: Remedy | None, key: Key, own_types: bool) -> Advice:

@@ -1,4 +1,4 @@
-"""What two recorders counted, beside one another."""
+"""A comparison of the counts of two recorders."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def count_difference(this: Entries, other: Entries) -> Table:
         counts = [counted(events.get(key, np.zeros(SIZE, np.int64))) for events in (mine, theirs)]
         totals = [count["total"] for count in counts]
         for kind in COUNTED:
-            numbers = [count[kind] for count in counts]
-            shares = [number / total if total else 0.0 for number, total in zip(numbers, totals, strict=True)]
+            occurrences = [count[kind] for count in counts]
+            shares = [number / total if total else 0.0 for number, total in zip(occurrences, totals, strict=True)]
             if shares[0] != shares[1]:
                 texts = [f"{100 * share:.3g} %" for share in shares]
-                cells = (key.path or "-", key.operation, key.phase, kind, *map(str, numbers), *texts)
+                cells = (key.path or "-", key.operation, key.phase, kind, *map(str, occurrences), *texts)
                 rows.append((abs(shares[0] - shares[1]), cells))
     return table([HEAD, *(cells for _, cells in sorted(rows, key=lambda row: -row[0]))], numbers=4)

@@ -1,4 +1,4 @@
-"""What a recorder keeps: event vectors by path, operation and phase, and what they say."""
+"""The entries of a recorder: event vectors by path, operation and phase, and functions that read them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COUNTED = tuple(kind for kind in COUNTS if kind != "zero")
 
 
 class Key(NamedTuple):
-    """What events are kept by."""
+    """The key of an entry."""
 
     path: str
     operation: str
@@ -82,10 +82,10 @@ def sums_beyond(events: NDArray[np.int64]) -> int:
 
 
 def cause_of_nan(events: NDArray[np.int64]) -> str:
-    """Why results in an event vector are NaN: of several causes the one that made most of them from numbers."""
+    """Return the cause of NaN in an event vector: of several the one that made most NaN from numbers."""
     counts = events[FIRST_CAUSE:WIDE]
-    made = int(counts[GIVEN + 1 :].argmax()) + GIVEN + 1
-    return CAUSES[made if counts[made] else GIVEN]
+    most_frequent = int(counts[GIVEN + 1 :].argmax()) + GIVEN + 1
+    return CAUSES[most_frequent if counts[most_frequent] else GIVEN]
 
 
 def are_wide(events: NDArray[np.int64]) -> bool:

@@ -1,4 +1,4 @@
-"""What a recorder counted, as text: a table, lines of JSON, and comma-separated values."""
+"""The counts of a recorder as text: a table, lines of JSON, and comma-separated values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _all(events: NDArray[np.int64]) -> dict[str, int]:
 
 
 def _kinds(entries: Entries) -> tuple[str, ...]:
-    """What is counted, by the first entry."""
+    """Return the names of the counts, which the first entry tells."""
     return tuple(_all(entries[0][1])) if entries else COUNTED
 
 

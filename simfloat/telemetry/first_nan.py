@@ -24,7 +24,7 @@ POLES = ("divide", "reciprocal", "rsqrt", "log", "log2", "log10", "log1p", "atan
 
 
 class FirstNaN(NamedTuple):
-    """Where the first NaN was counted: the number of steps ended before it, and of what it was made, in words."""
+    """The place of the first NaN, the number of steps that ended before it, and its operands in words."""
 
     step: int
     path: str
@@ -34,12 +34,12 @@ class FirstNaN(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What its events are kept by."""
+        """The key of its events."""
         return Key(self.path, self.operation, self.phase)
 
 
 class NaNFinding(NamedTuple):
-    """What is needed that the NaN does not come again, why, and the override that gives it, if one does."""
+    """The explanation of a NaN: the need, the reason, and the override that meets the need, if there is one."""
 
     need: str
     why: str
@@ -48,7 +48,7 @@ class NaNFinding(NamedTuple):
 
 
 def finding(first: FirstNaN, entries: Entries) -> NaNFinding:
-    """What the counts say of the first NaN.
+    """Explain the first NaN by the counts.
 
     An infinite operand is traced back to the first results that overflowed, at its path if any did there, or else to a
     quotient by zero; a zero divisor to the results at its path that underflowed. A NaN operand is in data or parameters
@@ -76,19 +76,19 @@ def finding(first: FirstNaN, entries: Entries) -> NaNFinding:
 
 
 def _overflowed(first: FirstNaN, entries: Entries) -> list[Key]:
-    """Where results overflowed first, at the same path if any did there: one place or none."""
-    found = [key for key, events in entries if counted(events)["overflow"] or _infinite_sums(events)]
-    return ([key for key in found if key.path == first.path] or found)[:1]
+    """Return the first place where results overflowed, at the same path if there is one: a list of one key or none."""
+    overflows = [key for key, events in entries if counted(events)["overflow"] or _infinite_sums(events)]
+    return ([key for key in overflows if key.path == first.path] or overflows)[:1]
 
 
 def _divided(entries: Entries) -> Key | None:
-    """Where finite operands first gave infinite results that did not overflow: quotients by zero and their like."""
+    """Return the first key whose finite operands gave infinite results without overflow, as a quotient by zero does."""
     poles = (key for key, events in entries if key.operation in POLES and infinities(events))
     return next(poles, None)
 
 
 def _underflowed(divided: Key | None, entries: Entries) -> list[Key]:
-    """Where, at the path and in the phase of a quotient, results underflowed."""
+    """Return the keys at the path and in the phase of a quotient whose results underflowed."""
     if divided is None:
         return []
     place = divided.path, divided.phase
@@ -100,7 +100,7 @@ def _infinite_sums(events: NDArray[np.int64]) -> int:
 
 
 def _remedy(source: Key, entries: Entries) -> Remedy | None:
-    """What mends the results at the source; for all parameters, where updates of several have NaN."""
+    """Return the remedy for the results at the source; for all parameters, where updates of several have NaN."""
     keys, events = [key for key, _ in entries], dict(entries)[source]
     sums = not counted(events)["overflow"] and overflowed_sums(events) > 0
     updated = {updated_parameter(key) for key, events in entries if key.phase == "update" and counted(events)["nan"]}

@@ -28,9 +28,9 @@ class Query(NamedTuple):
     def check(self, keys: Iterable[Key]) -> None:
         """Raise ValueError for an unknown phase, and for patterns that match none of the keys if there are any."""
         check_phase(self.phase)
-        seen = list(keys)
-        check_pattern("path", self.path, (key.path for key in seen))
-        check_pattern("operation", self.operation, (key.operation for key in seen))
+        seen_keys = list(keys)
+        check_pattern("path", self.path, (key.path for key in seen_keys))
+        check_pattern("operation", self.operation, (key.operation for key in seen_keys))
 
 
 def check_phase(phase: str | None) -> None:
@@ -43,13 +43,13 @@ def check_pattern(what: str, pattern: str | None, names: Iterable[str] = ()) -> 
     """Raise ValueError for a pattern that is no text, or that matches none of the names if there are any."""
     if pattern is not None and not isinstance(pattern, str):
         raise ValueError(f"{what} must be a text, such as 'hidden.*', got {pattern!r}.")
-    seen = list(dict.fromkeys(names))
-    if pattern is None or not seen or any(matches(pattern, name) for name in seen):
+    seen_names = list(dict.fromkeys(names))
+    if pattern is None or not seen_names or any(matches(pattern, name) for name in seen_names):
         return
-    shown = ", ".join(name or "''" for name in seen)
+    shown = ", ".join(name or "''" for name in seen_names)
     phase = f" {pattern!r} is a phase: pass phase={pattern!r}." if pattern in PHASES else ""
     raise ValueError(
-        f"{what} {pattern!r} matches nothing that was seen.{phase}{did_you_mean(pattern, seen, 3)} Seen: {shown}."
+        f"{what} {pattern!r} matches nothing that was seen.{phase}{did_you_mean(pattern, seen_names, 3)} Seen: {shown}."
     )
 
 

@@ -54,13 +54,13 @@ def histogram_of(values: ArrayLike) -> dict[int | str, int]:
     numbers = rectangular(on_cpu(values), "values", np.float64)
     numbers = numbers[np.isfinite(numbers)]
     exponents = np.frexp(numbers[numbers != 0])[1] - 1
-    found, occurrences = np.unique(exponents, return_counts=True)
-    counts = dict(zip(found.tolist(), occurrences.tolist(), strict=True))
+    distinct, occurrences = np.unique(exponents, return_counts=True)
+    counts = dict(zip(distinct.tolist(), occurrences.tolist(), strict=True))
     return counts | {"zero": int(np.count_nonzero(numbers == 0))}
 
 
 def kept(histogram: Histogram, binades: Binades) -> Kept:
-    """What lies where, of the histogram of a recorder; its zeros are left out.
+    """Count the values of a histogram below, within and beyond the binades; its zeros are left out.
 
     A histogram knows exponents alone: what a rounding takes up to the smallest number, or beyond the largest one in its
     own binade, is counted by the binade in which it lay.

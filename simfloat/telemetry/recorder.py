@@ -105,13 +105,13 @@ class Recorder(Observer):
                 self._first_nan = FirstNaN(
                     self._series.steps, path, operation, phase, cause_of_nan(resized(events, SIZE))
                 )
-            known = self._events.get((path, operation, phase))
-            if known is None:
+            total = self._events.get((path, operation, phase))
+            if total is None:
                 self._events[path, operation, phase] = resized(events, self._size)
-            elif known.size == events.size:
-                known += events
+            elif total.size == events.size:
+                total += events
             else:
-                known += resized(events, self._size)
+                total += resized(events, self._size)
 
     def wants(self, path: str, phase: str) -> bool:
         """Whether events of this path and phase are counted."""
@@ -178,12 +178,12 @@ class Recorder(Observer):
         `simfloat.train.fit` calls it, with the numbers of its history. Of a step the counts are kept, 48 bytes for each
         path, operation and phase, and no histogram. Raises ValueError for a value that is no number.
         """
-        numbers = {name: as_number(name, value) for name, value in values.items()}
+        step_values = {name: as_number(name, value) for name, value in values.items()}
         with self._lock:
             first = self._first_nan
-            if first is not None and first.step == self._series.steps and numbers.get("skipped") == 1:
+            if first is not None and first.step == self._series.steps and step_values.get("skipped") == 1:
                 self._first_nan = None
-            self._scalars.end_step(self._series.steps, numbers)
+            self._scalars.end_step(self._series.steps, step_values)
             self._series.end_step((Key(*key), events) for key, events in self._events.items())
 
     def series(
@@ -395,8 +395,8 @@ class Recorder(Observer):
         return self.table()._repr_html_() if self._events else f"<code>{escape(repr(self))}</code>"
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"_events": dict(self.entries()), "_series": self._series.copy(), "_scalars": self._scalars.copy()}
-        return {**vars(self), **own, "_lock": None}
+        copies = {"_events": dict(self.entries()), "_series": self._series.copy(), "_scalars": self._scalars.copy()}
+        return {**vars(self), **copies, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _goes_on=True, _lock=Lock())

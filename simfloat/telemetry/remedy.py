@@ -1,4 +1,4 @@
-"""Which role of a policy rounds what a recorder counted, and the override that gives it a wider format there."""
+"""The role of a policy that rounds the results which a recorder counted, and the override that widens it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Remedy(NamedTuple):
         return policy.override(path or None, operation=self.operation or None, **{self.role: self.value})
 
     def everywhere(self) -> Remedy:
-        """The same for all paths."""
+        """Return the override for all paths."""
         return self._replace(path="*", operation="")
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Remedy(NamedTuple):
 
 
 def remedy(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) -> Remedy | None:
-    """What gives the results that were counted by `key` a better format: FP32, or FP64 if theirs is as good already.
+    """Return the override that gives the results counted by `key` a better format: FP32, or FP64 if theirs is FP32.
 
     `keys` are all that were seen, which tell parameters from layers; `sums` if it is the accumulator that is too
     narrow, and narrower than FP32. None for a function that was called outside of any model, where no policy has a say.
@@ -74,7 +74,7 @@ def in_own_types(given: Remedy, *, is_lost: bool) -> Remedy | None:
 
 
 def in_program(key: Key) -> str:
-    """What a program with types of its own can do about results that were counted by `key`, in words."""
+    """Say in words how a program with types of its own can mend the results counted by `key`."""
     if key.operation == "moment":
         return "keep the moment in float32, with a master copy of the weights"
     if key.phase == "update":
@@ -87,7 +87,7 @@ def in_program(key: Key) -> str:
 
 
 def _path_and_role(key: Key, keys: frozenset[Key], sums: bool) -> tuple[str, str | None]:
-    """Which path an override names, none for an operation alone, and the role; None if no override reaches it."""
+    """Return an override's path, empty for an operation alone, and its role, None if no override has an effect."""
     if key.phase == "update":
         over_replicas = key.path.endswith(".all_reduce")
         role = "all_reduce" if over_replicas else "optimizer_state" if key.operation == "moment" else "weights"

@@ -29,8 +29,8 @@ class Series:
 
     def end_step(self, events: Iterable[tuple[Key, NDArray[np.int64]]]) -> None:
         """End a step after which so much has been counted in all."""
-        for key, seen in events:
-            now = seen[PLACES]
+        for key, total in events:
+            now = total[PLACES]
             if key not in self._rows:
                 self._first[key], self._rows[key] = self.steps, array("q")
             self._rows[key].frombytes((now - self._before.get(key, 0)).tobytes())
@@ -49,7 +49,7 @@ class Series:
         return {key: int(counts[steps, COUNTED.index(kind)].sum()) for key, counts in self}
 
     def copy(self) -> Series:
-        """The same series, to go on by itself."""
+        """Return a copy that counts on independently."""
         return deepcopy(self)
 
     @property
@@ -60,7 +60,7 @@ class Series:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Series:
-        """The series that `state` was of."""
+        """Return the series whose `state` this is."""
         series = cls()
         series.steps = state["steps"]
         for names, rows in zip(state["keys"], state["rows"], strict=True):
@@ -85,14 +85,14 @@ class Scalars:
 
     def columns(self, steps: int) -> dict[str, NDArray[np.float64]]:
         """Each name with its numbers (steps,)."""
-        found = {}
+        columns_by_name = {}
         for name, column in self._columns.items():
-            found[name] = np.full(steps, math.nan)
-            found[name][: len(column)] = column
-        return found
+            columns_by_name[name] = np.full(steps, math.nan)
+            columns_by_name[name][: len(column)] = column
+        return columns_by_name
 
     def copy(self) -> Scalars:
-        """The same numbers, to go on by themselves."""
+        """Return a copy that takes further steps independently."""
         return deepcopy(self)
 
     @property
@@ -102,7 +102,7 @@ class Scalars:
 
     @classmethod
     def restored(cls, state: Mapping[str, NDArray]) -> Scalars:
-        """The numbers that `state` was of."""
+        """Return the numbers whose `state` this is."""
         scalars = cls()
         scalars._columns = {
             name: array("d", np.asarray(column, np.float64).tobytes()) for name, column in state.items()

@@ -1,4 +1,4 @@
-"""What a recorder counted, as an event file that TensorBoard shows."""
+"""The counts of a recorder as an event file that TensorBoard shows."""
 
 from __future__ import annotations
 

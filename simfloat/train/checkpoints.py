@@ -95,16 +95,17 @@ class Checkpoints:
         """The checkpoints by number."""
         if not self.folder.exists():
             return {}
-        found = {path: _NAME.fullmatch(path.name) for path in self.folder.iterdir()}
-        return {int(match[1]): path for path, match in found.items() if match}
+        matches = {path: _NAME.fullmatch(path.name) for path in self.folder.iterdir()}
+        return {int(match[1]): path for path, match in matches.items() if match}
 
 
 def manifest(folder: Any) -> Manifest:
-    """What the training is whose checkpoints lie in a folder, by the newest one that is whole: a table when printed.
+    """Return the manifest of the training whose checkpoints lie in a folder, from the newest undamaged one.
 
     It names how many steps were made and when the training began, the versions, the policy's roles, the seed, the
     model, the options of optimizer, loss scale and schedule, and digests of the first batches; under ``changes`` what
-    `allow` let differ when it was resumed, from which step on. It is a dictionary that JSON takes.
+    `allow` let differ when it was resumed, from which step on. It is a dictionary that JSON takes. It prints as a
+    table.
 
     Raises ValueError where there is no checkpoint, or none that has a manifest.
 
@@ -118,10 +119,10 @@ def manifest(folder: Any) -> Manifest:
         >>> manifest["steps"], manifest["policy"], manifest["seed"], manifest["optimizer.lr"]
         (3, 'bf16-kahan', 5, 0.1)
     """
-    found = Checkpoints(folder).read()
-    if found is None:
+    newest = Checkpoints(folder).read()
+    if newest is None:
         raise ValueError(f"There is no checkpoint in {folder}.")
-    path, states = found
+    path, states = newest
     if MANIFEST not in states:
         raise ValueError(f"{path} has no manifest, as those of older versions.")
     return Manifest({"steps": len(states["history"]["steps"]["loss"]), **states[MANIFEST]})
@@ -143,7 +144,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _described(state: Any) -> str:
-    """What stands in the place of a state, for a message."""
+    """Describe a value that is no valid state, for a message."""
     return f"a dictionary of {', '.join(map(str, state)) or 'nothing'}" if isinstance(state, Mapping) else repr(state)
 
 
@@ -185,6 +186,6 @@ KINDS = {
 
 
 def _begun(path: Path) -> Any:
-    """When the training of a checkpoint began; None where that cannot be read."""
+    """Return the time at which the training of a checkpoint began; None where that cannot be read."""
     manifest = state_file.read_plain(path, MANIFEST)
     return manifest.get(BEGUN) if isinstance(manifest, Mapping) else None

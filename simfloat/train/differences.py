@@ -26,16 +26,16 @@ def as_names(allow: Any) -> tuple[str, ...]:
 
 def check_names(allow: Iterable[str], *manifests: Mapping[str, Any]) -> None:
     """Raise ValueError, with the nearest name, for one that is in no manifest."""
-    known = [name for name in dict.fromkeys(chain(*manifests)) if name not in (BEGUN, CHANGES)]
+    names = [name for name in dict.fromkeys(chain(*manifests)) if name not in (BEGUN, CHANGES)]
     for name in allow:
-        if not any(is_allowed((name,), one) for one in known):
-            hint = did_you_mean(name, [*known, *map(short, known)])
-            raise ValueError(f"allow names {name!r}, which no manifest has. Names: {', '.join(known)}.{hint}")
+        if not any(is_allowed((name,), known_name) for known_name in names):
+            hint = did_you_mean(name, [*names, *map(short, names)])
+            raise ValueError(f"allow names {name!r}, which no manifest has. Names: {', '.join(names)}.{hint}")
 
 
 def is_allowed(allow: Iterable[str], name: str) -> bool:
     """Whether a name is allowed: as a whole, by the last part of it, or by the first."""
-    return any(f".{one}." in f".{name}." for one in allow)
+    return any(f".{allowed_name}." in f".{name}." for allowed_name in allow)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -47,7 +47,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     names = [name for name in dict.fromkeys((*before, *now)) if name not in NO_DIFFERENCE]
     differ = [name for name in names if _differ(before.get(name, ...), now.get(name, ...))]
     covered = [*["data"] * ("batch_size" in differ), *["observer"] * (before.get("observer") is None)]
-    return [name for name in differ if name not in covered and not name.startswith(tuple(f"{one}." for one in differ))]
+    return [
+        name for name in differ if name not in covered and not name.startswith(tuple(f"{part}." for part in differ))
+    ]
 
 
 def _differ(before: Any, now: Any) -> bool:
@@ -56,7 +58,7 @@ def _differ(before: Any, now: Any) -> bool:
         return any(map(_differ, before, now))
     if isinstance(before, str) and isinstance(now, str):
         lines = zip_longest(before.split("\n"), now.split("\n"), fillvalue="")
-        return any(one != other and LAMBDA not in one + other for one, other in lines)
+        return any(old != new and LAMBDA not in old + new for old, new in lines)
     return bool(before != now)
 
 
@@ -70,18 +72,18 @@ def listed(names: Iterable[str], before: Mapping[str, Any], now: Mapping[str, An
 
 
 def short(name: str) -> str:
-    """What allows a name: of an option of the optimizer or the scaler its own, of others that of what has it."""
-    part, _, rest = name.partition(".")
-    return rest if part in ("optimizer", "scaler") and rest else part
+    """Return the name that `allow` has for an entry: an option's own for optimizer and scaler, else its part's."""
+    part, _, option = name.partition(".")
+    return option if part in ("optimizer", "scaler") and option else part
 
 
 def _both(before: Any, now: Any) -> str:
     """Two values beside each other; of several lines, or of several batches, the first that differ."""
     if isinstance(before, list) and isinstance(now, list):
-        number = next(i for i, (one, other) in enumerate(zip_longest(before, now)) if one != other)
+        number = next(i for i, (old, new) in enumerate(zip_longest(before, now)) if old != new)
         return f"batch {number} holds other numbers"
     if isinstance(before, str) and isinstance(now, str):
         lines = zip_longest(before.split("\n"), now.split("\n"), fillvalue="nothing")
-        before, now = next((one.strip(), other.strip()) for one, other in lines if one != other)
+        before, now = next((old.strip(), new.strip()) for old, new in lines if old != new)
     before, now = ("not given" if value is ... else str(value).partition("\n")[0] for value in (before, now))
     return f"{before}, now {now}"

@@ -53,12 +53,12 @@ class EarlyStop:
 
     def check_monitor(self, columns: Iterable[str]) -> None:
         """Raise ValueError unless what is monitored is one of the columns of a history without evaluations."""
-        known = list(columns)
-        if self.monitor not in known:
-            raise ValueError(f"EarlyStop monitors {self.monitor!r}; there is {', '.join(known)}, and no evaluate.")
+        names = list(columns)
+        if self.monitor not in names:
+            raise ValueError(f"EarlyStop monitors {self.monitor!r}; there is {', '.join(names)}, and no evaluate.")
 
     def _monitored(self, history: History) -> list[float]:
-        """What is monitored; nothing as long as nothing was evaluated."""
+        """Return the monitored values; none before the first evaluation."""
         if history.is_evaluated and not history.evaluations:
             return []  # what evaluate gives is not known yet
         for columns in (history.evaluations, history):
@@ -66,8 +66,8 @@ class EarlyStop:
                 return columns[self.monitor]
         if not history.steps or not history.evaluations:
             return []
-        known = [*(name for name in history.evaluations if name != "step"), *history]
-        raise ValueError(f"EarlyStop monitors {self.monitor!r}; there is {', '.join(known)}.")
+        names = [*(name for name in history.evaluations if name != "step"), *history]
+        raise ValueError(f"EarlyStop monitors {self.monitor!r}; there is {', '.join(names)}.")
 
     def __repr__(self) -> str:
         return f"EarlyStop({self.monitor!r}, {self.patience}, min_delta={self.min_delta!r}, mode={self.mode!r})"

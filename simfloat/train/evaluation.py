@@ -13,9 +13,9 @@ from simfloat.train.tensor_trees import is_tensor
 
 
 def evaluated(model: Any, evaluate: Callable[[Any], Any], aside: AbstractContextManager[Any]) -> dict[str, float]:
-    """What `evaluate(model)` gives by name, as numbers; of a model in evaluation.
+    """Return the numbers that `evaluate(model)` gives, by name; the model is in evaluation mode meanwhile.
 
-    `aside` is a block in which it changes no bit of the training.
+    `aside` is a block in which `evaluate` changes no bit of the training.
     """
     with _evaluating(model), aside:
         values = evaluate(model)

@@ -38,7 +38,7 @@ class Feed:
         return [self._noted(_checked(batch, self._given)) for batch in islice(self._batches, count)]
 
     def skip(self, count: int) -> None:
-        """Pass by the batches that were taken before a checkpoint, as far as there are so many; see `check`."""
+        """Pass by the batches that were taken before a checkpoint, as far as there are so many."""
         for batch in islice(self._batches, count):
             self._noted(_checked(batch, self._given))
 
@@ -51,7 +51,7 @@ class Feed:
             )
 
     def digests(self, taken: int) -> list[str]:
-        """Those of the first batches, of so many that were taken."""
+        """Return the digests of the first batches, at most so many."""
         return self._digests[:taken]
 
     def _noted(self, batch: Batch) -> Batch:
@@ -71,7 +71,7 @@ def digest(part: Any) -> str:
 
 
 def _pieces(part: Any) -> Iterable[bytes]:
-    """What a digest is made of, in its order."""
+    """Yield the bytes of which a digest is made, in order."""
     if isinstance(part, Variable):
         part = part.numbers
     if is_tensor(part):

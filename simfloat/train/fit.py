@@ -164,7 +164,7 @@ def _listed(callbacks: Any) -> tuple[Callback, ...]:
 
 
 def _kind_of_step(model: Any) -> type[TrainingStep]:
-    """The kind of step that a model makes."""
+    """Return the class of steps for a model."""
     if is_torch_model(model):
         from simfloat.train.torch_step import TorchStep
 

@@ -14,21 +14,21 @@ from typing import Any, Self
 class Interrupts:
     """A ``with`` block in which the first Ctrl-C is held back, but for where it is let in; the second one is not.
 
-    held: whether that is so. It holds in the main thread, and where the program has no handler of its own.
+    holds_back: whether that is so. It holds in the main thread, and where the program has no handler of its own.
     """
 
-    def __init__(self, held: bool) -> None:
-        self._held = held and current_thread() is main_thread()
+    def __init__(self, holds_back: bool) -> None:
+        self._holds_back = holds_back and current_thread() is main_thread()
         self._is_let_in = self._is_waiting = False
 
     def __enter__(self) -> Self:
-        self._held = self._held and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if self._held:
+        self._holds_back = self._holds_back and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._holds_back:
             signal.signal(signal.SIGINT, self._take)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._held:
+        if self._holds_back:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         if kind is None and self._is_waiting:
             raise KeyboardInterrupt

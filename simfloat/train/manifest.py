@@ -104,11 +104,11 @@ def _with_options(name: str, part: Any, options: Mapping[str, Any]) -> dict[str,
 def _roles(name: str, policy: Policy) -> dict[str, Any]:
     """The roles of a policy that are not at their default, and its overrides."""
     try:
-        given = policy.to_dict()
+        policy_fields = policy.to_dict()
     except ValueError:  # an accumulator that has no text in policy files
         return {f"{name}.text": str(policy)}
-    overrides = given.pop("overrides", [])
-    roles = {f"{name}.{role}": value for role, value in given.items() if role not in ("name", "source")}
+    overrides = policy_fields.pop("overrides", [])
+    roles = {f"{name}.{role}": value for role, value in policy_fields.items() if role not in ("name", "source")}
     for number, override in enumerate(overrides):
         roles[f"{name}.overrides.{number}"] = ", ".join(f"{key}={value}" for key, value in override.items())
     return roles

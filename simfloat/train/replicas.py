@@ -27,8 +27,8 @@ def split_batch(batch: Batch, replicas: int) -> list[Batch]:
 
 def _parts(part: Any, replicas: int) -> Sequence[Any]:
     """The parts of an array, or of each in a list or tuple."""
-    if isinstance(part, list | tuple) and any(hasattr(one, "shape") for one in part):
-        return [type(part)(each) for each in zip(*(_parts(one, replicas) for one in part), strict=True)]
+    if isinstance(part, list | tuple) and any(hasattr(inner, "shape") for inner in part):
+        return [type(part)(each) for each in zip(*(_parts(inner, replicas) for inner in part), strict=True)]
     array = part if hasattr(part, "shape") else rectangular(part, "a batch")
     if not array.ndim or not len(array) or len(array) % replicas:
         raise ValueError(
@@ -66,9 +66,9 @@ class Replicas:
             return
         _put_buffers(self._model, self._of_first)
         for parameter, gradients in zip(self._parameters, zip(*self._gradients, strict=True), strict=True):
-            known = [gradient for gradient in gradients if gradient is not None]
-            if known:
-                parameter.grad = _reduced(parameter, [np.zeros_like(known[0]) if g is None else g for g in gradients])
+            present = [gradient for gradient in gradients if gradient is not None]
+            if present:
+                parameter.grad = _reduced(parameter, [np.zeros_like(present[0]) if g is None else g for g in gradients])
 
 
 def _reduced(parameter: Parameter, gradients: Sequence[NDArray]) -> NDArray:

@@ -27,11 +27,11 @@ def resume(training: Training, checkpoints: Checkpoints | None, allow: tuple[str
     Raises ValueError, and restores nothing, if it is that of another training, unless `allow` names all in which the
     two differ: in these a training stays as it is given.
     """
-    found = checkpoints and checkpoints.read()
-    if not found:
+    newest = checkpoints and checkpoints.read()
+    if not newest:
         check_names(allow, training.manifest)
         return
-    path, states = found
+    path, states = newest
     training.feed.skip(states[TAKEN])
     columns = [*COLUMNS, *training.step.metrics]
     if (before := list(states["history"]["steps"])) != columns:
@@ -74,7 +74,7 @@ def _as_far_as_known(now: States, before: States) -> dict[str, Any]:
 
 
 def _remarks(training: Training, before: States, now: States, step: int) -> Iterator[tuple[str, str]]:
-    """What is to be said of a checkpoint of the same training, and the name that allows it."""
+    """Yield the warnings about a checkpoint of the same training, each with the name that allows it."""
     if (version := before.get("simfloat")) != now["simfloat"]:
         yield (
             "simfloat",
@@ -88,11 +88,11 @@ def _remarks(training: Training, before: States, now: States, step: int) -> Iter
 def _restore_known(training: Training, path: Path, states: States, names: list[str]) -> None:
     """Bring the parts into the states of a checkpoint, but for the names that stay as they are given."""
     simulation, policy = training.simulation, training.simulation.policy
-    kept = _kept(training, states, names)
-    restore(path, kept, {name: part for name, part in training.parts.items() if name in kept})
+    chosen = _kept(training, states, names)
+    restore(path, chosen, {name: part for name, part in training.parts.items() if name in chosen})
     if training.plan.switching is None and simulation.policy != policy:
         simulation.policy = policy
-    if training.plan.schedule is not None and "schedule" in states and "schedule" not in kept:
+    if training.plan.schedule is not None and "schedule" in states and "schedule" not in chosen:
         training.step.replay(training.plan.schedule, training.history.steps)
 
 
@@ -110,20 +110,20 @@ def _kept(training: Training, states: States, names: list[str]) -> dict[str, Any
 
     Where a learning rate differs, or what sets it, the schedule begins anew, from the rates that it has set.
     """
-    kept = {name: state for name, state in states.items() if name not in REPLACED or name not in names}
+    chosen = {name: state for name, state in states.items() if name not in REPLACED or name not in names}
     options = _options("optimizer", names)
     rates = {"optimizer", "optimizer.lr", "schedule"} & {*names} or _options("schedule", names)
     if training.plan.schedule is not None and rates:
-        kept.pop("schedule", None)
+        chosen.pop("schedule", None)
         options |= {"lr", "initial_lr"}
-    if "optimizer" in kept:
-        kept["optimizer"] = _with_options(kept["optimizer"], options, training.step.optimizer.param_groups)
-    if training.step.scaler is not None and "scaler" in kept:
-        kept["scaler"] = {**kept["scaler"], **_given(training.step, _options("scaler", names))}
+    if "optimizer" in chosen:
+        chosen["optimizer"] = _with_options(chosen["optimizer"], options, training.step.optimizer.param_groups)
+    if training.step.scaler is not None and "scaler" in chosen:
+        chosen["scaler"] = {**chosen["scaler"], **_given(training.step, _options("scaler", names))}
     left_out = "rule" if "switching" in names else None
     seed = {"seed": training.simulation.seed} if "seed" in names else {}
-    kept["simulation"] = {name: value for name, value in kept["simulation"].items() if name != left_out} | seed
-    return kept
+    chosen["simulation"] = {name: value for name, value in chosen["simulation"].items() if name != left_out} | seed
+    return chosen
 
 
 def _options(part: str, names: list[str]) -> set[str]:
@@ -136,13 +136,16 @@ def _with_options(state: States, options: set[str], groups: list[dict[str, Any]]
     theirs = state.get("param_groups")
     if not isinstance(theirs, list) or len(theirs) != len(groups) or not all(isinstance(x, Mapping) for x in theirs):
         return state  # which loading it refuses
-    own = [{name: value for name, value in group.items() if name in options} for group in groups]
-    return {**state, "param_groups": [theirs | ours for theirs, ours in zip(state["param_groups"], own, strict=True)]}
+    new_options = [{name: value for name, value in group.items() if name in options} for group in groups]
+    return {
+        **state,
+        "param_groups": [theirs | ours for theirs, ours in zip(state["param_groups"], new_options, strict=True)],
+    }
 
 
 def _given(step: TrainingStep, options: set[str]) -> dict[str, Any]:
     """These options of a loss scale, as its state names them."""
-    given = {name: value for name, value in step.options(None)["scaler"].items() if name in options}
-    if given.pop("init_scale", None) is None or step.scaler is None:
-        return given
-    return {**given, "scale": step.scaler.get_scale()}
+    values = {name: value for name, value in step.options(None)["scaler"].items() if name in options}
+    if values.pop("init_scale", None) is None or step.scaler is None:
+        return values
+    return {**values, "scale": step.scaler.get_scale()}

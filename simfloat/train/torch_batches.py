@@ -13,7 +13,7 @@ from simfloat.torch.tensor_arrays import tensor_of
 
 
 def tensors_of(part: Any, dtype: torch.dtype) -> Any:
-    """What a batch holds, in lists, tuples and dictionaries too, with arrays and numbers as tensors.
+    """Convert arrays and numbers of a batch to tensors, also in lists, tuples and dictionaries.
 
     Floating numbers become those of `dtype`, integers long; truth values stay, and so do tensors. ValueError for arrays
     of anything else.
@@ -22,8 +22,8 @@ def tensors_of(part: Any, dtype: torch.dtype) -> Any:
         return part
     if isinstance(part, dict):
         return {key: tensors_of(value, dtype) for key, value in part.items()}
-    if isinstance(part, list | tuple) and any(isinstance(one, torch.Tensor | np.ndarray) for one in part):
-        return type(part)(tensors_of(one, dtype) for one in part)
+    if isinstance(part, list | tuple) and any(isinstance(inner, torch.Tensor | np.ndarray) for inner in part):
+        return type(part)(tensors_of(inner, dtype) for inner in part)
     array = rectangular(part, "a batch")
     if array.dtype.kind in "iu":
         array, dtype = array.astype(np.int64), torch.int64

@@ -23,18 +23,18 @@ def check_moments(optimizer: Optimizer, state: Any) -> None:
     if not isinstance(state, Mapping) or not isinstance(state.get("state"), Mapping):
         raise ValueError("load_state_dict takes what state_dict gives: a dictionary of 'state' and 'param_groups'.")
     ours = kind.__new__(kind)  # of which only the names and shapes of moments are asked
-    for group, own in zip(state.get("param_groups", ()), optimizer.param_groups, strict=False):
-        options = SimpleNamespace(**{**own, **group})
-        for number, parameter in zip(group.get("params", ()), own["params"], strict=False):
+    for group, own_group in zip(state.get("param_groups", ()), optimizer.param_groups, strict=False):
+        options = SimpleNamespace(**{**own_group, **group})
+        for number, parameter in zip(group.get("params", ()), own_group["params"], strict=False):
             entry = state["state"].get(number) or {}
-            kept = {key: value for key, value in entry.items() if value is not None}
+            moments = {key: value for key, value in entry.items() if value is not None}
             shapes = ours.shapes(tuple(parameter.shape))
             needed = ours.needed(tuple(parameter.shape), options)
-            if missing := [key for key in needed if kept and key not in kept]:
+            if missing := [key for key in needed if moments and key not in moments]:
                 raise ValueError(
                     f"The state of parameter {number} has no {' and no '.join(missing)}; {name} goes on from "
                     f"{', '.join(needed)}. Load a complete state, or leave out this parameter's to begin anew."
                 )
             for key in needed:
-                if kept and tuple(getattr(kept[key], "shape", ())) != shapes[key]:
+                if moments and tuple(getattr(moments[key], "shape", ())) != shapes[key]:
                     raise ValueError(f"{key} of parameter {number} must have the shape {shapes[key]}.")

@@ -1,4 +1,4 @@
-"""With which arguments a schedule of learning rates and a GradScaler of PyTorch were made, as far as they keep them."""
+"""The arguments of PyTorch's schedules of learning rates and GradScalers, as far as these objects keep them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ _FIRST: MutableMapping[GradScaler, float | None] = WeakKeyDictionary()
 
 def scaler_options(scaler: GradScaler) -> dict[str, Any]:
     """Its options by name; none where it is disabled."""
-    kept = scaler.state_dict()
+    state = scaler.state_dict()
     first = _FIRST.setdefault(scaler, getattr(scaler, "_init_scale", None))
-    return {"init_scale": first, **{name: kept[name] for name in SCALER_OPTIONS}} if kept else {}
+    return {"init_scale": first, **{name: state[name] for name in SCALER_OPTIONS}} if state else {}
 
 
 def schedule_options(schedule: LRScheduler) -> dict[str, Any]:
     """Its options by name; those of schedules inside of it begin with their number."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name in signature(type(schedule)).parameters:
-        kept = [vars(schedule)[key] for key in (name, f"_{name}", f"{name}s") if key in vars(schedule)]
-        if name in NO_OPTIONS or not kept:
+        arguments = [vars(schedule)[key] for key in (name, f"_{name}", f"{name}s") if key in vars(schedule)]
+        if name in NO_OPTIONS or not arguments:
             continue
-        if isinstance(kept[0], list | tuple) and any(isinstance(one, LRScheduler) for one in kept[0]):
-            for number, one in enumerate(kept[0]):
-                inner = {f"{number}.{option}": value for option, value in schedule_options(one).items()}
-                found |= {str(number): type(one).__name__, **inner}
+        if isinstance(arguments[0], list | tuple) and any(
+            isinstance(inner_schedule, LRScheduler) for inner_schedule in arguments[0]
+        ):
+            for number, inner_schedule in enumerate(arguments[0]):
+                inner = {f"{number}.{option}": value for option, value in schedule_options(inner_schedule).items()}
+                options |= {str(number): type(inner_schedule).__name__, **inner}
         else:
-            found[name] = kept[0]
-    return found
+            options[name] = arguments[0]
+    return options

@@ -35,9 +35,9 @@ class RandomState:
     """PyTorch's own random numbers on the CPU, of which dropout draws."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where they stand."""
+        """Return the state of PyTorch's generator."""
         return {"cpu": torch.get_rng_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let them go on from there."""
+        """Continue from this state."""
         torch.set_rng_state(state["cpu"])

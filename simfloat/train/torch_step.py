@@ -65,7 +65,7 @@ class TorchStep(TrainingStep):
 
     @staticmethod
     def simulation_in_force() -> Simulation:
-        """That of the run whose block is open."""
+        """Return the simulation of the run whose block is open."""
         run = running()
         if run is None:
             paused = "the run is paused here" if opened() is not None else "there is no such block here"
@@ -84,24 +84,24 @@ class TorchStep(TrainingStep):
         check_calls_no_closure(optimizer, "fit")
         if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
             raise ValueError(f"The scaler of a PyTorch model is a torch.amp.GradScaler, got a {_in_full(scaler)}.")
-        own = {id(parameter) for parameter in model.parameters()}
+        parameter_ids = {id(parameter) for parameter in model.parameters()}
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            if id(parameter) not in own:
+            if id(parameter) not in parameter_ids:
                 raise ValueError(
                     f"The optimizer updates a parameter of shape {tuple(parameter.shape)}, which is not the model's: "
                     "make it with model.parameters(), or make the parameter a part of the model."
                 )
 
     def paths(self) -> list[str]:
-        """Those of all modules and parameters of the run."""
+        """Return the paths of all modules and parameters of the run."""
         model = self._run.model
         return [path for named in (model.named_modules(), model.named_parameters()) for path, _ in named]
 
     def parts(self, simulation: Simulation) -> dict[str, Any]:
-        """What has a state that checkpoints hold, PyTorch's random numbers among it."""
-        own: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler}
+        """Return the parts whose states checkpoints hold, including PyTorch's random numbers."""
+        torch_parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler}
         return {
-            **{name: None if part is None else TorchPart(part, self._run) for name, part in own.items()},
+            **{name: None if part is None else TorchPart(part, self._run) for name, part in torch_parts.items()},
             "simulation": self._run,
             "torch": RandomState(),
         }
@@ -116,7 +116,7 @@ class TorchStep(TrainingStep):
         }
 
     def versions(self) -> dict[str, str]:
-        """PyTorch's."""
+        """Return PyTorch's version."""
         return {"torch": str(torch.__version__)}
 
     @contextmanager
@@ -164,7 +164,7 @@ class TorchStep(TrainingStep):
         row["norm"] = self._norm()
         if self.clip is not None:
             torch.nn.utils.clip_grad_norm_(self._parameters, self.clip)
-        told = optimizer.register_step_post_hook(lambda *_: stepped.append(True))
+        hook = optimizer.register_step_post_hook(lambda *_: stepped.append(True))
         try:
             if scaler:
                 scaler.step(optimizer)
@@ -172,7 +172,7 @@ class TorchStep(TrainingStep):
             else:
                 optimizer.step()
         finally:
-            told.remove()
+            hook.remove()
         return row | {"skipped": not stepped}
 
     def _norm(self) -> float:
@@ -193,8 +193,8 @@ class TorchStep(TrainingStep):
 def _run_of(model: torch.nn.Module) -> Run:
     """The run whose block is open; ValueError unless the model is a part of what it simulates."""
     run: Run = running().run  # type: ignore[union-attr]
-    own = {id(parameter) for parameter in run.model.parameters()}
-    if any(id(parameter) not in own for parameter in model.parameters()):
+    parameter_ids = {id(parameter) for parameter in run.model.parameters()}
+    if any(id(parameter) not in parameter_ids for parameter in model.parameters()):
         raise ValueError(
             f"fit was given a {type(model).__name__} with parameters that are not those of the model which this block "
             f"simulates, a {type(run.model).__name__}; give simulate the model that is trained."
@@ -215,9 +215,9 @@ def _told(loss: Any) -> str:
 
 def _check_leaves(loss: torch.Tensor, model: torch.nn.Module) -> None:
     """Raise ValueError for a parameter on which the loss depends and that is not the model's."""
-    own = {id(parameter) for parameter in model.parameters()}
+    parameter_ids = {id(parameter) for parameter in model.parameters()}
     for leaf in parameters_of(loss):
-        if id(leaf) not in own:
+        if id(leaf) not in parameter_ids:
             raise ValueError(
                 f"The loss depends on a parameter of shape {tuple(leaf.shape)}, which is not the model's: nothing "
                 "would train it, and no checkpoint hold it. Make it a part of the model."

@@ -33,7 +33,7 @@ WINDOW = 20
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """What happens between steps, and when; see `fit`. ValueError for what is no count, function or schedule."""
+    """The actions between steps; see `fit`. Raises ValueError for invalid counts, functions and schedules."""
 
     steps: int | None
     accumulation: int
@@ -197,8 +197,8 @@ class Training:
 
     def _save(self) -> None:
         if self.plan.checkpoints:
-            told = {TAKEN: self.taken, CONCLUDED: self.is_concluded, MANIFEST: self.manifest_at(self.taken)}
-            self.plan.checkpoints.write(self.history.steps, {**states_of(self.parts), **told})
+            training_state = {TAKEN: self.taken, CONCLUDED: self.is_concluded, MANIFEST: self.manifest_at(self.taken)}
+            self.plan.checkpoints.write(self.history.steps, {**states_of(self.parts), **training_state})
             self.kept = self.history.steps
 
     def manifest_at(self, taken: int) -> dict[str, Any]:

@@ -34,7 +34,7 @@ Metric = Callable[[Any, Any], Any]
 
 
 class TrainingStep:
-    """What a step consists of, checked once: ValueError for parts that do not belong together."""
+    """The parts of a step, which are checked once: ValueError for parts that do not belong together."""
 
     #: Schedules that belong to an optimizer, and those of them that follow a measure.
     schedules: type[Any] = LRScheduler
@@ -57,8 +57,8 @@ class TrainingStep:
         if clip is not None:
             number_from_zero("clip", clip)
         metrics = _checked_metrics(metrics)
-        if taken := [name for name in metrics if name in COLUMNS]:
-            raise ValueError(f"A metric cannot be called {taken[0]!r}, which is a column of every history.")
+        if reserved := [name for name in metrics if name in COLUMNS]:
+            raise ValueError(f"A metric cannot be called {reserved[0]!r}, which is a column of every history.")
         self.model, self.loss_fn, self.optimizer, self.scaler = model, loss_fn, optimizer, scaler
         self.clip, self.accumulation, self.metrics, self.machine = clip, accumulation, metrics, machine
         self.replicas = replicas
@@ -76,14 +76,14 @@ class TrainingStep:
         _check_parameters(model, optimizer)
 
     def paths(self) -> list[str]:
-        """Those of all modules and parameters, which overrides of the policy may name."""
+        """Return the paths of all modules and parameters, which overrides of the policy may name."""
         names = names_of(self.model)
         return [*names.modules.values(), *names.parameters.values()]
 
     def parts(self, simulation: Simulation) -> dict[str, Any]:
-        """What has a state that checkpoints hold, by name; None where there is no such part."""
-        own = {name: getattr(self, name) for name in ("model", "optimizer", "scaler")}
-        return {**own, "simulation": simulation}
+        """Return the parts whose states checkpoints hold, by name; None for a part that is missing."""
+        trained_parts = {name: getattr(self, name) for name in ("model", "optimizer", "scaler")}
+        return {**trained_parts, "simulation": simulation}
 
     def options(self, schedule: Any) -> dict[str, Mapping[str, Any]]:
         """The options of optimizer, scaler and schedule, which the manifest holds."""
@@ -95,7 +95,7 @@ class TrainingStep:
         }
 
     def versions(self) -> dict[str, str]:
-        """Those of what else computes, by name."""
+        """Return the versions of other packages that compute, by name."""
         return {}
 
     @contextmanager
@@ -114,7 +114,7 @@ class TrainingStep:
             schedule.step()
 
     def take(self, batches: Sequence[Batch]) -> dict[str, Any]:
-        """Make a step with these batches, whose gradients are added; the row of the history that tells of it."""
+        """Make a step with these batches, whose gradients are added; return its row of the history."""
         losses: list[float] = []
         measured: list[dict[str, float]] = []
         if self.replicas == 1:
@@ -137,8 +137,8 @@ class TrainingStep:
             loss = _checked_loss(self.loss_fn(output, y))
             losses.append(loss.item())
             self._backward(loss, len(batches))
-            numbers = _numbers(output)
-            measured.append({name: as_number(name, of(numbers, y)) for name, of in self.metrics.items()})
+            arrays = _numbers(output)
+            measured.append({name: as_number(name, of(arrays, y)) for name, of in self.metrics.items()})
 
     def _backward(self, loss: Tensor, batches: int) -> None:
         """Add the gradients of a loss that is one of so many of the step."""
@@ -149,7 +149,7 @@ class TrainingStep:
         (self.scaler.scale(share) if self.scaler else share).backward()
 
     def _update(self) -> dict[str, Any]:
-        """Step the optimizer; what scaling did."""
+        """Step the optimizer; return the scale, the norms, and whether the step was skipped."""
         optimizer, scaler, skipped = self.optimizer, self.scaler, False
         row: dict[str, Any] = {"scale": scaler.get_scale() if scaler else 1.0}
         scaled_norm = norm = _norm(optimizer)
@@ -189,9 +189,9 @@ def _checked_metrics(metrics: Any) -> Mapping[str, Metric]:
 
 def _check_parameters(model: Module, optimizer: Optimizer) -> None:
     """Raise ValueError for a parameter that is not the model's: a checkpoint would not hold it."""
-    known = {id(parameter) for parameter in model.parameters()}
+    parameter_ids = {id(parameter) for parameter in model.parameters()}
     for number, parameter in enumerate(optimizer.params):
-        if id(parameter) not in known:
+        if id(parameter) not in parameter_ids:
             raise ValueError(
                 f"The optimizer updates {name_of(number, parameter)} of shape {parameter.shape}, which is not the "
                 "model's: make it with model.parameters(), or make the parameter a part of the model."
@@ -207,12 +207,12 @@ def _checked_loss(loss: Any) -> Tensor:
 
 def _check_leaves(loss: Tensor, model: Module) -> None:
     """Raise ValueError for a parameter on which the loss depends and that is not the model's."""
-    known = {id(parameter) for parameter in model.parameters()}
-    seen: set[int] = set()
+    parameter_ids = {id(parameter) for parameter in model.parameters()}
+    visited: set[int] = set()
     stack: list[Variable] = [loss]
     while stack:
         variable = stack.pop()
-        if isinstance(variable, Parameter) and id(variable) not in known:
+        if isinstance(variable, Parameter) and id(variable) not in parameter_ids:
             raise ValueError(
                 f"The loss depends on {variable.path or 'a parameter'} of shape {variable.shape}, which is not the "
                 "model's: nothing would train it, and no checkpoint hold it. Make it a part of the model: layers in a "
@@ -220,8 +220,8 @@ def _check_leaves(loss: Tensor, model: Module) -> None:
                 "`with simfloat.no_grad()`."
             )
         parents = variable.node.parents if variable.node else ()
-        stack += (one for one in parents if one.requires_grad and id(one) not in seen)
-        seen.update(map(id, parents))
+        stack += (parent for parent in parents if parent.requires_grad and id(parent) not in visited)
+        visited.update(map(id, parents))
 
 
 def _numbers(output: Any) -> Any:
@@ -232,9 +232,9 @@ def _numbers(output: Any) -> Any:
 
 
 def _taken(part: Any, machine: Machine) -> Any:
-    """What a batch holds, with its arrays on the machine."""
+    """Move the arrays of a batch to the machine."""
     if isinstance(part, list | tuple):
-        return type(part)(_taken(one, machine) for one in part)
+        return type(part)(_taken(inner, machine) for inner in part)
     return machine.take(part) if isinstance(part, np.ndarray) or is_on_gpu(part) else part
 
 
