@@ -17,7 +17,7 @@ from simfloat.accumulate.engine import Engine, Region, TileScales
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.accumulate.quotient_sums import QuotientSums
 from simfloat.arithmetic.arrays import empty
-from simfloat.arithmetic.machines import CPU, machine_of, on_cpu, put_back
+from simfloat.arithmetic.machines import CPU, on_cpu, put_back
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import check_precision, odd_suffices
 from simfloat.formats import FP64, Format, Rounding
@@ -78,7 +78,7 @@ class _Plain(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         unread = kernels.grid.numbers(FP64)
-        machine_of(out).loops.sequential.steps["fused_native"](a, b, out, unread, unread, 1.0)
+        region.machine.loops.sequential.steps["fused_native"](a, b, out, unread, unread, 1.0)
         out += 0.0  # a total of -0 becomes +0
 
 
@@ -92,7 +92,7 @@ class _Bins(NamedTuple):
     cost: float = 2.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        machine = machine_of(out)
+        machine = region.machine
         bins, loops = empty((self.anchors.size, *out.shape), np.float64, machine), machine.loops
         loops.bins.bin_sums(a, b, out, bins, self.anchors, self.exact_products)
         loops.bins.carry(bins, self.anchors)

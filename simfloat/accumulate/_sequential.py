@@ -17,7 +17,6 @@ from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.lane_engines import lane_loop
 from simfloat.accumulate.native_steps import of_own_kind, own_kind
 from simfloat.accumulate.operand_bounds import Problem
-from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target, check_precision, odd_suffices
@@ -187,7 +186,7 @@ class _Loop(NamedTuple):
     is_direct: bool = True
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        loop = machine_of(out).loops.sequential.steps[self.step]
+        loop = region.machine.loops.sequential.steps[self.step]
         loop(a, b, out, self.grid, self.products, self.sign)
 
     def lifted(self, factor: np.float32) -> _Loop:
@@ -227,7 +226,7 @@ class _Random(NamedTuple):
     cost: float = 0.4
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        loop = machine_of(out).loops.sequential.random_steps[self.step]
+        loop = region.machine.loops.sequential.random_steps[self.step]
         loop(a, b, out, self.grid, self.products, *kernel_region(region))
 
 
@@ -244,7 +243,7 @@ class _Wide(NamedTuple):
         rounding, formats = self.accumulator.rounding, self.accumulator._formats
         sign, pair = rounding.zero_sum, not all(odd_suffices(format, rounding) for format in formats)
         rounds_products = self.accumulator.products is not None
-        machine_of(out).loops.sequential.sequential_wide(
+        region.machine.loops.sequential.sequential_wide(
             a, b, out, self.grid, self.products, sign, *kernel_region(region), pair, rounds_products
         )
 

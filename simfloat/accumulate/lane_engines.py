@@ -20,7 +20,7 @@ from simfloat.accumulate.carrier import CARRIERS
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.operand_bounds import OperandBounds, Problem
 from simfloat.arithmetic.arrays import copy
-from simfloat.arithmetic.machines import Machine, machine_of
+from simfloat.arithmetic.machines import Machine
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP32, Format, Rounding, nearest_even
 
@@ -58,7 +58,7 @@ class LaneLoop(NamedTuple):
     is_direct: bool = True
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        machine_of(out).loops.rounded_tiles.steps[self.step](a, b, out, self.grid, self.products, self.sign)
+        region.machine.loops.rounded_tiles.steps[self.step](a, b, out, self.grid, self.products, self.sign)
 
 
 class OrderLanes(NamedTuple):
@@ -74,7 +74,7 @@ class OrderLanes(NamedTuple):
     is_direct: bool = True
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        start, loop = out.copy(), machine_of(out).loops.lane_orders.loops[self.order][self.step]
+        start, loop = out.copy(), region.machine.loops.lane_orders.loops[self.order][self.step]
         is_too_deep = self.order == "pairwise" and a.shape[1] > DEEPEST
         if is_too_deep or loop(a, b, out, self.grid, self.sign):
             carrier = self.careful.carrier

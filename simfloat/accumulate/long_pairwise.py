@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.engine import Engine, Region, is_direct
-from simfloat.arithmetic.machines import CPU, machine_of
+from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute_alone
 from simfloat.arithmetic.target import Target
@@ -110,7 +110,7 @@ class LongNumPy(NamedTuple):
         return is_direct(self.engine)
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        if machine_of(out) is not CPU:
+        if region.machine is not CPU:
             self.engine.run(a, b, out, region)
             return
         if out.size > FEW or a.shape[1] < LEAST_CUT or len(b) != a.shape[1]:

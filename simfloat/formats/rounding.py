@@ -147,6 +147,11 @@ class Rounding:
 
     def saturating(self) -> Rounding:
         """The same mode with overflow clamped to +-max, infinite operands and results included."""
+        return self._saturating
+
+    @cached_property
+    def _saturating(self) -> Rounding:
+        """Kept, with its hash: every scaled cast rounds so."""
         return replace(self, saturates=True)
 
     def __repr__(self) -> str:
