@@ -35,8 +35,9 @@ VECTORS = 512 if "avx512f" in FEATURES else 256 if "avx2" in FEATURES else 128
 ROUNDS_BY_INSTRUCTION = ARCHITECTURE == "x86_64" and VECTORS == 512
 ROUNDS_LANES = FUSES and (_is_arm or VECTORS >= 256)
 
-#: Whether arithmetic takes longer where float32's subnormal numbers occur. An Intel Xeon with AVX-512 takes up to a
-#: hundred times as long. An AMD Zen 3 (family 25, model 1) does not: FP16 sums toward zero, 64 x 64 x 64, ran at 9.2e9
-#: multiply-adds a second without such sums and at 8.9e9 where 99 % were such; Zen 4 does not either. So says the name of
-#: the processor itself, which LLVM knows, as a level does not tell. Those that were not measured are taken to be slow.
+#: Whether float32's subnormal numbers slow arithmetic down. An Intel Xeon with AVX-512 takes up to a hundred times as
+#: long with them. An AMD Zen 3 (family 25, model 1) does not: it made 9.2e9 multiply-adds a second of FP16 sums toward
+#: zero, 64 x 64 x 64, without subnormal numbers, and 8.9e9 where 99 % of the sums were such. On an AMD Zen 4 the loops
+#: that avoid them halved that rate. Levels do not tell, so the processor's own name decides, as LLVM has it. A
+#: processor that was not measured is taken to be slow.
 SLOW_WITH_SUBNORMALS = HOST[1] not in ("znver3", "znver4")

@@ -193,6 +193,18 @@ def test_small_sums_have_a_loop_of_their_own_where_subnormal_numbers_are_slow_wi
     assert steps[0].endswith("_small") is has_one
 
 
+@pytest.mark.skipif(not processor.CONVERTS_FP16 or processor.COMPUTES_FP16, reason="nothing is converted")
+def test_sums_of_a_few_columns_are_made_on_lanes_with_the_bits_of_conversions(rng):
+    for m, k, n, is_on_lanes in ((1, 40, 20, False), (9, 40, 7, False), (9, 40, 8, True), (9, 300, 64, False)):
+        a, b = (sf.round(rng.standard_normal(shape).astype(np.float32), sf.E4M3) for shape in ((m, k), (k, n)))
+        engine, sums = engine_of(a, b, sf.sequential(sf.FP16)), [np.zeros((m, n), np.float32) for _ in range(3)]
+        assert engine.loop_for(sums[0]) is (engine.on_lanes if is_on_lanes else engine.converted)
+        for loop, out in zip((engine.converted, engine.on_lanes, engine), sums, strict=True):
+            loop.run(a, b, out, UPRIGHT)
+        assert_bits(sums[1], sums[0])
+        assert_bits(sums[2], sums[0])
+
+
 def test_lanes_are_chosen_where_the_format_and_the_operands_have_float32s_range(rng):
     x = sf.round(rng.standard_normal((16, 16)).astype(np.float32), sf.FP16)
 
