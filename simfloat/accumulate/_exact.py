@@ -17,7 +17,7 @@ from simfloat.accumulate.engine import Engine, Region, TileScales
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.accumulate.quotient_sums import QuotientSums
 from simfloat.arithmetic.arrays import empty
-from simfloat.arithmetic.machines import CPU, machine_of, on_cpu, put_back
+from simfloat.arithmetic.machines import CPU, on_cpu, put_back
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import check_precision, odd_suffices
 from simfloat.formats import FP64, Format, Rounding
@@ -79,7 +79,7 @@ class _Plain(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         unread = kernels.grid.numbers(FP64)
-        machine_of(out).loops.sequential.steps["fused_native"](a, b, out, unread, unread, 1.0)
+        region.machine.loops.sequential.steps["fused_native"](a, b, out, unread, unread, 1.0)
         out += 0.0  # a total of -0 becomes +0
 
 
@@ -93,7 +93,7 @@ class _Bins(NamedTuple):
     cost: float = 2.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        machine = machine_of(out)
+        machine = region.machine
         bins, loops = empty((self.anchors.size, *out.shape), np.float64, machine), machine.loops
         # Every product is cut into pieces, one a grid, and each grid has 53 bits of room
         # for the sum of its pieces. After the carry a bin's part is at most half the next

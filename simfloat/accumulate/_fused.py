@@ -17,7 +17,7 @@ from simfloat.accumulate.integer_engine import in_integers
 from simfloat.accumulate.matrix_units import cut_to_tf32
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.arrays import empty
-from simfloat.arithmetic.machines import Machine, machine_of
+from simfloat.arithmetic.machines import Machine
 from simfloat.arithmetic.operands import FloatType
 from simfloat.checks import is_integer
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, toward_zero
@@ -254,7 +254,7 @@ class FusedEngine(NamedTuple):
     cost: float = 0.3
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        machine = machine_of(out)
+        machine = region.machine
         if self.cuts:
             a, b = cut_to_tf32(a), cut_to_tf32(b)
         # A product's exponent is that of its operands' formats, and a

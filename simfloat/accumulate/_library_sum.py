@@ -15,7 +15,7 @@ from simfloat.accumulate.engine import Engine, Region, is_direct
 from simfloat.accumulate.library_orders import ORDERS, Places
 from simfloat.accumulate.long_pairwise import FEW, are_ones
 from simfloat.accumulate.operand_bounds import OperandBounds, Problem
-from simfloat.arithmetic.machines import CPU, machine_of
+from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP32, FP64, Format
 
@@ -119,12 +119,12 @@ class RegistersEngine(NamedTuple):
     cost: float = 0.2
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        if out.size <= FEW and len(b) >= LEAST_LONG and machine_of(out) is CPU:
+        if out.size <= FEW and len(b) >= LEAST_LONG and region.machine is CPU:
             for i in range(out.shape[0]):
                 for j in range(out.shape[1]):
                     out[i, j] = ORDERS[self.name](_long_sums(self.name, a[i], b[:, j]), len(b))[0]
             return
-        if machine_of(out) is CPU:
+        if region.machine is CPU:
             a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         # No order has more than 64 lanes at once: four registers of 16, or eight of 8.
         rows = max(1, KEPT // (64 * max(out.shape[1], 1)))

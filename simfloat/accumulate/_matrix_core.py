@@ -30,7 +30,6 @@ from simfloat.accumulate.matrix_units import (
     taken_by,
 )
 from simfloat.accumulate.operand_bounds import Problem
-from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import BF16, E4M3FNUZ, E5M2FNUZ, FP16, FP32, FP64, TF32, Format
 
@@ -148,7 +147,7 @@ class _Exact(NamedTuple):
     cost: float = 3.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        machine_of(out).loops.matrix_core_loops.exact_chunks(*padded(a, b, self.terms), out, self.terms)
+        region.machine.loops.matrix_core_loops.exact_chunks(*padded(a, b, self.terms), out, self.terms)
 
 
 class _Flushed(NamedTuple):
@@ -164,7 +163,7 @@ class _Flushed(NamedTuple):
         least = np.float32(2.0**self.emin)
         if a.shape[1]:  # what the first sum starts from is an operand, and flushed as one
             out[np.abs(out) < 2.0**FP32.emin] = 0.0
-        machine_of(out).loops.matrix_core_loops.flushed_pairs(*padded(a, b, self.terms), out, self.terms, least)
+        region.machine.loops.matrix_core_loops.flushed_pairs(*padded(a, b, self.terms), out, self.terms, least)
 
 
 class _Floored(NamedTuple):
@@ -183,6 +182,6 @@ class _Floored(NamedTuple):
             a, b = cut_to_tf32(a), cut_to_tf32(b)
         a, b = padded(a, b, self.terms)
         left, right = reversed(self.least) if region.swapped else self.least
-        machine = machine_of(out)
+        machine = region.machine
         a_powers, b_powers = powers(a, left, machine), powers(b, right, machine)
         machine.loops.matrix_core_loops.floored_sums(a, b, a_powers, b_powers, out, self.terms, self.parts, self.finite)

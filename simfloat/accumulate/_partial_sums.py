@@ -18,7 +18,6 @@ from simfloat.accumulate.scales import Scales
 from simfloat.accumulate.tiles import in_carrier
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import Stream
-from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
 from simfloat.environment import in_usual_environment
@@ -72,11 +71,13 @@ def partial_sums_of(a: NDArray, b: NDArray, options: Options, given: NDArray | N
     row, column, work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options, initial=given)
     start = np.zeros((1, 1), like=row) if work.initial is None else work.initial.reshape(1, 1)
     row, column = (in_carrier(x, work.engine.carrier, work.quiet) for x in (row, column))
-    sums = _running_sums(row, column, work.engine, accumulator, work.scales, Region(0, 1, 1, work.draw), start)
+    sums = _running_sums(
+        row, column, work.engine, accumulator, work.scales, Region(0, 1, 1, work.draw, machine=work.machine), start
+    )
     if not options.target.rounding.is_stochastic:
         return finish(sums, sums.shape, options, work, row, column)
     # Every running sum is what `dot` would return if the sum ended there: element 0 of a result.
-    results = empty(sums.shape, options.target.dtype, machine_of(sums))
+    results = empty(sums.shape, options.target.dtype, work.machine)
     for i in range(sums.size):
         results[i] = finish(sums[i : i + 1], (), options, work, row, column)
     return results
@@ -104,7 +105,7 @@ def _running_sums(
     # sum, in the time of one sum; a sum for every length took time in proportion to the square of the length.
     if isinstance(accumulator, InOneFormat):
         sums = running_sums(accumulator, row, column, start, region)
-        return machine_of(row).take(sums.astype(engine.carrier, copy=False))
+        return region.machine.take(sums.astype(engine.carrier, copy=False))
     return _resumed_sums(row, column, engine, accumulator, scales, region, start)
 
 

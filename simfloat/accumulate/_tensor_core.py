@@ -29,7 +29,6 @@ from simfloat.accumulate.matrix_units import (
     taken_by,
 )
 from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
-from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import BF16, E2M1, E2M3, E3M2, E4M3, E5M2, E8M0, FP16, FP32, FP64, TF32, Format, as_format
 from simfloat.formats.format_names import FormatLike
@@ -297,7 +296,7 @@ class _Groups(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         # The unit does not read the sign of a scale in E4M3.
         left, right = map(np.abs, region.scales or ())
-        machine = machine_of(out)
+        machine = region.machine
         s, t = (powers(x, self.scale_format.emin, machine) for x in (left, right))
         machine.loops.fused_loops.fused_groups(a, b, left, right, s, t, out, self.unit.unit, self.unit.grid, self.block)
 

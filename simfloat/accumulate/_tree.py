@@ -233,7 +233,8 @@ class ProductsFirst(NamedTuple):
         for i in range(len(a)):
             terms = compute_alone("multiply", [a[i][:, np.newaxis], b], target)
             sums = np.zeros_like(out, self.engine.carrier, shape=(1, out.shape[1]))
-            self.engine.run(ones, terms.astype(self.engine.carrier, copy=False), sums, region)
+            # The products are the left operand, as in simfloat.sum: the tile is of the transposed product.
+            self.engine.run(ones, terms.astype(self.engine.carrier, copy=False), sums, region._replace(swapped=True))
             out[i] = sums[0]
 
 

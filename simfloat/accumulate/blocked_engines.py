@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.engine import Engine, Region, is_direct
-from simfloat.arithmetic.machines import CPU, Machine, machine_of
+from simfloat.arithmetic.machines import CPU, Machine
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format
 
@@ -196,7 +196,7 @@ class RunsEngine(NamedTuple):
         count = len(places)
         a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
         ones = np.ones_like(b, self.outer.carrier, order="C", shape=(1, count))
-        rows = rows_at_once(count * columns, machine_of(out))
+        rows = rows_at_once(count * columns, region.machine)
         for top in range(0, len(a), rows):
             within = slice(top, min(top + rows, len(a)))
             first = region.first + top * region.row_step

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Draw
+from simfloat.arithmetic.machines import CPU, Machine
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format, Rounding
 
@@ -16,7 +17,7 @@ TileScales = tuple[NDArray, NDArray]
 
 
 class Region(NamedTuple):
-    """Which elements of the result a tile holds, so that stochastic steps find their bits.
+    """Which elements of the result a tile holds, so that stochastic steps find their bits; and the machine it lies on.
 
     The element at (i, j) of the tile is number first + i * row_step + j * column_step of the result.
     """
@@ -29,6 +30,7 @@ class Region(NamedTuple):
     stage: int = 1  # of the accumulator's first rounding; stage 0 is the result's own
     step: int = 0  # of its first product, a multiple of 4, or of 16 (see accumulator.whole_steps)
     scales: TileScales | None = None
+    machine: Machine = CPU  # of the tile, and of both operands
 
 
 class Engine(Protocol):
@@ -72,7 +74,7 @@ UNREAD = np.zeros(6, np.int64), np.uint64(0)
 
 def kernel_region(region: Region) -> tuple[NDArray[np.int64], np.uint64]:
     """The region and the seed in the form that kernels take them."""
-    first, row_step, column_step, draw, _, stage, step, _ = region
+    first, row_step, column_step, draw, _, stage, step, *_ = region
     if draw is None:
         return UNREAD
     return np.array([first, row_step, column_step, draw.call, stage, step], np.int64), np.uint64(draw.seed)

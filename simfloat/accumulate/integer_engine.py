@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.arithmetic.arrays import copy
-from simfloat.arithmetic.machines import CPU, machine_of
+from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even, toward_zero
 
@@ -64,7 +64,7 @@ class IntegerEngine(NamedTuple):
     is_direct: bool = True
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        machine, number = machine_of(out), 0
+        machine, number = region.machine, 0
         count = len(b) // a.shape[1] if a.shape[1] and out.size else 0
         while number < count:
             if machine is CPU:

@@ -3,17 +3,22 @@
 Of pairwise sums the tree's lower parts do not depend on one another. The products of a run of 2^j are a tree of their
 own, and the last run's, which may be shorter, is carried up unchanged. So runs lie side by side, a column each, and are
 summed as the columns of a matrix are; then so are their sums. NumPy's order has a loop of its own.
+
+FP16 is rounded to by conversions here, too. On an AMD Zen 3 sums of numbers of FP16 in NumPy's order are 1.08, 1.17,
+1.29 and 1.23 times as quick by them as by the steps of other formats, at 2^11, 2^13, 2^16 and 2^20 numbers, pairwise
+ones 1.0, 0.9, 1.2 and 1.25 times as quick as on lanes, at 2^11, 2^12, 2^16 and 2^20.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.engine import Engine, Region, is_direct
-from simfloat.arithmetic.machines import CPU, machine_of
+from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute_alone
 from simfloat.arithmetic.target import Target
@@ -38,6 +43,18 @@ class RoundedProducts(NamedTuple):
         target = Target(self.format, self.rounding, self.carrier)
         # One number without strides stays one, so that as many need not be read.
         return compute_alone("multiply", [x, y[:1] if y.strides == (0,) else np.ascontiguousarray(y)], target)
+
+
+def sum_one_by_one(
+    sum_up: Callable[[NDArray], Any], products: RoundedProducts, a: NDArray, b: NDArray, out: NDArray, swapped: bool
+) -> None:
+    """Put `sum_up` of the rounded products of each row of a (m, k) and column of b (k, n) into out (m, n); `swapped` if
+    `a` is the user's right operand, so that what is known of the left one is said of `b`.
+    """
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            x, y = (b[:, j], a[i]) if swapped else (a[i], b[:, j])
+            out[i, j] = sum_up(products.of(x, y))
 
 
 def are_ones(y: NDArray) -> bool:
@@ -65,9 +82,7 @@ class LongPairwise(NamedTuple):
         if out.size > FEW:
             self.engine.run(np.ascontiguousarray(a), np.ascontiguousarray(b), out, region)
             return
-        for i in range(out.shape[0]):
-            for j in range(out.shape[1]):
-                out[i, j] = self._sum(self.products.of(a[i], b[:, j]), region)
+        sum_one_by_one(lambda numbers: self._sum(numbers, region), self.products, a, b, out, region.swapped)
 
     def _sum(self, numbers: NDArray, region: Region) -> np.floating:
         """The pairwise sum of numbers of the format."""
@@ -110,17 +125,17 @@ class LongNumPy(NamedTuple):
         return is_direct(self.engine)
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        if machine_of(out) is not CPU:
+        if region.machine is not CPU:
             self.engine.run(a, b, out, region)
             return
         if out.size > FEW or a.shape[1] < LEAST_CUT or len(b) != a.shape[1]:
             self.engine.run(np.ascontiguousarray(a), np.ascontiguousarray(b), out, region)
             return
-        loop = CPU.loops.long_orders.numpys[self.kind]
+        sum_one_by_one(self._sum, self.products, a, b, out, region.swapped)
+
+    def _sum(self, numbers: NDArray) -> np.floating:
+        """The sum of numbers of the format in NumPy's order."""
         total = np.empty((1, 1), self.products.carrier)
-        for i in range(out.shape[0]):
-            for j in range(out.shape[1]):
-                # Ones may be the left factors: those of a transposed product.
-                x, y = (b[:, j], a[i]) if a.strides[1] == 0 else (a[i], b[:, j])
-                loop(np.ascontiguousarray(self.products.of(x, y)), total, self.largest, self.numbers, self.sign)
-                out[i, j] = total[0, 0]
+        loop = CPU.loops.long_orders.numpys[self.kind]
+        loop(np.ascontiguousarray(numbers), total, self.largest, self.numbers, self.sign)
+        return total[0, 0]

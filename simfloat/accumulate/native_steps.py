@@ -11,7 +11,7 @@ from simfloat import kernels
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.lane_engines import can_be_cut, fits, lift_of
 from simfloat.accumulate.operand_bounds import Problem
-from simfloat.arithmetic.machines import machine_of
+from simfloat.arithmetic.machines import Machine
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import BF16, FP16, FP32, Format, Rounding, nearest_even
 
@@ -105,11 +105,12 @@ class InImages(NamedTuple):
         return self.engine.cost
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        sums = self._images(out)
-        self.engine.run(self._images(a), self._images(b), sums, region)
-        machine_of(out).loops.halves.numbers_of[self.kind](sums, out)
+        left, right, sums = (_images_of(x, self.kind, region.machine) for x in (a, b, out))
+        self.engine.run(left, right, sums, region)
+        region.machine.loops.halves.numbers_of[self.kind](sums, out)
 
-    def _images(self, x: NDArray) -> NDArray[np.uint16]:
-        images = machine_of(x).make("empty", x.shape, np.uint16)
-        machine_of(x).loops.halves.images_of[self.kind](x, images)
-        return images
+
+def _images_of(x: NDArray, kind: str, machine: Machine) -> NDArray[np.uint16]:
+    images = machine.make("empty", x.shape, np.uint16)
+    machine.loops.halves.images_of[kind](x, images)
+    return images

@@ -20,7 +20,7 @@ from simfloat.accumulate.lane_engines import order_lanes
 from simfloat.accumulate.native_steps import of_own_kind, own_kind
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import CPU, Machine, machine_of, on_cpu
+from simfloat.arithmetic.machines import CPU, Machine, on_cpu
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
@@ -138,7 +138,7 @@ class OrderLoop(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         where, seed = kernel_region(region)
-        machine = machine_of(out)
+        machine = region.machine
         own = self.accumulator.arguments(a.shape[1])
         if machine is not CPU:
             own = tuple(map(machine.arrays.asarray, own))

@@ -14,7 +14,7 @@ from simfloat.accumulate.product_plan import Work
 from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic.arrays import FEW, begins_a_line, copy, zeros
 from simfloat.arithmetic.bit_stream import Draw
-from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu, machine_of
+from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all, scratch
 
@@ -88,7 +88,7 @@ def _sums_of_tiles(
     right = _matrices(right, batch, engine.carrier, swap, quiet, rows, ones)
     pair = scales and ((scales.b, scales.a) if swap else (scales.a, scales.b))
     blocks = pair and [_matrices(x, batch, np.float64, swap, False) for x in pair]
-    _MatrixTask(engine, left, right, sums, draw, blocks, swap, row_step, column_step).compute_all()
+    _MatrixTask(machine, engine, left, right, sums, draw, blocks, swap, row_step, column_step).compute_all()
     return (sums.transpose(0, 2, 1) if flips else sums).reshape(-1)
 
 
@@ -138,6 +138,7 @@ def _as_read(x: NDArray, carrier: FloatType, quiet: bool, reads: int, ones: bool
 class _MatrixTask(NamedTuple):
     """What the tiles of products have in common. Matrices are as the engine takes them; one factor may serve all."""
 
+    machine: Machine
     engine: Engine
     left: NDArray  # (products or 1, rows, k)
     right: NDArray  # (products or 1, k, columns)
@@ -152,7 +153,7 @@ class _MatrixTask(NamedTuple):
         """Sum the products: by threads, or in as few launches as can be."""
         count, rows, columns = self.sums.shape
         work_of_row = columns * self.left.shape[-1] * self.engine.cost
-        in_pieces, draws = machine_of(self.sums).in_pieces, self.draw is not None
+        in_pieces, draws = self.machine.in_pieces, self.draw is not None
         if in_pieces and is_direct(self.engine) and not draws and count > busy_threads(count * rows * work_of_row):
             # Matrices enough for all threads: each takes a stack of them in one call of the loop, since
             # entering a loop takes half a microsecond. Draws are placed in one matrix at a time.
@@ -179,13 +180,15 @@ class _MatrixTask(NamedTuple):
             scales = left_scales[i % len(left_scales)][first:last], right_scales[i % len(right_scales)]
         rows, columns = self.sums.shape[1:]
         start = i * rows * columns + first * self.row_step
-        region = Region(start, self.row_step, self.column_step, self.draw, self.swap, scales=scales)
+        region = Region(
+            start, self.row_step, self.column_step, self.draw, self.swap, scales=scales, machine=self.machine
+        )
         left, right = self.left[i % len(self.left), first:last], self.right[i % len(self.right)]
         self.engine.run(left, right, self.sums[i, first:last], region)
 
     def _compute_stack(self, part: slice) -> None:
         left, right = (x if len(x) == 1 else x[part] for x in (self.left, self.right))
-        region = TURNED if self.swap else UPRIGHT
+        region = (TURNED if self.swap else UPRIGHT)._replace(machine=self.machine)
         self.engine.run(_stacked(left), _stacked(right), _stacked(self.sums[part]), region)
 
 

@@ -193,6 +193,7 @@ class Processor(Protocol):
     COMPUTES_BF16: bool  # in BF16
     COMPUTES_DIRECTED: bool  # in FP32, in the directed modes
     ROUNDS_LANES: bool  # whether it has the loops of RoundedTiles
+    SLOW_WITH_SUBNORMALS: bool  # whether float32's subnormal numbers slow these down
 
 
 class Loops(Protocol):

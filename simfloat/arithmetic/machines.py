@@ -1,8 +1,8 @@
 """Where arrays lie and loops run: all that depends on the machine that computes.
 
-Arrays decide. A loop is always reached through the machine of the array that it writes, ``machine_of(out).loops``, at
-the call or where it is remembered (then the machine is part of the key), so another machine is added here alone. It
-provides
+Arrays decide. A call asks once on which machine its operands lie, ``machine_of``, and hands the answer on: as part of
+the key of what it remembers, and to the engines of sums in their `Region`. A loop is always reached through the machine
+of the array that it writes, so another machine is added here alone. It provides
 
 * `arrays`, the module of its arrays, with NumPy's names: what NumPy's own functions do, they do for its arrays too
   (NEP 18), and arrays are created by it or with ``like=``, or where they are full of a number by `full_like` and

@@ -15,7 +15,7 @@ from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.function_tables import BFLOAT16, FLOAT16
 from simfloat.arithmetic.machines import CPU
-from simfloat.kernels import elementwise, jit
+from simfloat.kernels import elementwise, grid, jit, processor, rounded_tiles
 from simfloat.selftest import CHECKS
 
 MODES = (sf.nearest_even, sf.toward_zero, sf.to_odd, sf.stochastic(), sf.stochastic(4))
@@ -73,6 +73,11 @@ def sums() -> None:
             sf.matmul(operand, operand.T, accumulate=accumulate)
         for order in (sf.kahan, sf.pairwise):
             sf.matmul(sf.round(narrow, sf.E4M3), narrow.T, accumulate=order(format, rounding=mode))
+    if processor.ROUNDS_LANES:  # loops for small sums, which other processors of the same level may take
+        one, numbers = np.ones((1, 1), np.float32), grid.numbers(sf.FP16, sf.to_odd)
+        for name, loop in rounded_tiles.steps.items():
+            if name.endswith("_small"):
+                loop(one, one, np.zeros((1, 1), np.float32), numbers, numbers, 1.0)
     long = np.ones(1 << 12)
     for format, mode in product((sf.FP16, sf.BF16, sf.TF32, sf.FP32, sf.FP64), modes):
         with contextlib.suppress(ValueError):

@@ -35,8 +35,8 @@ from simfloat.kernels.unrounded import add_odd, fma_odd
 #: What a GPU does itself, as `kernels/processor.py` says it of a processor: all generations that code is made for do.
 CONVERTS_FP16 = COMPUTES_FP16 = COMPUTES_BF16 = COMPUTES_DIRECTED = True
 
-#: Its threads have numbers, and no lanes.
-ROUNDS_LANES = False
+#: Its threads have numbers, and no lanes; subnormal numbers do not slow it down.
+ROUNDS_LANES = SLOW_WITH_SUBNORMALS = False
 
 BFLOATS = Grid(*numbers(BF16, nearest_even))
 

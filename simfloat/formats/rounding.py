@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from simfloat.values import hashed_once, store_as_pythons
@@ -147,6 +147,11 @@ class Rounding:
 
     def saturating(self) -> Rounding:
         """Return this mode with overflow clamped to +-max, infinite operands and results included."""
+        return self._saturating
+
+    @cached_property
+    def _saturating(self) -> Rounding:
+        """Kept, with its hash: every scaled cast rounds so."""
         return replace(self, saturates=True)
 
     def __repr__(self) -> str:

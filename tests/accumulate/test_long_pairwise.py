@@ -35,6 +35,22 @@ def test_sums_of_any_length_are_those_of_the_tree(terms, rng):
         assert_bits(sf.dot(x, y, accumulate=accumulate), tree(x, y, format, rounding))
 
 
+@pytest.mark.parametrize("order", [sf.pairwise, sf.numpy_sum], ids=lambda order: order.__name__)
+def test_factors_of_one_on_either_side_leave_no_number_unrounded(order, rng):
+    x, accumulate = rng.standard_normal(LEAST_CUT + 9).astype(np.float32), order(sf.BF16)
+    want = sf.sum(sf.round(x, sf.BF16), accumulate=accumulate)
+    for ones in (np.ones_like(x), np.broadcast_to(np.float32(1.0), x.shape)):
+        assert_bits(sf.dot(x, ones, accumulate=accumulate), want)
+        assert_bits(sf.dot(ones, x, accumulate=accumulate), want)
+        both = np.stack([x, ones, x])
+        assert_bits(sf.matmul(both, ones[:, np.newaxis], accumulate=accumulate)[::2, 0], [want, want])
+        assert_bits(sf.matmul(ones[np.newaxis], both.T, accumulate=accumulate)[0, ::2], [want, want])
+        assert_bits(sf.matmul(np.stack([ones] * 3), x[:, np.newaxis], accumulate=accumulate)[:, 0], [want] * 3)
+        assert_bits(
+            sf.matmul(np.broadcast_to(ones, (3, ones.size)), x[:, np.newaxis], accumulate=accumulate)[0], [want]
+        )
+
+
 @pytest.mark.parametrize("special", [np.inf, np.nan, -0.0])
 def test_special_numbers(special, rng):
     x = sf.round(rng.standard_normal(5000).astype(np.float32), sf.BF16)
