@@ -55,7 +55,7 @@ def test_every_function_of_pytorchs_has_the_rule_of_its_row():
         name: [one for one in (name, f"special_{name}", row.torch) if one in rules and hasattr(aten, one)]
         for name, row in FUNCTIONS.items()
     }
-    # Sums, products and quotients have rules of their own, by other names; of others PyTorch lacks those without a rule.
+    # Sums, products and quotients have rules of their own, by other names; PyTorch lacks the others without a rule.
     missing = [row for name, row in FUNCTIONS.items() if not reached[name]]
     assert all(row.accuracy == "exact" or not hasattr(aten, row.name) for row in missing)
     assert all(hasattr(aten, row.torch) for row in FUNCTIONS.values() if row.torch)
