@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from simfloat import linalg, nn, optim, plots, studies, telemetry, torch, train
     from simfloat.accumulate import *
     from simfloat.arithmetic import *
-    from simfloat.arithmetic.functions import *  # one for each row of the catalog
+    from simfloat.arithmetic.typed_functions import *
     from simfloat.arrays import *
     from simfloat.attribution import *
     from simfloat.autodiff import *

@@ -1,10 +1,14 @@
 """MPFR as an oracle: exact values rounded to odd, from which every mode of every narrower format follows."""
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import gmpy2
 import numpy as np
+
+from simfloat.arithmetic import catalog
+from simfloat.selftest.function_checks import SPECIALS
 
 #: Exponents far beyond any result, so that only the format's own range matters.
 UNBOUNDED = dict(emin=-(2**40), emax=2**40)
@@ -183,35 +187,51 @@ LONG = {
     "i1e": _with_bits(_bessel_i(1, True), gmpy2.RoundToZero),
 }
 
-UNARY = {
-    **LONG,
-    "exp": gmpy2.exp,
-    "log": gmpy2.log,
-    "log2": gmpy2.log2,
-    "tanh": gmpy2.tanh,
-    **{name: getattr(gmpy2, name) for name in "log10 expm1 log1p sinh cosh asinh acosh atanh".split()},
-    **{name: getattr(gmpy2, name) for name in "tan asin acos atan erfc".split()},
-    "sigmoid": _sigmoid,
-    "sin": gmpy2.sin,
-    "cos": gmpy2.cos,
-    "erf": gmpy2.erf,
-    "gelu": _gelu,
-    "reciprocal": lambda x: 1 / x,
-    # MPFR takes rsqrt(-0) for +inf; IEEE 754-2019, 9.2.1, for -inf.
-    "rsqrt": lambda x: gmpy2.rec_sqrt(x) if x != 0 else 1 / x,
-}
-
 
 def power(x, y):
     return x**y
 
 
-#: Every public operation by its name.
-ORACLES = {
-    **UNARY,
-    **{"add": gmpy2.add, "subtract": gmpy2.sub, "multiply": gmpy2.mul, "divide": gmpy2.div, "fma": gmpy2.fma},
-    **{"sqrt": gmpy2.sqrt, "power": power, "atan2": gmpy2.atan2, "zeta": _with_bits(_zeta)},
+#: What MPFR lacks, or has with other specials.
+OWN = {
+    **LONG,
+    "sigmoid": _sigmoid,
+    "gelu": _gelu,
+    "reciprocal": lambda x: 1 / x,
+    # MPFR takes rsqrt(-0) for +inf; IEEE 754-2019, 9.2.1, for -inf.
+    "rsqrt": lambda x: gmpy2.rec_sqrt(x) if x != 0 else 1 / x,
+    "subtract": gmpy2.sub,
+    "multiply": gmpy2.mul,
+    "divide": gmpy2.div,
+    "power": power,
+    "zeta": _with_bits(_zeta),
 }
+
+
+def _by_decimals(row):
+    """A function of one operand by the value of its row: decimals are the only oracle of what MPFR lacks."""
+
+    def function(x):
+        special = [float(x) == one and math.copysign(1, x) == math.copysign(1, one) for one in SPECIALS]
+        if gmpy2.is_nan(x) or any(special):
+            return gmpy2.mpfr(row.specials[special.index(True)] if any(special) else math.nan)
+        with localcontext(prec=120, Emin=-999_999, Emax=999_999):
+            low, high = row.limits
+            return gmpy2.mpfr(str(row.value(Decimal(min(max(float(x), low), high)))))
+
+    return function
+
+
+def oracle(row):
+    """The values of a function of the catalog: ours, else MPFR's of its name, else those by decimals."""
+    return OWN.get(row.name) or getattr(gmpy2, row.name, None) or _by_decimals(row)
+
+
+#: Every public operation by its name.
+ORACLES = {name: oracle(row) for name, row in catalog.FUNCTIONS.items()}
+
+#: Those of one operand but the square root.
+UNARY = {name: ORACLES[name] for name, row in catalog.FUNCTIONS.items() if len(row.operands) == 1 and name != "sqrt"}
 
 
 def to_odd(function, *operands):

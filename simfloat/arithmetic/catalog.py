@@ -3,27 +3,31 @@
 A row is what a policy can name, and what an observer receives events of. Rows with an accuracy are computed by a kernel
 of their own (`kernels/elementwise.py`, which a test holds to this catalog), and are public functions of the package.
 
-To add a function of one operand: write its pair of kernels in a file of `kernels/functions/`. `quick` gives the exact
-result in float64, rounded to odd, for zeros and for 2^-300 <= |x| <= 2^300, and NaN where it leaves it to the other, as
-it has to at infinities; `wide` gives (high, low, exponent) for every float64: the result lies at (high + low) *
-2^exponent, as far as rounding can tell, and exact results have low = 0. Add one row each
+To add a function of one operand, write its pair of kernels, one row here, and its name in docs/specification.md.
 
-* here, with its operands, meaning and accuracy;
-* to the table of `kernels/elementwise.py`, with the pair;
-* to the list in `arithmetic/functions.py`, from which type checkers know the name;
-* to the table of `autodiff/pointwise.py`, with its derivative, which makes it a method of tensors;
-* to the table of `formats/decimal_functions.py`, with its value by decimals;
-* to the table of `selftest/function_checks.py`, with its specials;
-* to the table of `tests/mpfr.py`, with MPFR's function.
+* The pair stands in a file of `kernels/functions/`, where `kernels/elementwise.py` finds it by its names. `name_quick`
+  gives the exact result in float64, rounded to odd, for zeros and for 2^-300 <= |x| <= 2^300, and NaN where it leaves
+  it to the other, as it has to at infinities; it may be left out. `name_wide` gives (high, low, exponent) for every
+  float64: the result lies at (high + low) * 2^exponent, as far as rounding can tell, and exact results have low = 0.
+* The row says the rest: see `Operation`. A derivative or a value by decimals that is longer than a line is a function
+  of `formulas/slopes.py` or `formats/decimal_functions.py`.
 
-One new file and seven rows. Tests fail for a row that is missing; names, documentation, methods of arrays and NumPy's
-functions of them, classes of policies, benchmarks and the tests of specials, of every 16-bit operand and of derivatives
-follow.
+The public function, the methods of arrays and tensors, NumPy's and PyTorch's functions of them, classes of policies,
+documentation, benchmarks, and the tests of specials, of every 16-bit operand and of derivatives follow. Tests fail
+where one of them does not, and say how to write down the names for type checkers (`typed_functions.pyi`).
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from simfloat.formats import decimal_functions as by_decimals
+from simfloat.formats.decimal_functions import FAR_BEYOND
 
 Kind = Literal["pointwise", "contraction", "reduction", "movement", "composite"]
 
@@ -31,12 +35,20 @@ Kind = Literal["pointwise", "contraction", "reduction", "movement", "composite"]
 #: deterministic mode for 16-bit operands and results, below 0.5 + 2^-20 units in the last place for others.
 Accuracy = Literal["exact", "elementary", ""]
 
+#: Which arrays derivatives read: the operands, each the other one, the result, or operands and result.
+Reads = Literal["", "operands", "other", "result", "both"]
+
+INF, NAN, HALF_PI = math.inf, math.nan, math.pi / 2
+
+#: Numbers in derivatives: arrays without axes.
+ONE, TWO, LN2, LN10 = np.ones((), np.float32), np.array(2.0), np.array(math.log(2)), np.array(math.log(10))
+
 
 class Operation(NamedTuple):
     """One operation: its name, its operands' names, what it is and how near its result is to the exact one.
 
     Classes of arithmetic, Micikevicius et al. 2018, section 3.3: vector dot products (contraction), large reductions,
-    and pointwise operations. Movement rounds nothing; a composite is made of others.
+    and pointwise operations. Movement rounds nothing; a composite is made of others. A function has more facts.
     """
 
     name: str
@@ -46,75 +58,286 @@ class Operation(NamedTuple):
     accuracy: Accuracy = ""
     computes: str = ""  # the operation whose kernel it uses, where that has another name
 
+    #: The operands and the result in BF16 that its documentation shows: "2.0 -> 1.4140625".
+    example: str = ""
+
+    #: The derivative for each operand, a function of (u, g, y, *operands): `u` is the arithmetic of the backward pass,
+    #: whose every operation is rounded as the policy says, and `g` the gradient of the result `y`. A text is the name
+    #: of a function of `formulas/slopes.py`; of a function without derivatives here it is its own name.
+    slopes: tuple[Callable[..., Any] | str, ...] = ()
+
+    #: The arrays that the derivatives need; others may be None.
+    reads: Reads = "operands"
+
+    #: Whether the derivatives are the gradient itself, or its negative, which is rounded where it arrives.
+    passes: bool = False
+
+    #: NumPy's name for it, and one more name in `torch.ops.aten`, where they have another.
+    numpy: str = ""
+    torch: str = ""
+
+    #: The values at 0, -0, inf, -inf and NaN of a function of one operand: IEEE 754-2019, section 9.2.1, and limits.
+    specials: tuple[float, ...] = ()
+
+    #: Where tests try it: with positive operands only, with |x| < below, with x > above.
+    positive: bool = False
+    below: float = math.inf
+    above: float = -math.inf
+
+    #: The value by decimals, to as many digits as the context of the decimal module asks for.
+    value: Callable[..., Decimal] | None = None
+
+    #: Where a function of one operand is so near to its limit, or so far beyond every format, that beyond these ends it
+    #: is rounded as it is there.
+    limits: tuple[float, float] = (-math.inf, math.inf)
+
     @property
     def is_function(self) -> bool:
         """Whether it is a public function that rounds exact results once."""
         return bool(self.accuracy) and not self.computes
 
 
-#: (name, operands, meaning, accuracy)
-_POINTWISE: tuple[tuple[str, str, str, Accuracy], ...] = (
-    ("add", "a b", "a + b: inf - inf is NaN; a zero sum of unlike signs is +0, and -0 under toward_negative.", "exact"),
-    ("subtract", "a b", "a - b, as the sum of a and -b.", "exact"),
-    ("multiply", "a b", "a * b: 0 * inf is NaN.", "exact"),
-    ("divide", "a b", "a / b: 0 / 0 and inf / inf are NaN, other quotients by 0 infinite.", "exact"),
-    ("fma", "a b c", "a * b + c, the product exact.", "exact"),
-    ("sqrt", "x", "The square root of x: of -0 it is -0, of other negative numbers NaN.", "exact"),
-    ("exp", "x", "e to the power x.", "elementary"),
-    ("log", "x", "The natural logarithm of x: -inf at +-0, NaN below zero.", "elementary"),
-    ("log2", "x", "The logarithm to base 2: exact at powers of two, -inf at +-0, NaN below zero.", "elementary"),
-    ("log10", "x", "The logarithm to base 10: exact at powers of ten, -inf at +-0, NaN below zero.", "elementary"),
-    ("expm1", "x", "exp(x) - 1, also where exp(x) would be rounded to 1.", "elementary"),
-    ("log1p", "x", "log(1 + x), also where 1 + x would be rounded to 1: -inf at -1, NaN below.", "elementary"),
-    ("tanh", "x", "The hyperbolic tangent of x.", "elementary"),
-    ("sinh", "x", "The hyperbolic sine of x.", "elementary"),
-    ("cosh", "x", "The hyperbolic cosine of x.", "elementary"),
-    ("asinh", "x", "The number whose hyperbolic sine is x.", "elementary"),
-    ("acosh", "x", "The number from 0 on whose hyperbolic cosine is x: NaN below 1.", "elementary"),
-    ("atanh", "x", "The number whose hyperbolic tangent is x: infinite at +-1, NaN beyond.", "elementary"),
-    ("sin", "x", "The sine of x in radians, however large: NaN at infinities.", "elementary"),
-    ("cos", "x", "The cosine of x in radians, however large: NaN at infinities.", "elementary"),
-    ("tan", "x", "The tangent of x in radians, however large: NaN at infinities.", "elementary"),
-    ("asin", "x", "The angle from -pi/2 to pi/2 whose sine is x: NaN beyond 1.", "elementary"),
-    ("acos", "x", "The angle from 0 to pi whose cosine is x: NaN beyond 1.", "elementary"),
-    ("atan", "x", "The angle from -pi/2 to pi/2 whose tangent is x.", "elementary"),
-    ("erf", "x", "The error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.", "elementary"),
-    ("erfc", "x", "1 - erf(x), also where erf(x) would be rounded to 1.", "elementary"),
-    ("erfcx", "x", "exp(x^2) erfc(x), also where erfc(x) would be rounded to 0.", "elementary"),
-    ("erfinv", "x", "The number whose error function is x: infinite at +-1, NaN beyond.", "elementary"),
-    ("ndtri", "x", "The number that a normal variable is below with probability x: NaN but from 0 to 1.", "elementary"),
-    ("log_ndtr", "x", "The logarithm of the probability that a normal variable is below x.", "elementary"),
-    ("lgamma", "x", "log(|Gamma(x)|): infinite at 0 and at negative integers.", "elementary"),
-    ("digamma", "x", "The derivative of lgamma at x: NaN at negative integers, infinite at +-0.", "elementary"),
-    (
-        "zeta",
-        "a b",
+def _function(name: str, operands: str, meaning: str, accuracy: Accuracy, **facts: Any) -> Operation:
+    return Operation(name, tuple(operands.split()), "pointwise", meaning, accuracy, **facts)
+
+
+_FUNCTIONS = (
+    _function(
+        "add", "a b",
+        "a + b: inf - inf is NaN; a zero sum of unlike signs is +0, and -0 under toward_negative.", "exact",
+        example="256.0, 1.0 -> 256.", slopes=(lambda u, g, y, a, b: g, lambda u, g, y, a, b: g), passes=True,
+    ),
+    _function(
+        "subtract", "a b", "a - b, as the sum of a and -b.", "exact",
+        example="1.0, 2.0**-9 -> 1.", slopes=(lambda u, g, y, a, b: g, lambda u, g, y, a, b: -g), passes=True,
+    ),
+    _function(
+        "multiply", "a b", "a * b: 0 * inf is NaN.", "exact",
+        example="0.1, 3.0 -> 0.30078125",
+        slopes=(lambda u, g, y, a, b: u.multiply(g, b), lambda u, g, y, a, b: u.multiply(g, a)), reads="other",
+    ),
+    _function(
+        "divide", "a b", "a / b: 0 / 0 and inf / inf are NaN, other quotients by 0 infinite.", "exact",
+        example="1.0, 3.0 -> 0.33398438", slopes=(lambda u, g, y, a, b: u.divide(g, b), "divided_to_divisor"),
+    ),
+    _function(
+        "fma", "a b c", "a * b + c, the product exact.", "exact",
+        example="7.0, 37.0, -(2.0**-60) -> 258.",
+        slopes=(
+            lambda u, g, y, a, b, c: u.multiply(g, b),
+            lambda u, g, y, a, b, c: u.multiply(g, a),
+            lambda u, g, y, a, b, c: u.round(g) if g.shape == c.shape else g,
+        ),
+    ),
+    _function(
+        "sqrt", "x", "The square root of x: of -0 it is -0, of other negative numbers NaN.", "exact",
+        example="2.0 -> 1.4140625", reads="result", specials=(0.0, -0.0, INF, NAN, NAN), positive=True,
+        value=Decimal.sqrt,
+    ),
+    _function(
+        "exp", "x", "e to the power x.", "elementary",
+        example="1.0 -> 2.71875", slopes=(lambda u, g, y, a: u.multiply(g, y),), reads="result",
+        specials=(1.0, 1.0, INF, 0.0, NAN), value=Decimal.exp, limits=(-FAR_BEYOND, FAR_BEYOND),
+    ),
+    _function(
+        "log", "x", "The natural logarithm of x: -inf at +-0, NaN below zero.", "elementary",
+        example="10.0 -> 2.296875", slopes=(lambda u, g, y, a: u.divide(g, a),), specials=(-INF, -INF, INF, NAN, NAN),
+        positive=True, value=Decimal.ln,
+    ),
+    _function(
+        "log2", "x", "The logarithm to base 2: exact at powers of two, -inf at +-0, NaN below zero.", "elementary",
+        example="10.0 -> 3.328125", slopes=(lambda u, g, y, a: u.divide(g, u.multiply(a, LN2)),),
+        specials=(-INF, -INF, INF, NAN, NAN), positive=True, value=by_decimals.log2,
+    ),
+    _function(
+        "log10", "x", "The logarithm to base 10: exact at powers of ten, -inf at +-0, NaN below zero.", "elementary",
+        example="2.0 -> 0.30078125", slopes=(lambda u, g, y, a: u.divide(g, u.multiply(a, LN10)),),
+        specials=(-INF, -INF, INF, NAN, NAN), positive=True, value=Decimal.log10,
+    ),
+    _function(
+        "expm1", "x", "exp(x) - 1, also where exp(x) would be rounded to 1.", "elementary",
+        example="0.01 -> 0.0100708", slopes=(lambda u, g, y, a: u.multiply(g, u.add(y, ONE)),), reads="result",
+        specials=(0.0, -0.0, INF, -1.0, NAN), value=lambda x: x.exp() - 1, limits=(-400, FAR_BEYOND),
+    ),
+    _function(
+        "log1p", "x", "log(1 + x), also where 1 + x would be rounded to 1: -inf at -1, NaN below.", "elementary",
+        example="0.01 -> 0.00994873", slopes=(lambda u, g, y, a: u.divide(g, u.add(a, ONE)),),
+        specials=(0.0, -0.0, INF, NAN, NAN), below=1, value=lambda x: (1 + x).ln(),
+    ),
+    _function(
+        "tanh", "x", "The hyperbolic tangent of x.", "elementary",
+        example="0.5 -> 0.46289062", reads="result", specials=(0.0, -0.0, 1.0, -1.0, NAN), value=by_decimals.tanh,
+        limits=(-400, 400),
+    ),
+    _function(
+        "sinh", "x", "The hyperbolic sine of x.", "elementary",
+        example="1.0 -> 1.171875", slopes=(lambda u, g, y, a: u.multiply(g, u.apply("cosh", a)),),
+        specials=(0.0, -0.0, INF, -INF, NAN), value=lambda x: (x.exp() - (-x).exp()) / 2,
+        limits=(-FAR_BEYOND, FAR_BEYOND),
+    ),
+    _function(
+        "cosh", "x", "The hyperbolic cosine of x.", "elementary",
+        example="1.0 -> 1.546875", slopes=(lambda u, g, y, a: u.multiply(g, u.apply("sinh", a)),),
+        specials=(1.0, 1.0, INF, INF, NAN), value=lambda x: (x.exp() + (-x).exp()) / 2,
+        limits=(-FAR_BEYOND, FAR_BEYOND),
+    ),
+    _function(
+        "asinh", "x", "The number whose hyperbolic sine is x.", "elementary",
+        example="1.0 -> 0.8828125", numpy="arcsinh", specials=(0.0, -0.0, INF, -INF, NAN),
+        value=lambda x: (abs(x) + (x * x + 1).sqrt()).ln().copy_sign(x),
+    ),
+    _function(
+        "acosh", "x", "The number from 0 on whose hyperbolic cosine is x: NaN below 1.", "elementary",
+        example="2.0 -> 1.3203125", numpy="arccosh", specials=(NAN, NAN, INF, NAN, NAN), above=1,
+        value=lambda x: (x + (x * x - 1).sqrt()).ln(),
+    ),
+    _function(
+        "atanh", "x", "The number whose hyperbolic tangent is x: infinite at +-1, NaN beyond.", "elementary",
+        example="0.5 -> 0.55078125", numpy="arctanh", specials=(0.0, -0.0, NAN, NAN, NAN), below=1,
+        value=lambda x: ((1 + x) / (1 - x)).ln() / 2,
+    ),
+    _function(
+        "sin", "x", "The sine of x in radians, however large: NaN at infinities.", "elementary",
+        example="1e6 -> -0.34960938", slopes=(lambda u, g, y, a: u.multiply(g, u.apply("cos", a)),),
+        specials=(0.0, -0.0, NAN, NAN, NAN), value=by_decimals.sin,
+    ),
+    _function(
+        "cos", "x", "The cosine of x in radians, however large: NaN at infinities.", "elementary",
+        example="1e6 -> 0.9375", slopes=(lambda u, g, y, a: u.multiply(-g, u.apply("sin", a)),),
+        specials=(1.0, 1.0, NAN, NAN, NAN), value=by_decimals.cos,
+    ),
+    _function(
+        "tan", "x", "The tangent of x in radians, however large: NaN at infinities.", "elementary",
+        example="1.0 -> 1.5546875", reads="result", specials=(0.0, -0.0, NAN, NAN, NAN),
+        value=lambda x: by_decimals.sin(x) / by_decimals.cos(x),
+    ),
+    _function(
+        "asin", "x", "The angle from -pi/2 to pi/2 whose sine is x: NaN beyond 1.", "elementary",
+        example="0.5 -> 0.5234375", numpy="arcsin", specials=(0.0, -0.0, NAN, NAN, NAN), below=1,
+        value=lambda x: by_decimals.atan(x / (1 - x * x).sqrt()),
+    ),
+    _function(
+        "acos", "x", "The angle from 0 to pi whose cosine is x: NaN beyond 1.", "elementary",
+        example="0.5 -> 1.046875", numpy="arccos", specials=(HALF_PI, HALF_PI, NAN, NAN, NAN), below=1,
+        value=lambda x: 2 * by_decimals.atan(((1 - x) / (1 + x)).sqrt()),
+    ),
+    _function(
+        "atan", "x", "The angle from -pi/2 to pi/2 whose tangent is x.", "elementary",
+        example="1.0 -> 0.78515625", numpy="arctan", specials=(0.0, -0.0, HALF_PI, -HALF_PI, NAN),
+        value=by_decimals.atan,
+    ),
+    _function(
+        # Beyond 10 the decimals' digits do not show by how much erf misses one.
+        "erf", "x", "The error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.", "elementary",
+        example="0.5 -> 0.51953125", specials=(0.0, -0.0, 1.0, -1.0, NAN), below=10, value=by_decimals.erf,
+        limits=(-30, 30),
+    ),
+    _function(
+        "erfc", "x", "1 - erf(x), also where erf(x) would be rounded to 1.", "elementary",
+        example="3.0 -> 2.20537186e-05", specials=(1.0, 1.0, 0.0, 2.0, NAN), below=10, value=by_decimals.erfc,
+        limits=(-30, 60),
+    ),
+    _function(
+        # Beyond 6 too few of the digits of erf by decimals are left.
+        "erfcx", "x", "exp(x^2) erfc(x), also where erfc(x) would be rounded to 0.", "elementary",
+        example="10.0 -> 0.05615234", reads="both", specials=(1.0, 1.0, 0.0, INF, NAN), below=6,
+        value=by_decimals.erfcx, limits=(-60, INF),
+    ),
+    _function(
+        "erfinv", "x", "The number whose error function is x: infinite at +-1, NaN beyond.", "elementary",
+        example="0.5 -> 0.4765625", specials=(0.0, -0.0, NAN, NAN, NAN), below=1, value=by_decimals.erfinv,
+    ),
+    _function(
+        "ndtri", "x",
+        "The number that a normal variable is below with probability x: NaN but from 0 to 1.", "elementary",
+        example="0.975 -> 1.9609375", reads="result", specials=(-INF, -INF, NAN, NAN, NAN), positive=True, below=1,
+        value=by_decimals.ndtri,
+    ),
+    _function(
+        "log_ndtr", "x", "The logarithm of the probability that a normal variable is below x.", "elementary",
+        example="-10.0 -> -53.25", reads="both", specials=(-math.log(2), -math.log(2), -0.0, -INF, NAN), below=6,
+        value=by_decimals.log_ndtr, limits=(-INF, 90),
+    ),
+    _function(
+        "lgamma", "x", "log(|Gamma(x)|): infinite at 0 and at negative integers.", "elementary",
+        example="10.0 -> 12.8125", slopes=(lambda u, g, y, a: u.multiply(g, u.apply("digamma", a)),),
+        specials=(INF, INF, INF, INF, NAN), positive=True, value=by_decimals.lgamma,
+    ),
+    _function(
+        "digamma", "x", "The derivative of lgamma at x: NaN at negative integers, infinite at +-0.", "elementary",
+        example="10.0 -> 2.25", slopes=(lambda u, g, y, a: u.multiply(g, u.apply("zeta", TWO, a)),),
+        specials=(-INF, INF, INF, NAN, NAN), positive=True, value=by_decimals.digamma,
+    ),
+    _function(
+        "zeta", "a b",
         "The sum of (b + k)^-a over k = 0, 1, ...: infinite at a = 1 and at integers b <= 0; NaN for a < 1, and for b\n"
-        "below 0 unless a is an integer.",
-        "elementary",
+        "below 0 unless a is an integer.", "elementary",
+        example="2.0, 1.0 -> 1.6484375", slopes=("zeta_to_power", "zeta_to_start"), value=by_decimals.zeta,
     ),
-    ("i0", "x", "The modified Bessel function of order 0.", "elementary"),
-    ("i0e", "x", "exp(-|x|) i0(x).", "elementary"),
-    ("i1", "x", "The modified Bessel function of order 1, the derivative of i0.", "elementary"),
-    ("i1e", "x", "exp(-|x|) i1(x).", "elementary"),
-    ("gelu", "x", "x / 2 * (1 + erf(x / sqrt 2)), the exact GELU: at -inf the limit -0.", "elementary"),
-    ("sigmoid", "x", "1 / (1 + exp(-x)).", "elementary"),
-    ("reciprocal", "x", "1 / x: infinite with the sign of x at +-0.", "exact"),
-    ("rsqrt", "x", "1 / sqrt(x): infinite with the sign of x at +-0, NaN below zero.", "exact"),
-    ("power", "a b", "a to the power b; specials as of pow in IEEE 754-2019, section 9.2.1.", "elementary"),
-    (
-        "atan2",
-        "a b",
-        "The angle of the point (b, a), from -pi to pi; specials as of IEEE 754-2019, 9.2.1.",
-        "elementary",
+    _function(
+        "i0", "x", "The modified Bessel function of order 0.", "elementary",
+        example="1.0 -> 1.265625", slopes=(lambda u, g, y, a: u.multiply(g, u.apply("i1", a)),),
+        torch="special_modified_bessel_i0", specials=(1.0, 1.0, INF, INF, NAN), below=40,
+        value=lambda x: by_decimals.bessel_i(x, 0), limits=(-FAR_BEYOND, FAR_BEYOND),
     ),
-    ("negative", "x", "-x.", ""),
-    ("abs", "x", "|x|.", ""),
-    ("relu", "x", "The larger of x and 0.", ""),
-    ("leaky_relu", "x slope", "x where it is positive, else slope * x.", ""),
-    ("maximum", "a b", "The larger of a and b: NaN if one is; +0 is above -0.", ""),
-    ("minimum", "a b", "The smaller of a and b: NaN if one is; -0 is below +0.", ""),
-    ("clip", "x min max", "x, but min where it is below, and max where that is above max: NaN if one is.", ""),
+    _function(
+        "i0e", "x", "exp(-|x|) i0(x).", "elementary",
+        example="1.0 -> 0.46484375", reads="both", specials=(1.0, 1.0, 0.0, 0.0, NAN), below=40,
+        value=lambda x: by_decimals.bessel_ie(x, 0),
+    ),
+    _function(
+        "i1", "x", "The modified Bessel function of order 1, the derivative of i0.", "elementary",
+        example="1.0 -> 0.56640625", reads="both", torch="special_modified_bessel_i1",
+        specials=(0.0, -0.0, INF, -INF, NAN), below=40, value=lambda x: by_decimals.bessel_i(x, 1),
+        limits=(-FAR_BEYOND, FAR_BEYOND),
+    ),
+    _function(
+        "i1e", "x", "exp(-|x|) i1(x).", "elementary",
+        example="1.0 -> 0.20800781", reads="both", specials=(0.0, -0.0, 0.0, -0.0, NAN), below=40,
+        value=lambda x: by_decimals.bessel_ie(x, 1),
+    ),
+    _function(
+        "gelu", "x", "x / 2 * (1 + erf(x / sqrt 2)), the exact GELU: at -inf the limit -0.", "elementary",
+        example="-1.0 -> -0.15820312", specials=(0.0, -0.0, INF, -0.0, NAN), below=10,
+        value=lambda x: x / 2 * by_decimals.erfc(-x / Decimal(2).sqrt()), limits=(-90, INF),
+    ),
+    _function(
+        "sigmoid", "x", "1 / (1 + exp(-x)).", "elementary",
+        example="2.0 -> 0.87890625", reads="result", specials=(0.5, 0.5, 1.0, 0.0, NAN),
+        value=lambda x: 1 / (1 + (-x).exp()), limits=(-FAR_BEYOND, 400),
+    ),
+    _function(
+        "reciprocal", "x", "1 / x: infinite with the sign of x at +-0.", "exact",
+        example="3.0 -> 0.33398438", slopes=(lambda u, g, y, a: u.multiply(-g, u.multiply(y, y)),), reads="result",
+        specials=(INF, -INF, 0.0, -0.0, NAN), value=lambda x: 1 / x,
+    ),
+    _function(
+        "rsqrt", "x", "1 / sqrt(x): infinite with the sign of x at +-0, NaN below zero.", "exact",
+        example="2.0 -> 0.70703125", reads="result", specials=(INF, -INF, 0.0, NAN, NAN), positive=True,
+        value=lambda x: 1 / x.sqrt(),
+    ),
+    _function(
+        "power", "a b", "a to the power b; specials as of pow in IEEE 754-2019, section 9.2.1.", "elementary",
+        example="2.0, 0.5 -> 1.4140625", slopes=("power_to_base", "power_to_exponent"), reads="both", torch="pow",
+        value=by_decimals.power,
+    ),
+    _function(
+        "atan2", "a b",
+        "The angle of the point (b, a), from -pi to pi; specials as of IEEE 754-2019, 9.2.1.", "elementary",
+        example="1.0, -1.0 -> 2.359375", slopes=("atan2_to_ordinate", "atan2_to_abscissa"), reads="both",
+        numpy="arctan2", value=by_decimals.atan2,
+    ),
+)  # fmt: skip
+
+#: (name, operands, meaning) of those that round a number which their operands show.
+_CHOICES: tuple[tuple[str, str, str], ...] = (
+    ("negative", "x", "-x."),
+    ("abs", "x", "|x|."),
+    ("relu", "x", "The larger of x and 0."),
+    ("leaky_relu", "x slope", "x where it is positive, else slope * x."),
+    ("maximum", "a b", "The larger of a and b: NaN if one is; +0 is above -0."),
+    ("minimum", "a b", "The smaller of a and b: NaN if one is; -0 is below +0."),
+    ("clip", "x min max", "x, but min where it is below, and max where that is above max: NaN if one is."),
 )
 
 _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
@@ -190,7 +413,8 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
 )
 
 _ROWS = (
-    *(Operation(name, tuple(xs.split()), "pointwise", meaning, grade) for name, xs, meaning, grade in _POINTWISE),
+    *_FUNCTIONS,
+    *(Operation(name, tuple(xs.split()), "pointwise", meaning) for name, xs, meaning in _CHOICES),
     Operation(
         "update",
         ("w", "u"),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import Stream, take_draw
+from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.flags import flagged_source
 from simfloat.arithmetic.machines import CPU, GPU, is_on_gpu, on_cpu
 from simfloat.arithmetic.nan_causes import causes_of_operation, causes_of_rounding
@@ -125,7 +126,7 @@ class ExactResults:
             values = self.compiled.exact(0, size).tolist() if size else []
             for i, row in enumerate(rows):
                 if not all(map(is_float64, row)) and not any(isinstance(x, float) for x in row):
-                    self.results[i] = function_value(operation, row, values[i])
+                    self.results[i] = function_value(OPERATIONS[operation], row, values[i])
 
     @property
     def plan(self) -> Plan:

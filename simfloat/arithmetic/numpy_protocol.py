@@ -21,26 +21,11 @@ from simfloat.arithmetic.machines import as_array, machine_of
 from simfloat.arithmetic.operands import as_operand
 from simfloat.environment import beyond_guards, in_usual_environment
 
-#: Operations of the catalog that NumPy has by another name.
-NUMPYS_NAMES = {
-    "atan2": "arctan2",
-    "asinh": "arcsinh",
-    "acosh": "arccosh",
-    "atanh": "arctanh",
-    "asin": "arcsin",
-    "acos": "arccos",
-    "atan": "arctan",
-}
-
-#: NumPy's ufuncs by the method that each of them is: every function of the catalog that NumPy has, and these.
-UFUNCS = {NUMPYS_NAMES.get(name, name): name for name in catalog.FUNCTIONS} | {
+#: NumPy's ufuncs by the method that each of them is, where the method has another name.
+UFUNCS = {row.numpy: name for name, row in catalog.OPERATIONS.items() if row.numpy} | {
     "absolute": "abs",
     "fabs": "abs",
     "conjugate": "conj",
-}
-UFUNCS |= {
-    name: name
-    for name in "matmul negative maximum minimum square rint floor ceil trunc sign copysign fmod fmax fmin".split()
 }
 
 #: Tests, which give truth values.
@@ -116,16 +101,18 @@ class NumpyProtocol:
             return getattr(ufunc, method)(*map(_taken_out, inputs), **options)
         if method != "__call__":
             raise self._refusal(f"numpy.{name}.{method}", f"{name}.{method}")
-        if options and (name in UFUNCS or name in TESTS):
+        own = UFUNCS.get(name, name)
+        is_method = hasattr(np, name) and hasattr(self, own)
+        if options and (is_method or name in TESTS):
             raise ValueError(
                 f"numpy.{name} of {self.called} takes no {', '.join(options)}: it takes its operands, and its result "
                 "is a new one."
             )
         if name in TESTS:
             return _tested(ufunc, inputs)
-        if name not in UFUNCS or not hasattr(self, UFUNCS[name]) or not hasattr(np, name):
+        if not is_method:
             raise self._refusal(f"numpy.{name}" if hasattr(np, name) else name)
-        return getattr(self._as_own(inputs[0]), UFUNCS[name])(*inputs[1:])
+        return getattr(self._as_own(inputs[0]), own)(*inputs[1:])
 
     def __array_function__(
         self, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -220,11 +207,12 @@ NO_UFUNCS = {
 #: NumPy's function -> the operation that it is; each takes one of its operands, then what NumPy's takes, in its order.
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     **{function: _function(name) for name, function in NO_UFUNCS.items()},
-    np.sum: _reduction("sum"),
-    np.mean: _reduction("mean"),
-    np.max: _reduction("max"),
+    **{
+        getattr(np, name): _reduction(name)
+        for name, row in catalog.OPERATIONS.items()
+        if row.kind == "reduction" and hasattr(np, name)
+    },
     np.amax: _reduction("max"),
-    np.min: _reduction("min"),
     np.amin: _reduction("min"),
     np.argmax: _place(place_of_largest),
     np.argmin: _place(place_of_least),

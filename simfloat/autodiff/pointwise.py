@@ -1,40 +1,40 @@
-"""The pointwise operations as one table: each row holds the derivatives, and is the method of the tensor.
+"""The pointwise operations of tensors: a method for each function of the catalog, and a row for each choice.
 
-In a row, `u` is the arithmetic of the backward pass, whose every operation is rounded as the policy says; `g` is the
-gradient of the result `y`, and `a`, `b`, `c` are the operands. What the operations mean stands in the catalog.
+A row holds the derivatives, and is the method. In it, `u` is the arithmetic of the backward pass, whose every operation
+is rounded as the policy says; `g` is the gradient of the result `y`, and `a`, `b`, `c` are the operands. What the
+operations mean stands in the catalog.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
+from simfloat.arithmetic.catalog import FUNCTIONS, Operation
 from simfloat.arithmetic.extremes import between, held, larger, smaller
 from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Ternary, Unary
-from simfloat.autodiff.record import Operations
+from simfloat.autodiff.record import Operand, Operations
 from simfloat.environment import in_usual_environment
 from simfloat.formulas import activation_formulas, slopes
-from simfloat.formulas.slopes import LN2, LN10, ONE, ZERO, where_above
+from simfloat.formulas.slopes import ONE, ZERO, where_above
+
+if TYPE_CHECKING:
+    from simfloat.arithmetic.typed_functions import Methods
+else:
+    X, Y = TypeVar("X"), TypeVar("Y")
+
+    class Methods(Generic[X, Y]):
+        """The functions of the catalog, which are added below."""
+
 
 T = TypeVar("T")
 
 
 @in_usual_environment
-class Pointwise(Operations[T]):
+class Pointwise(Operations[T], Methods[Operand, T]):
     """The pointwise operations of a tensor."""
 
-    add = Binary(lambda u, g, y, a, b: g, lambda u, g, y, a, b: g, passes=True)
-    subtract = Binary(lambda u, g, y, a, b: g, lambda u, g, y, a, b: -g, passes=True)
-    multiply = Binary(lambda u, g, y, a, b: u.multiply(g, b), lambda u, g, y, a, b: u.multiply(g, a), reads="other")
-    divide = Binary(lambda u, g, y, a, b: u.divide(g, b), slopes.divided_to_divisor)
-    power = Binary(slopes.power_to_base, slopes.power_to_exponent, reads="both")
-    atan2 = Binary(slopes.atan2_to_ordinate, slopes.atan2_to_abscissa, reads="both")
-    fma = Ternary(
-        lambda u, g, y, a, b, c: u.multiply(g, b),
-        lambda u, g, y, a, b, c: u.multiply(g, a),
-        lambda u, g, y, a, b, c: u.round(g) if g.shape == c.shape else g,
-    )
     negative = Unary(lambda u, g, y, a: u.round(-g), forward=lambda u, a: u.round(-a))
     abs = Unary(slopes.signed, forward=lambda u, a: u.round(np.abs(a)))
     relu = Unary(
@@ -77,43 +77,22 @@ class Pointwise(Operations[T]):
         operation="multiply",
         meaning="a * a, as one product; the derivative is g * (2 * a).",
     )
-    sqrt = Unary(slopes.sqrt, reads="result")
-    rsqrt = Unary(slopes.rsqrt, reads="result")
-    reciprocal = Unary(lambda u, g, y, a: u.multiply(-g, u.multiply(y, y)), reads="result")
-    exp = Unary(lambda u, g, y, a: u.multiply(g, y), reads="result")
-    log = Unary(lambda u, g, y, a: u.divide(g, a))
-    log2 = Unary(lambda u, g, y, a: u.divide(g, u.multiply(a, LN2)))
-    log10 = Unary(lambda u, g, y, a: u.divide(g, u.multiply(a, LN10)))
-    expm1 = Unary(lambda u, g, y, a: u.multiply(g, u.add(y, ONE)), reads="result")
-    log1p = Unary(lambda u, g, y, a: u.divide(g, u.add(a, ONE)))
-    sin = Unary(lambda u, g, y, a: u.multiply(g, u.apply("cos", a)))
-    cos = Unary(lambda u, g, y, a: u.multiply(-g, u.apply("sin", a)))
-    tan = Unary(slopes.tan, reads="result")
-    asin = Unary(slopes.asin)
-    acos = Unary(slopes.acos)
-    atan = Unary(slopes.atan)
-    sinh = Unary(lambda u, g, y, a: u.multiply(g, u.apply("cosh", a)))
-    cosh = Unary(lambda u, g, y, a: u.multiply(g, u.apply("sinh", a)))
-    asinh = Unary(slopes.asinh)
-    acosh = Unary(slopes.acosh)
-    atanh = Unary(slopes.atanh)
-    tanh = Unary(slopes.tanh, reads="result")
-    sigmoid = Unary(slopes.sigmoid, reads="result")
-    erf = Unary(slopes.bell)
-    erfc = Unary(slopes.falling_bell)
-    erfcx = Unary(slopes.erfcx, reads="both")
-    erfinv = Unary(slopes.erfinv)
-    ndtri = Unary(slopes.ndtri, reads="result")
-    log_ndtr = Unary(slopes.log_ndtr, reads="both")
-    lgamma = Unary(lambda u, g, y, a: u.multiply(g, u.apply("digamma", a)))
-    digamma = Unary(lambda u, g, y, a: u.multiply(g, u.apply("zeta", slopes.TWO, a)))
-    zeta = Binary(slopes.zeta_to_power, slopes.zeta_to_start)
-    i0 = Unary(lambda u, g, y, a: u.multiply(g, u.apply("i1", a)))
-    i0e = Unary(slopes.i0e, reads="both")
-    i1 = Unary(slopes.i1, reads="both")
-    i1e = Unary(slopes.i1e, reads="both")
-    gelu = Unary(activation_formulas.gelu_slope)
 
+
+def _row_of(function: Operation) -> Differentiable:
+    """A function of the catalog as a row."""
+    kind = (Unary, Binary, Ternary)[len(function.operands) - 1]
+    derivatives = function.slopes or (function.name,)
+    return kind(
+        *(getattr(slopes, slope) if isinstance(slope, str) else slope for slope in derivatives),
+        passes=function.passes,
+        reads=function.reads,
+    )
+
+
+for _name, _function in FUNCTIONS.items():
+    setattr(Pointwise, _name, _row_of(_function))
+    getattr(Pointwise, _name).__set_name__(Pointwise, _name)
 
 #: The rows by name.
 DIFFERENTIABLE: dict[str, Differentiable] = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.catalog import Reads
 from simfloat.autodiff.guards import Guard, Loan
 from simfloat.autodiff.variable import Derivative, Node, Variable
 from simfloat.formats import Format
@@ -21,9 +22,6 @@ from simfloat.simulation.widest import widest
 Result = TypeVar("Result")
 
 Operand = Variable | ArrayLike
-
-#: What derivatives read: each the operands, the other one of two, the result, or operands and result.
-Reads = Literal["", "operands", "other", "result", "both"]
 
 
 class Made(NamedTuple):

@@ -12,6 +12,7 @@ from decimal import Context, Decimal, DecimalException, getcontext, localcontext
 from fractions import Fraction
 from functools import cache
 from statistics import NormalDist
+from typing import Protocol
 
 #: Exponents of the decimals on the way to a value, far beyond any number that is read.
 _WIDE = Context(Emin=-999_999, Emax=999_999)
@@ -31,38 +32,38 @@ _FIRST, _STEPS = 15, 100
 _LARGEST_ANGLE = 2000
 
 #: e to this power is beyond every format, and to its negative below.
-_FAR_BEYOND = 3000
-
-#: Where a function is so near to its limit, or so far beyond every format, that it is rounded as it is there.
-CLAMPS: dict[str, tuple[float, float]] = {
-    "exp": (-_FAR_BEYOND, _FAR_BEYOND),
-    "expm1": (-400, _FAR_BEYOND),
-    "sinh": (-_FAR_BEYOND, _FAR_BEYOND),
-    "cosh": (-_FAR_BEYOND, _FAR_BEYOND),
-    "tanh": (-400, 400),
-    "sigmoid": (-_FAR_BEYOND, 400),
-    "erf": (-30, 30),
-    "erfc": (-30, 60),
-    "erfcx": (-60, math.inf),
-    "gelu": (-90, math.inf),
-    "log_ndtr": (-math.inf, 90),
-    "i0": (-_FAR_BEYOND, _FAR_BEYOND),
-    "i1": (-_FAR_BEYOND, _FAR_BEYOND),
-}
+FAR_BEYOND = 3000
 
 
-def value_between(name: str, operands: tuple[Fraction, ...], digits: int) -> tuple[Fraction, Fraction] | None:
+class Function(Protocol):
+    """A function that decimals compute: a row of the catalog."""
+
+    @property
+    def name(self) -> str:
+        """By what messages call it."""
+
+    @property
+    def value(self) -> Callable[..., Decimal] | None:
+        """The function of its operands' decimals."""
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The ends beyond which a function of one operand is rounded as it is there."""
+
+
+def value_between(function: Function, operands: tuple[Fraction, ...], digits: int) -> tuple[Fraction, Fraction] | None:
     """Two numbers between which a function of these operands lies; None where so many digits do not tell.
 
     The function is defined at the operands, and neither zero nor infinite.
     """
-    low, high = CLAMPS.get(name, (-math.inf, math.inf))  # of functions of one operand
+    (low, high), value = function.limits, function.value
+    assert value is not None, f"{function.name} has no value by decimals."
     clamped: list[Fraction | float] = [low if x < low else high if x > high else x for x in operands]
     values = []
     for count in (digits, 2 * digits):
         with localcontext(_WIDE, prec=count + _GUARD):
             try:
-                values.append(VALUES[name](*(_decimal(x) for x in clamped)))
+                values.append(value(*(_decimal(x) for x in clamped)))
             except (DecimalException, ArithmeticError, ValueError):
                 return None
     first, second = values
@@ -133,12 +134,14 @@ def _quarters(x: Decimal) -> tuple[int, Decimal]:
         return int(count % 4), x - count * turn
 
 
-def _sin(x: Decimal) -> Decimal:
+def sin(x: Decimal) -> Decimal:
+    """The sine of an angle."""
     quarter, rest = _quarters(x)
     return (_near_sin, _near_cos, lambda r: -_near_sin(r), lambda r: -_near_cos(r))[quarter % 4](rest)
 
 
-def _cos(x: Decimal) -> Decimal:
+def cos(x: Decimal) -> Decimal:
+    """The cosine of an angle."""
     quarter, rest = _quarters(x)
     return (_near_cos, lambda r: -_near_sin(r), lambda r: -_near_cos(r), _near_sin)[quarter % 4](rest)
 
@@ -151,7 +154,8 @@ def _near_cos(x: Decimal) -> Decimal:
     return _series(Decimal(1), lambda n: -x * x / (2 * n * (2 * n - 1)))
 
 
-def _atan(x: Decimal) -> Decimal:
+def atan(x: Decimal) -> Decimal:
+    """The angle whose tangent is x."""
     # Half the angle, and half again, until the series is short.
     for _ in range(8):
         x = x / (1 + (1 + x * x).sqrt())
@@ -162,28 +166,32 @@ def _atan(x: Decimal) -> Decimal:
     return 256 * total
 
 
-def _atan2(y: Decimal, x: Decimal) -> Decimal:
+def atan2(y: Decimal, x: Decimal) -> Decimal:
+    """The angle of the point (x, y), whose x is not 0."""
     turned = pi().copy_sign(y) if x < 0 else Decimal(0)
-    return _atan(y / x) + turned
+    return atan(y / x) + turned
 
 
-def _tanh(x: Decimal) -> Decimal:
+def tanh(x: Decimal) -> Decimal:
+    """The hyperbolic tangent."""
     square = (2 * x).exp()
     return (square - 1) / (square + 1)
 
 
-def _log2(x: Decimal) -> Decimal:
+def log2(x: Decimal) -> Decimal:
+    """The logarithm to base 2, an integer of powers of two."""
     near = x.ln() / Decimal(2).ln()
     whole = near.to_integral_value()
     return whole if Decimal(2) ** whole == x else near
 
 
-def _power(x: Decimal, y: Decimal) -> Decimal:
+def power(x: Decimal, y: Decimal) -> Decimal:
     """x^y for positive x, or a number as far beyond every format."""
-    return min(max(x.ln() * y, Decimal(-_FAR_BEYOND)), Decimal(_FAR_BEYOND)).exp()
+    return min(max(x.ln() * y, Decimal(-FAR_BEYOND)), Decimal(FAR_BEYOND)).exp()
 
 
-def _erf(x: Decimal) -> Decimal:
+def erf(x: Decimal) -> Decimal:
+    """The error function."""
     # Abramowitz and Stegun, 7.1.6: all terms have one sign.
     return _series(x * (-x * x).exp(), lambda n: 2 * x * x / (2 * n + 1)) * 2 / pi().sqrt()
 
@@ -193,36 +201,40 @@ def _is_far(exponent: Decimal) -> bool:
     return exponent > 3 * getcontext().prec
 
 
-def _erfc(x: Decimal) -> Decimal:
+def erfc(x: Decimal) -> Decimal:
+    """1 - erf(x)."""
     if x > 0 and _is_far(x * x):
-        return (-x * x).exp() * _erfcx(x)
+        return (-x * x).exp() * erfcx(x)
     with localcontext() as context:  # of erfc(x) as many digits are lost as exp(-x^2) has zeros
         context.prec += int(x * x / 2) if x > 0 else 0
-        return 1 - _erf(x)
+        return 1 - erf(x)
 
 
-def _erfcx(x: Decimal) -> Decimal:
+def erfcx(x: Decimal) -> Decimal:
+    """exp(x^2) erfc(x)."""
     if x > 0 and _is_far(x * x):  # 7.1.23
         return _asymptotic(lambda n: -(2 * n - 1) / (2 * x * x)) / (x * pi().sqrt())
-    return (x * x).exp() * _erfc(x)
+    return (x * x).exp() * erfc(x)
 
 
-def _log_ndtr(x: Decimal) -> Decimal:
+def log_ndtr(x: Decimal) -> Decimal:
+    """The logarithm of the probability that a normal variable is below x."""
     root = Decimal(2).sqrt()
     if x < 0:
-        return (_erfcx(-x / root) / 2).ln() - x * x / 2
-    tail = _erfc(x / root) / 2
+        return (erfcx(-x / root) / 2).ln() - x * x / 2
+    tail = erfc(x / root) / 2
     return -_series(tail, lambda n: tail * n / (n + 1))
 
 
-def _erfinv(x: Decimal) -> Decimal:
+def erfinv(x: Decimal) -> Decimal:
+    """The number whose error function is x."""
     return _inverse_of_erfc(1 - abs(x)).copy_sign(x) if abs(x) > _HALF else _inverse_of_erf(x)
 
 
 def _inverse_of_erf(x: Decimal) -> Decimal:
     """Newton's method, from the standard library's inverse of the normal distribution; |x| is at most 1/2."""
     y = Decimal(NormalDist().inv_cdf((1 + float(x)) / 2)) / Decimal(2).sqrt() if abs(x) > 1e-6 else x
-    return _newton(y, lambda y: (_erf(y) - x) * (y * y).exp() * pi().sqrt() / 2)
+    return _newton(y, lambda y: (erf(y) - x) * (y * y).exp() * pi().sqrt() / 2)
 
 
 def _inverse_of_erfc(c: Decimal) -> Decimal:
@@ -230,7 +242,7 @@ def _inverse_of_erfc(c: Decimal) -> Decimal:
     y = max((-c.ln()).sqrt() - _HALF, Decimal(0))
 
     def step(y: Decimal) -> Decimal:
-        scaled = _erfcx(y)
+        scaled = erfcx(y)
         return -(scaled / c * (-y * y).exp()).ln() * scaled * pi().sqrt() / 2
 
     return _newton(y, step)
@@ -253,7 +265,8 @@ def _newton(y: Decimal, step: Callable[[Decimal], Decimal]) -> Decimal:
             return y
 
 
-def _ndtri(x: Decimal) -> Decimal:
+def ndtri(x: Decimal) -> Decimal:
+    """The number that a normal variable is below with probability x."""
     root = Decimal(2).sqrt()
     if abs(x - _HALF) < Decimal("0.25"):
         return root * _inverse_of_erf(2 * x - 1)
@@ -276,10 +289,10 @@ def _stirling() -> tuple[Decimal, list[Decimal]]:
     return Decimal(max(digits // 2, _FAR)), [Decimal(x.numerator) / x.denominator for x in numbers]
 
 
-def _lgamma(x: Decimal) -> Decimal:
+def lgamma(x: Decimal) -> Decimal:
     """log |Gamma(x)|, by Stirling's series for x + n, less the logarithm of x (x + 1) ... (x + n - 1)."""
     if x < _HALF:
-        return (pi() / abs(_sin_of_half_turns(x))).ln() - _lgamma(1 - x)
+        return (pi() / abs(_sin_of_half_turns(x))).ln() - lgamma(1 - x)
     product, (far, numbers) = Decimal(1), _stirling()
     while x < far:
         product *= x
@@ -288,11 +301,11 @@ def _lgamma(x: Decimal) -> Decimal:
     return start + sum(b / (2 * k * (2 * k - 1) * x ** (2 * k - 1)) for k, b in enumerate(numbers, 1)) - product.ln()
 
 
-def _digamma(x: Decimal) -> Decimal:
+def digamma(x: Decimal) -> Decimal:
     """The derivative of log |Gamma(x)|, by the derivative of Stirling's series."""
     if x < _HALF:
         # The cotangent of pi x, whose sign is the sine's and the cosine's.
-        return _digamma(1 - x) - pi() * _sin_of_half_turns(_HALF - x) / _sin_of_half_turns(x)
+        return digamma(1 - x) - pi() * _sin_of_half_turns(_HALF - x) / _sin_of_half_turns(x)
     less, (far, numbers) = Decimal(0), _stirling()
     while x < far:
         less += 1 / x
@@ -305,10 +318,10 @@ def _sin_of_half_turns(x: Decimal) -> Decimal:
     with localcontext() as context:
         context.prec += max(x.adjusted(), 0)
         rest = x % 2
-        return _sin(pi() * rest)
+        return sin(pi() * rest)
 
 
-def _zeta(s: Decimal, q: Decimal) -> Decimal:
+def zeta(s: Decimal, q: Decimal) -> Decimal:
     """The sum of (q + k)^-s, by Euler's and Maclaurin's formula, for positive q."""
     total, (far, numbers) = Decimal(0), _stirling()
     while q < far:
@@ -322,57 +335,15 @@ def _zeta(s: Decimal, q: Decimal) -> Decimal:
     return total
 
 
-def _bessel_i(x: Decimal, order: int) -> Decimal:
+def bessel_i(x: Decimal, order: int) -> Decimal:
+    """The modified Bessel function of order 0 or 1."""
     return _series((x / 2) ** order, lambda n: x * x / (4 * n * (n + order)))
 
 
-def _bessel_ie(x: Decimal, order: int) -> Decimal:
+def bessel_ie(x: Decimal, order: int) -> Decimal:
     """exp(-|x|) I(x)."""
     if not _is_far(2 * abs(x)):
-        return _bessel_i(x, order) * (-abs(x)).exp()
+        return bessel_i(x, order) * (-abs(x)).exp()
     size = _asymptotic(lambda n: Decimal((2 * n - 1) ** 2 - 4 * order) / (8 * n * abs(x)))  # 9.7.1
     size /= (2 * pi() * abs(x)).sqrt()
     return size.copy_sign(x) if order else size
-
-
-#: Every function, by its name in the catalog: of its operands' decimals.
-VALUES: dict[str, Callable[..., Decimal]] = {
-    "exp": Decimal.exp,
-    "log": Decimal.ln,
-    "log2": _log2,
-    "log10": Decimal.log10,
-    "expm1": lambda x: x.exp() - 1,
-    "log1p": lambda x: (1 + x).ln(),
-    "tanh": _tanh,
-    "sinh": lambda x: (x.exp() - (-x).exp()) / 2,
-    "cosh": lambda x: (x.exp() + (-x).exp()) / 2,
-    "asinh": lambda x: (abs(x) + (x * x + 1).sqrt()).ln().copy_sign(x),
-    "acosh": lambda x: (x + (x * x - 1).sqrt()).ln(),
-    "atanh": lambda x: ((1 + x) / (1 - x)).ln() / 2,
-    "sigmoid": lambda x: 1 / (1 + (-x).exp()),
-    "sin": _sin,
-    "cos": _cos,
-    "tan": lambda x: _sin(x) / _cos(x),
-    "asin": lambda x: _atan(x / (1 - x * x).sqrt()),
-    "acos": lambda x: 2 * _atan(((1 - x) / (1 + x)).sqrt()),
-    "atan": _atan,
-    "atan2": _atan2,
-    "erf": _erf,
-    "erfc": _erfc,
-    "erfcx": _erfcx,
-    "erfinv": _erfinv,
-    "ndtri": _ndtri,
-    "log_ndtr": _log_ndtr,
-    "lgamma": _lgamma,
-    "digamma": _digamma,
-    "zeta": _zeta,
-    "i0": lambda x: _bessel_i(x, 0),
-    "i0e": lambda x: _bessel_ie(x, 0),
-    "i1": lambda x: _bessel_i(x, 1),
-    "i1e": lambda x: _bessel_ie(x, 1),
-    "gelu": lambda x: x / 2 * _erfc(-x / Decimal(2).sqrt()),
-    "power": _power,
-    "reciprocal": lambda x: 1 / x,
-    "rsqrt": lambda x: 1 / x.sqrt(),
-    "sqrt": Decimal.sqrt,
-}

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from simfloat.checks import shown
-from simfloat.formats.decimal_functions import value_between
+from simfloat.formats.decimal_functions import Function, value_between
 from simfloat.formats.exact_numbers import MOST_BITS, Exact
 
 #: Far more bits than any format and any draw reads.
@@ -122,49 +122,49 @@ EXACT = frozenset(_SUMS) | frozenset(_OTHERS)
 class Irrational(NamedTuple):
     """The value of a function, which lies between two numbers that are as near to each other as one asks for."""
 
-    name: str
+    function: Function
     operands: tuple[Fraction, ...]
     sign: int = 1
 
     def decided(self, decide: Callable[[Fraction], Any]) -> Any:
         """What a rounding makes of the value, and of both numbers; ValueError where they come no nearer."""
         for digits in DIGITS:
-            ends = value_between(self.name, self.operands, digits)
+            ends = value_between(self.function, self.operands, digits)
             if ends is not None:
                 lower, upper = (decide(self.sign * end) for end in ends)
                 if repr(lower) == repr(upper):  # NaN is NaN, and -0 is not 0
                     return lower
         texts = " and ".join(map(shown, self.operands))
         raise ValueError(
-            f"{self.name} of {texts} cannot be rounded here: {DIGITS[-1]} digits do not tell on which side of a tie, "
-            "or of a number of the format, it lies."
+            f"{self.function.name} of {texts} cannot be rounded here: {DIGITS[-1]} digits do not tell on which side of "
+            "a tie, or of a number of the format, it lies."
         )
 
 
-def function_value(name: str, operands: tuple[Fraction, ...], nearby: float) -> Exact | Irrational:
+def function_value(function: Function, operands: tuple[Fraction, ...], nearby: float) -> Exact | Irrational:
     """The value of a function of the catalog at operands of which float64 lacks one.
 
     `nearby` is that of the operands rounded to odd in float64, which lie on the same side of every number where the
     function's domain ends.
     """
+    name, (x, *others) = function.name, operands
     if name == "power":
-        return _power(*operands)
+        return _power(function, x, *others)
     if name == "zeta":
-        return _zeta(*operands)
-    (x, *_) = operands
+        return _zeta(function, x, *others)
     is_pole_near = name in ("lgamma", "digamma") and x < 0  # beyond 2^52 the numbers nearby are integers
     if x.denominator == 1 if is_pole_near else not math.isfinite(nearby):
         return nearby
     rational = _logarithm(x, 2 if name == "log2" else 10) if name in ("log2", "log10") else None
-    return Irrational(name, operands) if rational is None else Fraction(rational)
+    return Irrational(function, operands) if rational is None else Fraction(rational)
 
 
-def _power(x: Fraction, y: Fraction) -> Exact | Irrational:
+def _power(function: Function, x: Fraction, y: Fraction) -> Exact | Irrational:
     if x < 0 and y.denominator > 1:
         return math.nan
     rational = _rational_power(x, y)
     sign = -1 if x < 0 and y.numerator % 2 else 1
-    return Irrational("power", (abs(x), y), sign) if rational is None else rational
+    return Irrational(function, (abs(x), y), sign) if rational is None else rational
 
 
 def _rational_power(x: Fraction, y: Fraction) -> Fraction | None:
@@ -203,7 +203,7 @@ def _logarithm(x: Fraction, base: int) -> int | None:
     return power if power is None or x >= 1 else -power
 
 
-def _zeta(s: Fraction, q: Fraction) -> Exact | Irrational:
+def _zeta(function: Function, s: Fraction, q: Fraction) -> Exact | Irrational:
     if s < 1 or (q < 0 and s.denominator > 1):
         return math.nan
     if q < 0:
@@ -211,4 +211,4 @@ def _zeta(s: Fraction, q: Fraction) -> Exact | Irrational:
             f"zeta of {shown(s)} and {shown(q)} is not summed here: its second operand is negative, and float64 lacks "
             "one of both."
         )
-    return Irrational("zeta", (s, q))
+    return Irrational(function, (s, q))

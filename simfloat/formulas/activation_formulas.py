@@ -8,17 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.formulas.rounded import Rounded, number
-from simfloat.formulas.slopes import HALF, MINUS_HALF, ONE
+from simfloat.formulas.slopes import HALF, ONE
 
-ROOT_HALF, NORMAL_DENSITY = number(math.sqrt(0.5)), number(1 / math.sqrt(2 * math.pi))
 BEND, CUBE, CUBE_SLOPE = number(math.sqrt(2 / math.pi)), number(0.044715), number(3 * 0.044715)
-
-
-def gelu_slope(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
-    """g * (1/2 * (1 + erf(a * sqrt 1/2)) + a * (1 / sqrt(2 pi) * exp(a * a * -1/2))): the derivative of a * Phi(a)."""
-    probability = u.multiply(HALF, u.add(ONE, u.apply("erf", u.multiply(a, ROOT_HALF))))
-    density = u.multiply(NORMAL_DENSITY, u.apply("exp", u.multiply(u.multiply(a, a), MINUS_HALF)))
-    return u.multiply(g, u.add(probability, u.multiply(a, density)))
 
 
 def gelu_tanh(u: Rounded, a: NDArray) -> NDArray:

@@ -12,17 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.arrays import image_of
+from simfloat.arithmetic.catalog import ONE, TWO
 from simfloat.arithmetic.functions import log
 from simfloat.arithmetic.machines import as_array
 from simfloat.formats import FP64
-from simfloat.formulas.rounded import Rounded, negative
+from simfloat.formulas.rounded import Rounded, negative, number
 
-ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
-LN2, LN10 = np.array(math.log(2)), np.array(math.log(10))
+ZERO = np.zeros((), np.float32)
 ERF_SLOPE, ERFINV_SLOPE = np.array(2 / math.sqrt(math.pi)), np.array(math.sqrt(math.pi) / 2)
 ROOT_OF_TURN = np.array(math.sqrt(2 * math.pi))
 FLOAT32_EPS = 2.0**-23
-HALF, MINUS_HALF, TWO, THREE = np.array(0.5), np.array(-0.5), np.array(2.0), np.array(3.0)
+ROOT_HALF, NORMAL_DENSITY = number(math.sqrt(0.5)), number(1 / math.sqrt(2 * math.pi))
+HALF, MINUS_HALF, THREE = np.array(0.5), np.array(-0.5), np.array(3.0)
 
 
 def divided_to_divisor(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
@@ -51,12 +52,12 @@ def signed(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
         return u.round(g * np.sign(a), "abs")
 
 
-def bell(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
+def erf(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
     """g * (2 / sqrt(pi) * exp(-(a * a)))."""
     return u.multiply(g, u.multiply(ERF_SLOPE, u.apply("exp", -u.multiply(a, a))))
 
 
-def falling_bell(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+def erfc(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
     """g * (-2 / sqrt(pi) * exp(-(a * a)))."""
     return u.multiply(g, u.multiply(-ERF_SLOPE, u.apply("exp", -u.multiply(a, a))))
 
@@ -180,6 +181,13 @@ def tanh(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArra
 def sigmoid(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:
     """g * (y * (1 - y))."""
     return u.multiply(g, u.multiply(y, u.subtract(ONE, y)))
+
+
+def gelu(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+    """g * (1/2 * (1 + erf(a * sqrt 1/2)) + a * (1 / sqrt(2 pi) * exp(a * a * -1/2))): the derivative of a * Phi(a)."""
+    probability = u.multiply(HALF, u.add(ONE, u.apply("erf", u.multiply(a, ROOT_HALF))))
+    density = u.multiply(NORMAL_DENSITY, u.apply("exp", u.multiply(u.multiply(a, a), MINUS_HALF)))
+    return u.multiply(g, u.add(probability, u.multiply(a, density)))
 
 
 def power_to_base(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:

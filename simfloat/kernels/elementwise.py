@@ -7,29 +7,13 @@ Arithmetic has loops of its own here; functions have those of `function_loops.py
 from __future__ import annotations
 
 import operator
+from importlib import import_module
+from pkgutil import iter_modules
 
 import numpy as np
 
-from simfloat.kernels import unrounded
+from simfloat.kernels import functions, unrounded
 from simfloat.kernels.function_loops import BLOCK, FunctionLoops, any_extreme, part, repeated
-from simfloat.kernels.functions import (
-    arcs,
-    error_function,
-    exponential,
-    gamma,
-    gelu,
-    hurwitz_zeta,
-    hyperbolic,
-    inverse_error,
-    inverse_hyperbolic,
-    logarithm,
-    modified_bessel,
-    power,
-    reciprocal_root,
-    scaled_tail,
-    shifted_logarithm,
-    trigonometric,
-)
 from simfloat.kernels.general import round_pair
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar
@@ -125,14 +109,22 @@ def _sum_of_three(function):
 
 
 @scalar
-def carefully(x):
+def carefully(x, y, z, sign):
     """The quick formula of functions that have none."""
     return np.nan
 
 
-@scalar
-def _carefully_of_two(x, y):
-    return np.nan
+def _functions():
+    """The pairs of the files of `kernels/functions`, by their names: name -> (how they are called, quick, wide)."""
+    found = {}
+    for file in iter_modules(functions.__path__):
+        module = import_module(f"{functions.__name__}.{file.name}")
+        for name, wide in vars(module).items():
+            if name.endswith("_wide") and name[0] != "_" and wide.__module__ == module.__name__:
+                name = name.removesuffix("_wide")
+                called = (_of_one, _of_two)[getattr(wide, "py_func", wide).__code__.co_argcount - 1]
+                found[name] = called, getattr(module, f"{name}_quick", None), wide
+    return found
 
 
 #: name -> (how its functions are called, quick, wide): the exact result in one float64, and in two with an exponent.
@@ -144,46 +136,14 @@ _OPERATIONS = {
     "fma": (_sum_of_three, unrounded.fma_odd, unrounded.fma_wide),
     "sqrt": (_of_one, unrounded.sqrt_odd, unrounded.sqrt_wide),
     "reciprocal": (_of_one, unrounded.reciprocal_odd, unrounded.reciprocal_wide),
-    "rsqrt": (_of_one, reciprocal_root.rsqrt_quick, reciprocal_root.rsqrt_wide),
-    "exp": (_of_one, exponential.exp_quick, exponential.exp_wide),
-    "log": (_of_one, logarithm.log_quick, logarithm.log_wide),
-    "log2": (_of_one, logarithm.log2_quick, logarithm.log2_wide),
-    "log10": (_of_one, logarithm.log10_quick, logarithm.log10_wide),
-    "power": (_of_two, power.power_quick, power.power_wide),
-    "tanh": (_of_one, exponential.tanh_quick, exponential.tanh_wide),
-    "expm1": (_of_one, hyperbolic.expm1_quick, hyperbolic.expm1_wide),
-    "log1p": (_of_one, shifted_logarithm.log1p_quick, shifted_logarithm.log1p_wide),
-    "sinh": (_of_one, hyperbolic.sinh_quick, hyperbolic.sinh_wide),
-    "cosh": (_of_one, hyperbolic.cosh_quick, hyperbolic.cosh_wide),
-    "asinh": (_of_one, inverse_hyperbolic.asinh_quick, inverse_hyperbolic.asinh_wide),
-    "acosh": (_of_one, inverse_hyperbolic.acosh_quick, inverse_hyperbolic.acosh_wide),
-    "atanh": (_of_one, inverse_hyperbolic.atanh_quick, inverse_hyperbolic.atanh_wide),
-    "sigmoid": (_of_one, exponential.sigmoid_quick, exponential.sigmoid_wide),
-    "sin": (_of_one, trigonometric.sin_quick, trigonometric.sin_wide),
-    "cos": (_of_one, trigonometric.cos_quick, trigonometric.cos_wide),
-    "tan": (_of_one, trigonometric.tan_quick, trigonometric.tan_wide),
-    "asin": (_of_one, arcs.asin_quick, arcs.asin_wide),
-    "acos": (_of_one, arcs.acos_quick, arcs.acos_wide),
-    "atan": (_of_one, arcs.atan_quick, arcs.atan_wide),
-    "atan2": (_of_two, arcs.atan2_quick, arcs.atan2_wide),
-    "gelu": (_of_one, gelu.gelu_quick, gelu.gelu_wide),
-    "erf": (_of_one, error_function.erf_quick, error_function.erf_wide),
-    "erfc": (_of_one, error_function.erfc_quick, error_function.erfc_wide),
-    "erfcx": (_of_one, carefully, scaled_tail.erfcx_wide),
-    "erfinv": (_of_one, carefully, inverse_error.erfinv_wide),
-    "ndtri": (_of_one, carefully, inverse_error.ndtri_wide),
-    "log_ndtr": (_of_one, carefully, scaled_tail.log_ndtr_wide),
-    "lgamma": (_of_one, carefully, gamma.lgamma_wide),
-    "digamma": (_of_one, carefully, gamma.digamma_wide),
-    "zeta": (_of_two, _carefully_of_two, hurwitz_zeta.zeta_wide),
-    "i0": (_of_one, carefully, modified_bessel.i0_wide),
-    "i0e": (_of_one, carefully, modified_bessel.i0e_wide),
-    "i1": (_of_one, carefully, modified_bessel.i1_wide),
-    "i1e": (_of_one, carefully, modified_bessel.i1e_wide),
+    **_functions(),
 }
 
 #: name -> (quick, wide) as functions of three operands and a sign.
-OPERATIONS = {name: (called(quick), called(wide)) for name, (called, quick, wide) in _OPERATIONS.items()}
+OPERATIONS = {
+    name: (carefully if quick is None else called(quick), called(wide))
+    for name, (called, quick, wide) in _OPERATIONS.items()
+}
 
 #: name -> the hardware's own operation.
 NATIVE = {
@@ -199,7 +159,7 @@ NATIVE = {
 
 #: name -> both loops of a function.
 FUNCTIONS = {
-    name: FunctionLoops(None if _OPERATIONS[name][1] in (carefully, _carefully_of_two) else quick, wide)
+    name: FunctionLoops(None if quick is carefully else quick, wide)
     for name, (quick, wide) in OPERATIONS.items()
     if name not in NATIVE
 }

@@ -10,12 +10,11 @@ import math
 from collections.abc import Iterator
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 
 import simfloat as sf
-from simfloat.formats.decimal_functions import VALUES
+from simfloat.arithmetic import catalog
 from simfloat.formats.definition import round_value
 from simfloat.selftest.comparison import Batch, call
 from simfloat.selftest.hard_numbers import DETERMINISTIC, Array
@@ -25,60 +24,11 @@ DIGITS = 120
 _MANY_DIGITS = Context(prec=DIGITS, Emin=-999_999, Emax=999_999)
 
 
-class Oracle(NamedTuple):
-    """What a function of one operand is at specials, and which operands it is tried with."""
-
-    specials: tuple[float, float, float, float, float]  # its values at 0, -0, inf, -inf and NaN
-    positive: bool = False  # tried with positive operands only
-    below: float = math.inf  # tried with smaller operands only
-    above: float = -math.inf  # tried with larger operands only
-
-
 #: The operands of the specials.
 SPECIALS = (0.0, -0.0, math.inf, -math.inf, math.nan)
 
-_INF, _NAN, _HALF_PI = math.inf, math.nan, math.pi / 2
-
-#: Every function of one operand, with its specials: IEEE 754-2019, section 9.2.1, and limits.
-FUNCTIONS = {
-    "exp": Oracle((1.0, 1.0, _INF, 0.0, _NAN)),
-    "log": Oracle((-_INF, -_INF, _INF, _NAN, _NAN), positive=True),
-    "log10": Oracle((-_INF, -_INF, _INF, _NAN, _NAN), positive=True),
-    "expm1": Oracle((0.0, -0.0, _INF, -1.0, _NAN)),
-    "log1p": Oracle((0.0, -0.0, _INF, _NAN, _NAN), below=1),
-    "tanh": Oracle((0.0, -0.0, 1.0, -1.0, _NAN)),
-    "sinh": Oracle((0.0, -0.0, _INF, -_INF, _NAN)),
-    "cosh": Oracle((1.0, 1.0, _INF, _INF, _NAN)),
-    "asinh": Oracle((0.0, -0.0, _INF, -_INF, _NAN)),
-    "acosh": Oracle((_NAN, _NAN, _INF, _NAN, _NAN), above=1),
-    "atanh": Oracle((0.0, -0.0, _NAN, _NAN, _NAN), below=1),
-    "sigmoid": Oracle((0.5, 0.5, 1.0, 0.0, _NAN)),
-    "log2": Oracle((-_INF, -_INF, _INF, _NAN, _NAN), positive=True),
-    "sin": Oracle((0.0, -0.0, _NAN, _NAN, _NAN)),
-    "cos": Oracle((1.0, 1.0, _NAN, _NAN, _NAN)),
-    "tan": Oracle((0.0, -0.0, _NAN, _NAN, _NAN)),
-    "asin": Oracle((0.0, -0.0, _NAN, _NAN, _NAN), below=1),
-    "acos": Oracle((_HALF_PI, _HALF_PI, _NAN, _NAN, _NAN), below=1),
-    "atan": Oracle((0.0, -0.0, _HALF_PI, -_HALF_PI, _NAN)),
-    # Beyond 10 the digits do not show by how much erf misses one.
-    "erf": Oracle((0.0, -0.0, 1.0, -1.0, _NAN), below=10),
-    "erfc": Oracle((1.0, 1.0, 0.0, 2.0, _NAN), below=10),
-    # Beyond 6 too few of erf's digits are left.
-    "erfcx": Oracle((1.0, 1.0, 0.0, _INF, _NAN), below=6),
-    "erfinv": Oracle((0.0, -0.0, _NAN, _NAN, _NAN), below=1),
-    "ndtri": Oracle((-_INF, -_INF, _NAN, _NAN, _NAN), positive=True, below=1),
-    "log_ndtr": Oracle((-math.log(2), -math.log(2), -0.0, -_INF, _NAN), below=6),
-    "lgamma": Oracle((_INF, _INF, _INF, _INF, _NAN), positive=True),
-    "digamma": Oracle((-_INF, _INF, _INF, _NAN, _NAN), positive=True),
-    "i0": Oracle((1.0, 1.0, _INF, _INF, _NAN), below=40),
-    "i0e": Oracle((1.0, 1.0, 0.0, 0.0, _NAN), below=40),
-    "i1": Oracle((0.0, -0.0, _INF, -_INF, _NAN), below=40),
-    "i1e": Oracle((0.0, -0.0, 0.0, -0.0, _NAN), below=40),
-    "gelu": Oracle((0.0, -0.0, _INF, -0.0, _NAN), below=10),
-    "reciprocal": Oracle((_INF, -_INF, 0.0, -0.0, _NAN)),
-    "rsqrt": Oracle((_INF, -_INF, 0.0, _NAN, _NAN), positive=True),
-    "sqrt": Oracle((0.0, -0.0, _INF, _NAN, _NAN), positive=True),
-}
+#: Every function of one operand, with what it is at specials and which operands it is tried with.
+FUNCTIONS = {name: row for name, row in catalog.FUNCTIONS.items() if len(row.operands) == 1}
 
 
 def square_roots(quick: bool) -> Iterator[Batch]:
@@ -97,11 +47,11 @@ def square_roots(quick: bool) -> Iterator[Batch]:
 def elementary_functions(quick: bool) -> Iterator[Batch]:
     """Functions of 16-bit numbers, rounded to 16 bits in every deterministic mode."""
     rng = np.random.default_rng(6)
-    for name, oracle in FUNCTIONS.items():
+    for name, row in FUNCTIONS.items():
         for format in (sf.FP16, sf.BF16):
             x = rng.standard_normal(30 if quick else 150) * 2.0 ** rng.integers(-30, 6, 30 if quick else 150)
-            x = sf.round(np.abs(x) if oracle.positive else x, format)
-            yield from _by_decimals(name, x[(x != 0) & (np.abs(x) < oracle.below) & (x > oracle.above)], format)
+            x = sf.round(np.abs(x) if row.positive else x, format)
+            yield from _by_decimals(name, x[(x != 0) & (np.abs(x) < row.below) & (x > row.above)], format)
 
 
 def powers(quick: bool) -> Iterator[Batch]:
@@ -126,9 +76,7 @@ def angles(quick: bool) -> Iterator[Batch]:
     for format in (sf.FP16, sf.BF16):
         a, b = (sf.round(x, format).astype(np.float64) for x in rng.standard_normal((2, count)))
         with localcontext(_MANY_DIGITS):
-            exact = [
-                Fraction(VALUES["atan2"](Decimal(y), Decimal(x))) for y, x in zip(a.tolist(), b.tolist(), strict=True)
-            ]
+            exact = [_value("atan2", y, x) for y, x in zip(a.tolist(), b.tolist(), strict=True)]
         yield from _rounded("atan2", (a, b), exact, format)
 
 
@@ -140,22 +88,20 @@ def zetas(quick: bool) -> Iterator[Batch]:
         s = sf.round(1.125 + 6 * rng.random(count), format).astype(np.float64)
         q = sf.round(2.0 ** rng.uniform(-5, 9, count), format).astype(np.float64)
         with localcontext(_MANY_DIGITS):
-            exact = [
-                Fraction(VALUES["zeta"](Decimal(x), Decimal(y))) for x, y in zip(s.tolist(), q.tolist(), strict=True)
-            ]
+            exact = [_value("zeta", x, y) for x, y in zip(s.tolist(), q.tolist(), strict=True)]
         yield from _rounded("zeta", (s, q), exact, format)
 
 
 def special_operands(quick: bool) -> Iterator[Batch]:
     """Functions at zeros, infinities and NaN."""
-    for name, oracle in FUNCTIONS.items():
+    for name, row in FUNCTIONS.items():
         for format in (sf.FP16, sf.FP32) if quick else (sf.FP16, sf.BF16, sf.FP32, sf.FP64):
-            yield call(name, (np.array(SPECIALS),), format, sf.nearest_even, sf.round(oracle.specials, format))
+            yield call(name, (np.array(SPECIALS),), format, sf.nearest_even, sf.round(row.specials, format))
 
 
 def _by_decimals(name: str, x: Array, format: sf.Format) -> Iterator[Batch]:
     with localcontext(_MANY_DIGITS):
-        exact = [Fraction(VALUES[name](Decimal(float(v)))) for v in x]
+        exact = [_value(name, float(v)) for v in x]
     yield from _rounded(name, (x,), exact, format)
 
 
@@ -163,3 +109,10 @@ def _rounded(name: str, operands: tuple[Array, ...], exact: list[Fraction], form
     """A function beside its exact results rounded by the definition, in every deterministic mode."""
     for rounding in DETERMINISTIC:
         yield call(name, operands, format, rounding, [round_value(v, format, rounding) for v in exact])
+
+
+def _value(name: str, *operands: float) -> Fraction:
+    """A function of numbers, to as many digits as the context of decimals has."""
+    value = catalog.FUNCTIONS[name].value
+    assert value is not None, f"{name} has no value by decimals."
+    return Fraction(value(*map(Decimal, operands)))

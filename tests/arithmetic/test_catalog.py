@@ -1,6 +1,8 @@
 """One catalog: every row has all that belongs to an operation, and everything that is an operation has a row."""
 
 import inspect
+import re
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -9,8 +11,14 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic import catalog, functions
 from simfloat.arithmetic.catalog import CLASS_OF, FUNCTIONS, OPERATIONS
+from simfloat.formats.exact_results import EXACT
+from simfloat.formulas import slopes
 from simfloat.kernels import elementwise
+from simfloat.selftest import function_checks
+from tests import typed_functions
 from tests.bits import DETERMINISTIC, assert_bits
+
+ROOT = Path(__file__).parents[2]
 
 COMMON = ["format", "rounding", "stream", "observer", "flags", "out"]
 
@@ -27,6 +35,45 @@ def test_every_computed_row_has_a_kernel_and_every_kernel_a_row():
     for table in (elementwise.exact_results, elementwise.paired_results):
         assert set(table) == computed
     assert set(elementwise.double_results) == computed - set(elementwise.native_results)
+
+
+def test_every_function_has_the_names_that_its_row_says():
+    """NumPy's and PyTorch's names are found by those of rows, and derivatives by functions or by their names."""
+    assert all(callable(getattr(np, row.numpy)) for row in FUNCTIONS.values() if row.numpy)
+    for row in FUNCTIONS.values():
+        for slope in row.slopes or (row.name,):
+            assert callable(slope) or callable(getattr(slopes, slope)), row.name
+        assert len(row.slopes or (row.name,)) == len(row.operands) and row.reads in get_args(catalog.Reads)
+        assert row.value is not None or row.name in EXACT
+        if len(row.operands) == 1:
+            assert len(row.specials) == len(function_checks.SPECIALS)
+
+
+def test_every_function_of_pytorchs_has_the_rule_of_its_row():
+    aten, rules = pytest.importorskip("torch").ops.aten, pytest.importorskip("simfloat.torch.rules.search").RULES
+    reached = {
+        name: [one for one in (name, f"special_{name}", row.torch) if one in rules and hasattr(aten, one)]
+        for name, row in FUNCTIONS.items()
+    }
+    # Sums, products and quotients have rules of their own, by other names; PyTorch lacks the others without a rule.
+    missing = [row for name, row in FUNCTIONS.items() if not reached[name]]
+    assert all(row.accuracy == "exact" or not hasattr(aten, row.name) for row in missing)
+    assert all(hasattr(aten, row.torch) for row in FUNCTIONS.values() if row.torch)
+    for name, theirs in reached.items():
+        assert {rules[one].operation for one in theirs} <= {name, "gelu_tanh"}
+
+
+def test_the_specification_names_every_function():
+    text = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
+    listed = re.search(r"^round, add.*?\n\n", text, re.MULTILINE | re.DOTALL).group()
+    exact, elementary = re.split(r"round the exact result once\.", listed)
+    for row in FUNCTIONS.values():
+        assert re.search(rf"\b{row.name}\b", exact if row.accuracy == "exact" else elementary), row.name
+
+
+def test_type_checkers_know_every_function():
+    told = typed_functions.PATH.read_text(encoding="utf-8")
+    assert told == typed_functions.text(), "python -m tests.typed_functions writes what type checkers read"
 
 
 def test_every_function_is_public():
@@ -49,7 +96,7 @@ def test_every_function_has_one_signature_and_the_documentation_of_its_row():
 
 
 def test_every_function_is_part_of_the_selftest():
-    from simfloat.selftest import function_checks, operation_checks
+    from simfloat.selftest import operation_checks
 
     assert set(FUNCTIONS) == {*operation_checks.PAIRS, "fma", "power", "atan2", "zeta", *function_checks.FUNCTIONS}
 

@@ -12,7 +12,6 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.arithmetic.operands import as_operand
-from simfloat.formats.decimal_functions import VALUES
 from tests.bits import assert_bits
 
 MODES = (sf.nearest_even, sf.nearest_away, sf.toward_zero, sf.toward_positive, sf.toward_negative, sf.to_odd)
@@ -203,10 +202,6 @@ def test_functions_of_numbers_that_float64_lacks_are_rounded_once():
                 for rounding in MODES if format != sf.FP64 else (sf.nearest_even,):
                     expected = [rounded_by_codes(v, format, rounding) for v in fractions]
                     assert_bits(getattr(sf, name)(list(map(str, numbers)), format, rounding), expected)
-
-
-def test_every_function_has_a_value_by_decimals():
-    assert {row.name for row in FUNCTIONS.values() if row.accuracy == "elementary"} <= set(VALUES)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.formats.exceptions import flags_of
+from simfloat.selftest.function_checks import SPECIALS
 from simfloat.selftest.hard_numbers import adversarial, operands
 from simfloat.selftest.reference import exact
 from tests import softfloat
@@ -141,6 +142,11 @@ def test_functions_raise_what_section_9_of_ieee_754_tells():
         ("power", (-1.0, 0.5), NV), ("power", (-8.0, 3.0), 0), ("power", (np.nan, 0.0), 0),
         ("power", (2.0, 2000.0), OF | NX), ("power", (2.0, 0.5), NX), ("power", (np.nan, 2.0), 0),
     ]  # fmt: skip
+    for name, row in FUNCTIONS.items():
+        for x, value in zip(SPECIALS, row.specials, strict=False):
+            if not np.isfinite(value) or value in (-1.0, 0.0, 0.5, 1.0, 2.0):
+                raised = NV if np.isnan(value) and not np.isnan(x) else DZ if np.isinf(value) and not np.isinf(x) else 0
+                cases.append((name, (x,), raised))
     assert {name for name, *_ in cases} == set(FUNCTIONS) - {*PAIRS, "fma"}
     for (name, numbers, want), format in itertools.product(cases, (sf.FP64, sf.FP32, sf.BF16)):
         _, flags = getattr(sf, name)(*numbers, format, flags=True)

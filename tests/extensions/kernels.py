@@ -1,8 +1,8 @@
 """Extensions that have kernels of their own, which run as plain Python here."""
 
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -57,66 +57,179 @@ def softsign_wide(x):
 '''
 
 
-def function_is_exact_everywhere():
+#: One that NumPy and PyTorch have, too.
+POWER_TEXT = '''"""exp2(x) = 2^x."""
+
+from __future__ import annotations
+
+from simfloat.kernels.functions.power import power_quick, power_wide
+from simfloat.kernels.jit import scalar
+
+
+@scalar
+def exp2_quick(x):
+    """2^x for zero and 2^-300 <= |x| <= 2^300."""
+    return power_quick(2.0, x)
+
+
+@scalar
+def exp2_wide(x):
+    """2^x."""
+    return power_wide(2.0, x)
+'''
+
+
+def modes():
+    """Every rounding mode that there is, those of other extensions too, some of them saturating or random."""
+    import simfloat as sf
+    from simfloat.formats.rounding import MODES, Rounding
+
+    return (*map(Rounding, MODES), sf.nearest_even.saturating(), sf.stochastic(), sf.stochastic(8, "A"))
+
+
+def functions_are_what_their_rows_say():
+    """One after the other: as functions, of arrays, of tensors, on what stands for a GPU, and in PyTorch."""
     import simfloat as sf
     from simfloat.formats.definition import round_value
+    from tests.mpfr import ORACLES, to_odd
 
+    x = sf.round(np.random.default_rng(0).standard_normal(24) * 2.0 ** np.arange(-12, 12), sf.BF16)
+    exact = {"softsign": [Fraction(v) / (1 + abs(Fraction(v))) for v in x.tolist()]}
+    with localcontext(prec=120, Emin=-99_999, Emax=99_999):
+        exact["exp2"] = [
+            Fraction(2) ** int(v) if v == int(v) else Fraction(Decimal(2) ** Decimal(v)) for v in x.tolist()
+        ]
+    for name, values in exact.items():
+        odd = np.array([round_value(v, sf.FP64, sf.to_odd) for v in values])
+        assert_bits(to_odd(ORACLES[name], x), odd)
+        for mode in modes():
+            function_rounds_once(name, x, odd, mode)
+            arrays_have_the_function(name, x, odd, mode)
+            front_ends_have_the_function(name, x, odd, mode)
+            sums_of_the_function_are_those_of_its_results(name, x, mode)
     assert sf.softsign([0.0, np.inf, -np.inf], sf.FP16).tolist() == [0.0, 1.0, -1.0]
-    x = sf.round(np.random.default_rng(0).standard_normal(40) * 2.0 ** np.arange(-20, 20), sf.BF16)
-    for rounding in (sf.nearest_even, sf.toward_positive, sf.to_odd):
-        exact = [Fraction(float(v)) / (1 + abs(Fraction(float(v)))) for v in x]
-        assert sf.softsign(x, sf.BF16, rounding).tolist() == [round_value(v, sf.BF16, rounding) for v in exact]
-    tensor = sf.Tensor([3.0], requires_grad=True)
+    assert sf.exp2([3.0, -np.inf, np.inf, -2000.0], sf.FP64).tolist() == [8.0, 0.0, np.inf, 0.0]
+    assert sf.exp2(2**70 + 1, sf.FP16) == np.inf and sf.softsign(2**70 + 1, sf.FP16, "toward_zero") < 1.0
+    assert sf.policies["bf16-standard"].deny("exp2").recipe("", "exp2").activations == sf.FP32
     with sf.simulate("bf16-standard"):
+        tensor = sf.Tensor([3.0], requires_grad=True)
         y = tensor.softsign()
         y.backward()
     assert (y.data, tensor.grad) == (0.75, 1 / 16)
-    array = sf.array([3.0, -1.0], sf.BF16)
-    assert isinstance(array.softsign(), sf.Array) and array.softsign().tolist() == [0.75, -0.5]
-    # NumPy's function of that name, if NumPy had one.
-    np.softsign = SimpleNamespace(__name__="softsign")
-    assert array.__array_ufunc__(np.softsign, "__call__", array).tolist() == [0.75, -0.5]
-    del np.softsign
-    assert sf.policies["bf16-standard"].deny("softsign").recipe("", "softsign").activations == sf.FP32
+
+
+def function_rounds_once(name, x, odd, mode):
+    import cupy
+
+    import simfloat as sf
+
+    function = getattr(sf, name)
+    for format in (sf.FP16, sf.E4M3):
+        recorder, rounded = sf.Recorder(), sf.Recorder()
+        want = sf.round(odd, format, mode, stream=sf.BitStream(3), observer=rounded)
+        assert_bits(function(x, format, mode, stream=sf.BitStream(3), observer=recorder), want, x)
+        assert recorder.counts() == rounded.counts()
+        assert_bits(function(cupy.asarray(x), format, mode, stream=sf.BitStream(3)).get(), want, x)
+
+
+def arrays_have_the_function(name, x, odd, mode):
+    import simfloat as sf
+
+    for function in (lambda a: getattr(a, name)(), getattr(np, name, None)):
+        if function is not None:
+            stream, twin = sf.BitStream(3), sf.BitStream(3)
+            sf.round(x, sf.BF16, mode, stream=twin)
+            got = function(sf.array(x, sf.BF16, rounding=mode, stream=stream))
+            assert isinstance(got, sf.Array)
+            assert_bits(got, sf.round(odd, sf.BF16, mode, stream=twin), x)
+
+
+def front_ends_have_the_function(name, x, odd, mode):
+    import torch
+
+    import simfloat as sf
+
+    policy = sf.Policy(compute=sf.BF16, accumulate=sf.FP32, rounding=mode)
+    ours, theirs = sf.Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    with sf.simulate(policy, 3):
+        y = getattr(ours, name)()
+        y.backward(np.ones_like(x))
+    want = sf.round(odd, sf.BF16, mode) if mode.mode != "stochastic" else y.data
+    assert_bits(y.data, want, x)
+    if hasattr(torch, name):
+        with sf.torch.simulate(torch.nn.Module(), policy, 3):
+            z = getattr(torch, name)(theirs)
+            z.backward(torch.ones_like(theirs))
+        assert_bits(z.detach().numpy(), want, x)
+        if mode.mode != "stochastic":  # a draw for each operation of PyTorch's derivative
+            assert_bits(theirs.grad.numpy(), ours.grad, x)
+
+
+def sums_of_the_function_are_those_of_its_results(name, x, mode):
+    import cupy
+
+    import simfloat as sf
+    from simfloat.selftest.orders import dot
+
+    y, order = getattr(sf, name)(np.clip(x, -4, 4), sf.BF16), sf.sequential(sf.FP16, mode)
+    want = [dot(order, y.tolist(), [1.0] * y.size, **{"element": 0, "seed": 3})]
+    one = np.ones((y.size, 1), y.dtype)
+    got = sf.matmul(y[np.newaxis], one, accumulate=order, stream=sf.BitStream(3))
+    assert_bits(got[0], want)
+    there = sf.matmul(cupy.asarray(y[np.newaxis]), cupy.asarray(one), accumulate=order, stream=sf.BitStream(3))
+    assert_bits(there.get()[0], want)
+
+
+def on_a_stand_in(promise):
+    """The promise where arrays and loops stand for a GPU's."""
+
+    def kept():
+        from simfloat.cuda import thread_loops
+        from tests.cuda import simulated, standin
+
+        standin.install()
+        thread_loops.launch = simulated.in_a_row
+        promise()
+
+    return kept
 
 
 FUNCTION = Extension(
     "a function",
-    function_is_exact_everywhere,
+    on_a_stand_in(functions_are_what_their_rows_say),
     rows=(
         Row(
             "simfloat/arithmetic/catalog.py",
-            '("sigmoid", "x",',
-            '    ("softsign", "x", "x / (1 + |x|): -1 and 1 at infinities.", "elementary"),',
-        ),
-        Row("simfloat/kernels/elementwise.py", "reciprocal_root,", "    softsign,"),
-        Row(
-            "simfloat/kernels/elementwise.py",
-            '"sigmoid": (',
-            '    "softsign": (_of_one, softsign.softsign_quick, softsign.softsign_wide),',
-        ),
-        Row(
-            "simfloat/arithmetic/functions.py",
-            "sigmoid: ",
-            'softsign: _OfOne = _function(_unary, "softsign", "2.0 -> 0.66796875")',
-        ),
-        Row(
-            "simfloat/autodiff/pointwise.py",
-            "sigmoid = ",
-            "    softsign = Unary(lambda u, g, y, a: u.divide(u.divide(g, d := u.add(ONE, np.abs(a))), d))",
-        ),
-        Row(
-            "simfloat/selftest/function_checks.py",
-            '"sigmoid": Oracle(',
-            '    "softsign": Oracle(lambda x: x / (1 + abs(x)), (0.0, -0.0, 1.0, -1.0, _NAN)),',
-        ),
-        Row(
-            "tests/mpfr.py",
-            '"sigmoid": ',
-            '    "softsign": lambda x: x / (1 + abs(x)),',
-        ),
+            "_FUNCTIONS = (",
+            """    _function(
+        "exp2",
+        "x",
+        "2 to the power x: exact at integers.",
+        "elementary",
+        example="0.5 -> 1.4140625",
+        slopes=(lambda u, g, y, a: u.multiply(u.multiply(g, y), LN2),),
+        reads="result",
+        specials=(1.0, 1.0, INF, 0.0, NAN),
+        value=lambda x: Decimal(2) ** x,
+        limits=(-5000, 5000),
     ),
-    new={"simfloat/kernels/functions/softsign.py": FUNCTION_TEXT},
+    _function(
+        "softsign",
+        "x",
+        "x / (1 + |x|): -1 and 1 at infinities.",
+        "elementary",
+        example="2.0 -> 0.66796875",
+        slopes=(lambda u, g, y, a: u.divide(u.divide(g, d := u.add(ONE, abs(a))), d),),
+        specials=(0.0, -0.0, 1.0, -1.0, NAN),
+        value=lambda x: x / (1 + abs(x)),
+    ),""",
+        ),
+        Row("docs/specification.md", "erfinv, ndtri, log_ndtr", "exp2, softsign,"),
+    ),
+    new={
+        "simfloat/kernels/functions/softsign.py": FUNCTION_TEXT,
+        "simfloat/kernels/functions/powers_of_two.py": POWER_TEXT,
+    },
 )
 
 

@@ -17,7 +17,16 @@ from tests.extensions.trainings import TRAININGS
 #: Rows of CONTRIBUTING's table that are tried nowhere: what is no code, and what differs every time.
 APART = {"a notebook", "a role of a policy", "an accumulator of another kind", "an algorithm of linear algebra"}
 
-HAVE_DERIVATIVES = "test_every_pointwise_operation_has_a_derivative_for_each_operand"
+#: What tests say of names, pages and tables when everything is written.
+NAMED = (
+    "tests/test_docs.py",
+    "tests/test_structure.py",
+    "tests/autodiff/test_table.py::test_every_pointwise_operation_has_a_derivative_for_each_operand",
+    "tests/arithmetic/test_catalog.py::test_every_function_has_the_names_that_its_row_says",
+    "tests/arithmetic/test_catalog.py::test_every_function_of_pytorchs_has_the_rule_of_its_row",
+    "tests/arithmetic/test_catalog.py::test_the_specification_names_every_function",
+    "tests/arithmetic/test_catalog.py::test_type_checkers_know_every_function",
+)
 
 
 def python(folder, *arguments, **environment):
@@ -55,8 +64,8 @@ def test_what_is_added_with_kernels_as_the_table_says_works_and_all_of_it_has_na
     assert broken(tmp_path, "kernels", KERNELS, NUMBA_DISABLE_JIT="1") == {}
     for extension in (*TABLES, *TRAININGS):
         written(extension, tmp_path)
-    chosen = ["tests/test_docs.py", "tests/test_structure.py", "tests/autodiff/test_table.py::" + HAVE_DERIVATIVES]
-    done = python(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "cpu", *chosen)
+    assert python(tmp_path, "-m", "tests.typed_functions").returncode == 0
+    done = python(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "cpu", *NAMED)
     assert done.returncode == 0, done.stdout
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.catalog import FUNCTIONS
+from simfloat.arithmetic.catalog import FUNCTIONS, Operation
 from simfloat.arithmetic.spacing import nextafter
 from simfloat.formulas import activation_formulas, slopes
 from simfloat.formulas.rounded import number
@@ -101,12 +101,24 @@ def hypotenuse(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
     return u.multiply(u.apply("sqrt", u.add(u.multiply(x, x), u.multiply(y, y))), np.ldexp(1.0, k))
 
 
-#: Functions that PyTorch has as special functions only, by its name without that word.
-SPECIAL = {
-    **{name: name for name in ("erfcx", "ndtri", "log_ndtr", "i0e", "i1", "i1e")},
-    "modified_bessel_i0": "i0",
-    "modified_bessel_i1": "i1",
-}
+def names_of(row: Operation) -> list[str]:
+    """PyTorch's names of a function of the catalog, none if it has no such function.
+
+    The kernels of sums, products and quotients have options: these have rules of their own.
+    """
+    if len(row.operands) > 1 and row.accuracy == "exact":
+        return []
+    plain = row.name if hasattr(torch.ops.aten, row.name) else f"special_{row.name}"
+    return [name for name in (plain, row.torch) if name and hasattr(torch.ops.aten, name)]
+
+
+def applied(name: str) -> Callable[..., NDArray]:
+    """A function of the catalog."""
+    return lambda u, *operands: u.apply(name, *operands)
+
+
+#: Functions of the catalog by PyTorch's names.
+FUNCTION_OF: dict[str, str] = {theirs: name for name, row in FUNCTIONS.items() for theirs in names_of(row)}
 
 #: By PyTorch's name: the operation's name in a policy, and what it is.
 TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
@@ -122,38 +134,18 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "floor_divide": ("divide", lambda u, a, b: divide(u, a, b, rounding_mode="floor")),
     "fmod": ("clip", lambda u, a, b: u.round(remainders(a, b))),
     "remainder": ("clip", modulo),
-    "pow": ("power", power),
-    "atan2": ("atan2", lambda u, a, b: u.apply("atan2", a, b)),
     "nextafter": ("nextafter", lambda u, a, b: nextafter(u.round(a), b, u.format)),
     "native_dropout_backward": ("dropout", lambda u, g, mask, scale: u.multiply(g, mask * scale)),
     "exp2": ("exp2", lambda u, a: u.apply("power", np.array(2.0), a)),
     "square": ("power", lambda u, a: power(u, a, np.array(2.0))),  # as PyTorch has it but in inference mode
-    **{
-        name: (name, lambda u, a, name=name: u.apply(name, a))
-        for name, row in FUNCTIONS.items()
-        if len(row.operands) == 1 and name != "gelu"
-    },
-    **{f"special_{theirs}": (name, lambda u, a, name=name: u.apply(name, a)) for theirs, name in SPECIAL.items()},
-    "special_zeta": ("zeta", lambda u, a, b: u.apply("zeta", a, b)),
     "relu": ("relu", rectified),
     "leaky_relu": ("leaky_relu", leaky),
+    **{theirs: (name, applied(name)) for theirs, name in FUNCTION_OF.items()},
 }
 
 
 #: Rows that are one operation of the catalog, whatever their options.
-PRIMITIVES = frozenset(
-    {
-        "mul",
-        "special_zeta",
-        "nextafter",
-        *(f"special_{name}" for name in SPECIAL),
-        "pow",
-        "atan2",
-        "square",
-        "relu",
-        *(name for name, row in FUNCTIONS.items() if len(row.operands) == 1),
-    }
-)
+PRIMITIVES = frozenset({"mul", "nextafter", "square", "relu", *FUNCTION_OF})
 
 
 class Gelu(Formula):
@@ -176,7 +168,7 @@ FORMULAS: dict[str, Ruled] = {
     "gelu": Gelu(activation_formulas.gelu_tanh, lambda u, a: u.apply("gelu", a)),
     "gelu_backward": Gelu(
         lambda u, g, a: activation_formulas.gelu_tanh_slope(u, g, None, a),
-        lambda u, g, a: activation_formulas.gelu_slope(u, g, None, a),
+        lambda u, g, a: slopes.gelu(u, g, None, a),
     ),
     "threshold_backward": Sloped("relu", rectified_slope),
     "hardtanh_backward": Sloped("clip", lambda u, g, a, low, high: slopes.chosen(u, g, ~((a <= low) | (a >= high)))),
