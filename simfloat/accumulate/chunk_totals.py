@@ -38,7 +38,7 @@ def chunk_total(fused: Fused, factors: Sequence[Factors], so_far: NDArray, least
             ]
         )
         unit = np.ldexp(np.ones_like(so_far), (powers.max(axis=0) - int(fused.fraction_bits)).astype(np.int32))
-        total, plain = reduce(np.add, _aligned(terms, unit, fused.align.mode)) * unit, reduce(np.add, terms)
+        total, plain = reduce(np.add, _aligned(terms, unit, fused.align.steps)) * unit, reduce(np.add, terms)
     return np.where(np.isfinite(plain), total, plain)
 
 
@@ -47,13 +47,13 @@ def _exponent(x: NDArray, least: int) -> NDArray:
     return np.maximum(np.frexp(x)[1] - 1, least)
 
 
-def _aligned(terms: NDArray, unit: NDArray, mode: str) -> NDArray:
+def _aligned(terms: NDArray, unit: NDArray, steps: str) -> NDArray:
     """Terms in units as integers."""
     units = terms / unit
-    if mode == "nearest_even":
+    if steps == "nearest":
         return np.rint(units)
     cut = np.trunc(units)
-    if mode == "toward_zero":
+    if steps == "truncated":
         return cut
     # Units far below one may be zero.
     is_cut = (cut != units) | ((units == 0.0) & (terms != 0.0))
