@@ -1,9 +1,16 @@
-"""How the files hang together: no file needs, directly or through others, one that needs it; a name has one meaning."""
+"""How the files hang together: no file needs, directly or through others, one that needs it; a name has one meaning; a
+fact of a rounding mode stands in its row.
+"""
 
 import ast
+import re
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
+
+from simfloat.formats.rounding import MODES
 
 ROOT = Path(__file__).parents[1]
 
@@ -85,3 +92,48 @@ def test_a_class_name_stands_once_in_the_library():
         if isinstance(node, ast.ClassDef)
     )
     assert places_by_name(named) == {}, "give a class the name of what it alone is"
+
+
+def modes_named(source):
+    """The strings of a file that consist of names, one of which is a rounding mode or has it among its words, as
+    `cut_toward_zero` has; docstrings do not count.
+    """
+    tree = ast.parse(source)
+    described = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    mode = re.compile(rf"(\w*_)?({'|'.join(MODES)})(_\w*)?")
+    texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    words = {node.value: node.value.replace(",", " ").split() for node in texts if id(node) not in described}
+    return [
+        text for text, names in words.items() if all(map(str.isidentifier, names)) and any(map(mode.fullmatch, names))
+    ]
+
+
+@pytest.mark.parametrize(
+    "source, named",
+    [
+        ("LOOPS['toward_zero']", ["toward_zero"]),
+        ("f'{fused}_to_odd', 'lifted_nearest_even plain'", ["lifted_nearest_even plain", "_to_odd"]),
+        ("def f():\n    'to_odd'\n    return 'into_odd_places', 'rounds to_odd.'", []),
+    ],
+    ids=["alone", "among words", "elsewhere"],
+)
+def test_names_of_modes_are_seen_in_strings(source, named):
+    assert set(modes_named(source)) == set(named)
+
+
+def test_rounding_modes_are_named_where_they_are_defined_and_where_that_is_checked():
+    naming = {
+        path.relative_to(ROOT / "simfloat").as_posix(): modes_named(path.read_text(encoding="utf-8"))
+        for path in LIBRARY
+    }
+    elsewhere = {
+        path: names for path, names in naming.items() if names and path.split("/")[0] not in ("formats", "selftest")
+    }
+    assert naming["formats/rounding.py"] and naming["selftest/neighbours.py"]
+    assert elsewhere == {}, "read the facts of a mode's row (`Rounding`) instead"

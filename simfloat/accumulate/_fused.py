@@ -116,7 +116,7 @@ class Fused(Accumulator):
         if not self.align.aligns:
             # The default comes first.
             *most, last = sorted(
-                filter(lambda mode: MODES[mode].aligns, MODES), key=lambda mode: mode != toward_zero.mode
+                filter(lambda mode: Rounding(mode).aligns, MODES), key=lambda mode: mode != toward_zero.mode
             )
             raise ValueError(
                 f"align must be {', '.join(most)} or {last}, how terms are taken to the last bit that is kept; "
@@ -204,17 +204,13 @@ class Fused(Accumulator):
             return "truncated"
         if self._is_exact:
             return "nearest"
-        if not kernels.grid.plain(output, mode):
-            return "general"
-        if mode.is_stochastic:
-            return "random"
-        return {"nearest_even": "nearest", "to_odd": "to_odd"}.get(mode.mode, "directed")
+        return kernels.grid.way_of(mode) if kernels.grid.plain(output, mode) else "general"
 
     @cached_property
     def unit(self) -> NDArray[np.float64]:
         """The numbers that kernels read of a fused sum."""
         zero = kernels.unit_steps.NOTHING if self.zero_exponent is None else 2.0 ** int(self.zero_exponent)
-        how = kernels.unit_steps.how_of(self.align.mode, self.conversion)
+        how = kernels.unit_steps.how_of(self.align.steps, self.conversion)
         return np.array([self.terms, 2.0 ** int(self.fraction_bits), 2.0**self.output.emin, zero, *how])
 
     @cached_property
@@ -270,7 +266,7 @@ class FusedEngine(NamedTuple):
         # leaves out a second sum, which finds what IEEE 754 makes of them.
         many = a.size * b.shape[1] >= WORTH_A_TEST
         finite = many and bool(a_powers.max() < np.inf and b_powers.max() < np.inf)
-        loop = machine.loops.fused_loops.loops[self.fused.align.mode][self.fused.conversion]
+        loop = machine.loops.fused_loops.loops[self.fused.align.steps][self.fused.conversion]
         loop(a, b, a_powers, b_powers, out, self.fused.unit, self.fused.grid, finite, *kernel_region(region))
 
 

@@ -180,7 +180,7 @@ def _quickest(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: int, init
 LEAST_COLUMNS, MOST_COLUMNS = 8, 64
 
 #: Nanoseconds a product, by the kind of step; others take 0.2.
-COSTS = {"halves": 0.02, "native": 0.013, "converted": 0.08, "converted_odd": 0.1, "directed": 0.5, "to_odd": 0.5}
+COSTS = {"halves": 0.02, "native": 0.013, "converted": 0.08, "converted_odd": 0.1, "directed": 0.5, "sticky": 0.5}
 
 
 class _Loop(NamedTuple):

@@ -33,7 +33,7 @@ LARGEST, LANES = 128, 8
 KEPT = 1 << 16
 
 #: Kinds of steps that there is a loop of NumPy's order for long sums in.
-LONG_KINDS = ("native", "plain", "odd", "directed", "to_odd", "converted")
+LONG_KINDS = ("native", "plain", "odd", "directed", "sticky", "converted")
 
 
 def tree(nesting: Any, format: FormatLike, rounding: RoundingLike = nearest_even) -> TreeSum:

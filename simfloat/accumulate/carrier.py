@@ -94,12 +94,12 @@ CARRIERS = (Carrier(np.float32, 24, -149, 128), Carrier(np.float64, 53, -1074, 1
 #: float64; one sum of 4,096 products is 0.9 times as quick. `_sequential.py` has the rates of the others.
 CONVERTED_STEPS = (("converted", Carrier.needs_no_error), ("converted_odd", Carrier.takes_odd))
 
-#: Kinds of steps for a deterministic mode, quickest first, and what shows that they are exact.
+#: Kinds of steps by how kernels round in a mode (`grid.way_of`), quickest first, and what shows that they are exact.
 STEPS = {
-    "nearest_even": (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd)),
-    "to_odd": (("to_odd", Carrier.takes_odd),),
+    "nearest": (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd)),
+    "directed": (("directed", Carrier.takes_odd),),
+    "sticky": (("sticky", Carrier.takes_odd),),
 }
-DIRECTED_STEPS = (("directed", Carrier.takes_odd),)
 
 
 class CarrierStep(NamedTuple):
@@ -151,7 +151,7 @@ def quickest_step(
         for carrier in CARRIERS
         if all(map(carrier.holds, to_hold)) and all(carrier.has_room(format, sums) for format in formats)
     ]
-    for kind, suits in STEPS.get(rounding.mode, DIRECTED_STEPS):
+    for kind, suits in STEPS[kernels.grid.way_of(rounding)]:
         for carrier in able:
             if suits(carrier, formats[0], terms, sums):
                 return CarrierStep(kind, carrier.type, sums.high - 1)

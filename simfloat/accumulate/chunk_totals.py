@@ -40,7 +40,7 @@ def chunk_total(fused: Fused, factors: Sequence[Factors], so_far: NDArray, least
         # In units of the last bit that is kept a term is below 2^(F + 2), F being at most 40, and a chunk
         # has at most 1024 of them: float64 adds such integers without error, in whatever order.
         unit = np.ldexp(np.ones_like(so_far), (powers.max(axis=0) - int(fused.fraction_bits)).astype(np.int32))
-        total, plain = reduce(np.add, _aligned(terms, unit, fused.align.mode)) * unit, reduce(np.add, terms)
+        total, plain = reduce(np.add, _aligned(terms, unit, fused.align.steps)) * unit, reduce(np.add, terms)
     # With an infinite operand the unit is no number; the plain sum then is what IEEE 754 says, an infinity or NaN.
     return np.where(np.isfinite(plain), total, plain)
 
@@ -50,14 +50,14 @@ def _exponent(x: NDArray, least: int) -> NDArray:
     return np.maximum(np.frexp(x)[1] - 1, least)
 
 
-def _aligned(terms: NDArray, unit: NDArray, mode: str) -> NDArray:
+def _aligned(terms: NDArray, unit: NDArray, steps: str) -> NDArray:
     """Terms in units as integers."""
     # A power of two: the quotient is exact, unless it is so small that it is less than any unit.
     units = terms / unit
-    if mode == "nearest_even":
+    if steps == "nearest":
         return np.rint(units)
     cut = np.trunc(units)
-    if mode == "toward_zero":
+    if steps == "truncated":
         return cut
     # Units far below one may be zero.
     is_cut = (cut != units) | ((units == 0.0) & (terms != 0.0))

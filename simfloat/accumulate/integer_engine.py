@@ -117,14 +117,14 @@ def in_integers(
     if totals == "random":  # the smallest normal number is added to smaller totals in float64
         lowest = max(lowest, bits + output.last_exponent - FP64.mantissa_bits)
     drops = 0 if is_exact else 23 - output.mantissa_bits
-    how = kernels.integer_sums.how_of(unit.align.mode, totals)
+    how = kernels.integer_sums.how_of(unit.align.steps, totals)
     rounding = output.emin, NO_EXPONENT if zero is None else zero, drops, lowest, *how
     numbers = _numbers(least, lambda pair: (unit.terms, 1, part, bits, *pair, dropped, *rounding))
     # Where all terms and the sum so far are below 2^23 units, float32 itself holds them: a term is two multiply-adds
     # toward zero, where int32 lanes take four instructions. This made FP8 sums of Hopper twice as fast.
     is_cut = (unit.align, totals) == (toward_zero, "truncated") and unit.terms * most + 2.0 ** (bits + 1) < ANCHOR
     is_anchored = is_cut and min(least) >= NEAR_ONE and kernels.processor.ROUNDS_LANES
-    loop = "anchored" if is_anchored else kernels.integer_sums.fused_name(unit.align.mode, totals)
+    loop = "anchored" if is_anchored else kernels.integer_sums.fused_name(unit.align.steps, totals)
     carrier: FloatType = np.float64 if is_exact else np.float32
     return IntegerEngine(wide, loop, numbers, unit.grid, carrier, is_direct=totals != "random")
 
@@ -142,9 +142,8 @@ def _totals(unit: FusedUnit) -> str | None:
     # Signed formats without subnormal numbers, whose tiny results are made zero.
     if not output.flushes or not output.signed or output.precision == 1:
         return None
-    if mode.is_stochastic:
-        return "random"
-    return {"nearest_even": "nearest", "to_odd": "to_odd"}.get(mode.mode, "directed")
+    way = kernels.grid.way_of(mode)
+    return None if way == "general" else way
 
 
 @lru_cache(maxsize=64)

@@ -37,14 +37,17 @@ DEEPEST = 1 << 15
 #: 128 x 256 x 128). On an AMD Zen 4 the loop for small ones halved the rate toward zero.
 SMALL = 16
 
+#: Steps that are others with all signs turned.
+TURNED = {"downward": "upward"}
+
 #: Nanoseconds a product, by the loop; others take 0.1.
 COSTS = {
     **{
-        "fused_whole_toward_zero": 0.02,
-        "fused_whole_toward_positive": 0.02,
-        "fused_toward_zero": 0.04,
-        "fused_nearest_away": 0.05,
-        "fused_toward_zero_watched": 0.05,
+        "fused_whole_truncated": 0.02,
+        "fused_whole_upward": 0.02,
+        "fused_truncated": 0.04,
+        "fused_away": 0.05,
+        "fused_truncated_watched": 0.05,
     },
     **{"fused_plain": 0.05, "fused_plain_watched": 0.07},
 }
@@ -101,20 +104,20 @@ def lane_loop(problem: Problem, format: Format, rounding: Rounding, products: Fo
         return None
     if not all(fits(operand, lift) for operand in (problem.a, problem.b)):
         return None
-    if rounding.mode == "nearest_even" and is_plain(format, rounding, products, a, b, problem.depth, problem.initial):
+    if rounding.steps == "nearest" and is_plain(format, rounding, products, a, b, problem.depth, problem.initial):
         return _loop_of(problem.machine, format, rounding, products, "plain", False)
     if rounding == nearest_even and products is not None:
         return None  # the hardware's roundings, or float32's with another, are as quick
     # Lifted sums below the format's smallest normal number are float32's subnormal
     # numbers, with which some processors are a hundred times as slow: one such sum in
     # fifty halved the rate of E4M3. A loop for small sums rounds by anchors.
-    mode = "toward_positive" if rounding.mode == "toward_negative" else rounding.mode
+    steps = TURNED.get(rounding.steps, rounding.steps)
     are_small = (
         problem.machine.loops.processor.SLOW_WITH_SUBNORMALS
         and a.high + b.high < format.emin + SMALL
         and format.precision <= SINGLE.precision - 2
     )
-    return _loop_of(problem.machine, format, rounding, products, mode, are_small)
+    return _loop_of(problem.machine, format, rounding, products, steps, are_small)
 
 
 def order_lanes(
@@ -132,12 +135,12 @@ def order_lanes(
         return None
     if not all(fits(operand, lift_of(format)) for operand in (problem.a, problem.b)):
         return None
-    mode = {"toward_negative": "toward_positive", "nearest_even": "plain"}.get(rounding.mode, rounding.mode)
-    if mode == "plain" and not sums_are_plain(format, problem.a.bounds.times(problem.b.bounds)):
+    steps = (TURNED | {"nearest": "plain"}).get(rounding.steps, rounding.steps)
+    if steps == "plain" and not sums_are_plain(format, problem.a.bounds.times(problem.b.bounds)):
         return None
-    steps = loops.lane_orders.loops[order]
-    step = mode if mode in steps and _overflows_as_float32(format, rounding) else f"{mode}_watched"
-    if step not in steps:
+    known = loops.lane_orders.loops[order]
+    step = steps if steps in known and _overflows_as_float32(format, rounding) else f"{steps}_watched"
+    if step not in known:
         return None
     numbers = kernels.grid.numbers(format, rounding)
     return OrderLanes(order, step, numbers, rounding.zero_sum, careful, 0.05 * stages)
@@ -193,16 +196,16 @@ def _lifted(bounds: Bounds, lift: int) -> Bounds:
 
 @lru_cache(maxsize=1024)
 def _loop_of(
-    machine: Machine, format: Format, rounding: Rounding, products: Format | None, mode: str, are_small: bool
+    machine: Machine, format: Format, rounding: Rounding, products: Format | None, name: str, are_small: bool
 ) -> LaneLoop | None:
-    """The loop of a mode on lanes for operands that fit, one of its own for small sums."""
+    """The loop on lanes, whose steps have this name, for operands that fit, one of its own for small sums."""
     formats = (format,) if products is None else (format, products)
     if rounding.is_stochastic or not all(can_be_cut(each, format, rounding) for each in formats):
         return None
-    loop = f"{'fused' if products is None else 'unfused'}_{mode}"
+    loop = f"{'fused' if products is None else 'unfused'}_{name}"
     steps = machine.loops.rounded_tiles.steps
-    if format == FP32 and not rounding.saturates and f"fused_whole_{mode}" in steps and products is None:
-        loop = f"fused_whole_{mode}"
+    if format == FP32 and not rounding.saturates and f"fused_whole_{name}" in steps and products is None:
+        loop = f"fused_whole_{name}"
     if loop not in steps or not all(_overflows_as_float32(each, rounding) for each in formats):
         loop += "_small" if are_small and f"{loop}_small" in steps else "_watched"
     if loop not in steps:

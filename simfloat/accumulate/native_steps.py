@@ -35,8 +35,7 @@ def own_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | No
     # exponents are made of these by cutting bits off. Others are multiplied by a power of
     # two first, so that both smallest normal numbers are the same.
     is_cut = kernels.grid.has_exponents_of_float32(format) and not rounding.saturates
-    kind = f"{CUT if is_cut else LIFTED}{rounding.mode}"
-    # A mode that is new is rounded as on a processor, until it has steps of its own.
+    kind = f"{CUT if is_cut else LIFTED}{rounding.steps}"
     if not loops.processor.COMPUTES_DIRECTED or f"fused_{kind}" not in loops.sequential.steps:
         return None
     if is_cut:

@@ -27,7 +27,7 @@ from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
 #: Nanoseconds of a rounded operation, by the kind of step; others, the hardware's own, take 0.02.
 COSTS = {
-    **{"converted": 0.05, "plain": 0.1, "odd": 0.15, "directed": 0.4, "to_odd": 0.4},
+    **{"converted": 0.05, "plain": 0.1, "odd": 0.15, "directed": 0.4, "sticky": 0.4},
     **{"likely": 0.3, "drawn_odd": 0.4, "drawn_sums": 0.4, "wide": 30.0},
 }
 

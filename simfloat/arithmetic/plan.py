@@ -97,7 +97,12 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
         loop = loops.rounding_loops.copy
     elif rounding == nearest_even and format == FP16 and loops.processor.CONVERTS_FP16:
         loop = loops.rounding_loops.round_half
-    elif single and not rounding.is_stochastic and grid.has_exponents_of_float32(format):
+    elif (
+        single
+        and grid.has_exponents_of_float32(format)
+        and not rounding.is_stochastic
+        and grid.carries_in_images(rounding)
+    ):
         loop = loops.rounding_loops.round_image
     elif not grid.plain(format, rounding):
         loop = loops.rounding_loops.round_general
@@ -106,8 +111,12 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
     else:
         if single and grid.holds_in_float32(format):
             numbers = grid.numbers_below(format, rounding, format.emax, np.float32)
-        quick = {"nearest_even": loops.rounding_loops.round_nearest, "to_odd": loops.rounding_loops.round_to_odd}
-        loop = quick.get(rounding.mode, loops.rounding_loops.round_directed)
+        by_way = {
+            "nearest": loops.rounding_loops.round_nearest,
+            "directed": loops.rounding_loops.round_directed,
+            "sticky": loops.rounding_loops.round_to_odd,
+        }
+        loop = by_way[grid.way_of(rounding)]
     unbounded = numbers.copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
     if format.is_fixed:  # what lies below an unsigned format's numbers saturates, as what lies above them does

@@ -90,6 +90,15 @@ def program_grid(format: Format, rounding: Rounding, stream: str) -> ProgramGrid
     return ProgramGrid(format, rounding, stream, _way_of(format, rounding), has_few_bits)
 
 
+#: The numbers of the ways of `grid.way_of` in which a program rounds to plain grids.
+WAYS = {
+    "nearest": table.NEAREST,
+    "directed": table.DIRECTED,
+    "sticky": table.STICKY,
+    "random": table.STOCHASTIC,
+}
+
+
 def _way_of(format: Format, rounding: Rounding) -> int | None:
     if not (format.fits_float32 and format.has_nan and odd_suffices(format, rounding)):
         return None
@@ -97,9 +106,7 @@ def _way_of(format: Format, rounding: Rounding) -> int | None:
         return table.SINGLE
     if not kernels.grid.plain(format, rounding):
         return table.GENERAL
-    if rounding.is_stochastic:
-        return table.STOCHASTIC
-    return {"nearest_even": table.NEAREST, "to_odd": table.TO_ODD}.get(rounding.mode, table.DIRECTED)
+    return WAYS[kernels.grid.way_of(rounding)]
 
 
 class ProgramWriter:

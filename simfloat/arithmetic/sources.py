@@ -318,9 +318,9 @@ def _tables_of(route: Route) -> tuple[FunctionTable, ...]:
 
 def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool, machine: Machine) -> type[Computed]:
     is_native = kernel in machine.loops.elementwise.native_results
-    if rounding.mode == "nearest_even" and format == FP64:
+    if rounding.steps == "nearest" and format == FP64:
         return Native if is_native else Double
-    if rounding.mode == "nearest_even" and format == FP32 and single and is_native:
+    if rounding.steps == "nearest" and format == FP32 and single and is_native:
         return NativeSingle
     if not odd_suffices(format, rounding):
         return Paired

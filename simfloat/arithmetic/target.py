@@ -77,7 +77,7 @@ def result_dtype(operands: list[NDArray], format: Format) -> FloatType:
 
 def check_precision(format: Format, rounding: Rounding) -> None:
     """Raise ValueError for formats whose single rounding float64's arithmetic cannot prove."""
-    if format.mantissa_bits >= MOST_PRECISION and not (format == FP64 and rounding.mode == "nearest_even"):
+    if format.mantissa_bits >= MOST_PRECISION and not (format == FP64 and rounding.steps == "nearest"):
         raise ValueError(
             f"An operation is rounded once to formats of at most {MOST_PRECISION} bits of precision, or to FP64 under "
             f"nearest_even; {format} has precision {format.precision}, and the mode is {rounding}. Use at most "

@@ -31,7 +31,7 @@ TERMS, SUMS = 11, 40
 #: File name -> the accumulator, and what its sums are rounded to.
 ACCUMULATORS: dict[str, tuple[sf.Accumulator, sf.Format]] = {
     "sequential": (sf.sequential(sf.FP16), sf.FP16),
-    "sequential_toward_zero": (sf.sequential(sf.FP16, rounding=sf.toward_zero), sf.FP16),
+    f"sequential_{sf.toward_zero}": (sf.sequential(sf.FP16, rounding=sf.toward_zero), sf.FP16),
     "sequential_products": (sf.sequential(sf.FP32, products=sf.FP16), sf.FP32),
     "kahan": (sf.kahan(sf.FP16), sf.FP16),
     "pairwise": (sf.pairwise(sf.FP16), sf.FP16),
@@ -73,7 +73,7 @@ def _write_operations(folder: Path) -> int:
     """Operands, results and flags: every format to nearest even, FP16 in every mode. Gives how many files these are."""
     written = 0
     for number, (operation, format, mode) in enumerate(product(OPERATIONS, FORMATS, MODES)):
-        if mode == "nearest_even" or format == sf.FP16:
+        if mode == sf.nearest_even.mode or format == sf.FP16:
             operands = _operands(operation, format, number)
             path = folder / f"{operation}_{format}_{mode}.txt"
             sf.write_vectors(path, operation, *operands, format, Rounding(mode))

@@ -111,7 +111,7 @@ def own_units() -> None:
     """Fused sums of every kind of loop, in 32 bits and, of operands too far apart, in float64."""
     near, far = np.ones((2, 4)), np.array([[2.0**100, 2.0**-100]])
     common = (sf.FP32, None), (sf.BF16, sf.nearest_even), (sf.BF16, sf.stochastic()), (sf.FP64, None)
-    units = *((*total, "toward_zero") for total in common), (sf.FP32, None, "to_odd")
+    units = *((*total, sf.toward_zero) for total in common), (sf.FP32, None, sf.to_odd)
     for (output, rounding, align), x in product(units, (near, far)):
         unit = sf.fused(4, 24, output, rounding=rounding, align=align)
         sf.matmul(x, x.T, inputs=sf.BF16, accumulate=unit, stream=sf.BitStream(0))

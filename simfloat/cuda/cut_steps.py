@@ -154,19 +154,20 @@ def _by_two(cut: Any, limit: Any) -> tuple[Callable, StepKind]:
     return step, StepKind(cut_product, cut_sum)
 
 
-_MODES = {
-    f"{prefix}_{mode}": made
+#: By what is done to sums and the mode's steps.
+_BOTH = {
+    f"{prefix}_{steps}": both
     for prefix, limit in (("cut", as_it_is), ("lifted", limited))
-    for mode, made in {
-        "toward_zero": _by_one(cut_off, "rz", limit),
-        "nearest_away": _by_one(cut_away, "rz", limit),
-        "toward_positive": _by_one(cut_upward, "rp", limit),
-        "toward_negative": _by_one(cut_downward, "rm", limit),
-        "nearest_even": _by_two(cut_nearest, limit),
-        "to_odd": _by_two(cut_to_odd, limit),
+    for steps, both in {
+        "truncated": _by_one(cut_off, "rz", limit),
+        "away": _by_one(cut_away, "rz", limit),
+        "upward": _by_one(cut_upward, "rp", limit),
+        "downward": _by_one(cut_downward, "rm", limit),
+        "nearest": _by_two(cut_nearest, limit),
+        "sticky": _by_two(cut_to_odd, limit),
     }.items()
 }
 
 #: Fused steps, by kind; and all kinds of steps that a GPU has beside those of `kernels/step_kinds.py`.
-STEPS = {kind: step for kind, (step, _) in _MODES.items()}
-KINDS = instructions.KINDS | {kind: steps for kind, (_, steps) in _MODES.items()}
+STEPS = {kind: step for kind, (step, _) in _BOTH.items()}
+KINDS = instructions.KINDS | {kind: steps for kind, (_, steps) in _BOTH.items()}

@@ -131,7 +131,7 @@ for _kind, _constants in instructions.PAIRS.items():
 
 
 steps: dict[str, Any] = {}
-for _kind in ("plain", "odd", "directed", "to_odd", "converted"):
+for _kind in ("plain", "odd", "directed", "sticky", "converted"):
     steps |= _fused_and_unfused(_kind)
 steps["fused_converted_odd"] = TileLoop(sums_of(stepping(native_product, converted_odd_add)))
 for _kind, _fma in ({"native": fma, "halves": fma_halves} | instructions.FUSED).items():

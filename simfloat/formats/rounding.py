@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property
@@ -14,37 +15,51 @@ from simfloat.values import hashed_once, store_as_pythons
 
 HALF = Fraction(1, 2)
 
+#: Parts of a spacing from which on a mode may choose the neighbour farther from zero, beside 0 and HALF: what lies
+#: above a half, for ties that go toward zero, and none. What is cut off has fewer bits than a float64, so none of its
+#: parts lies between HALF and ABOVE_HALF.
+ABOVE_HALF, NEVER = math.nextafter(0.5, 1.0), 2.0
+
 #: Parts of a spacing at which a mode shows what it does between zero and a half, and, taken from one, above a half.
 BELOW_HALF = (Fraction(1, 2**64), Fraction(1, 4), HALF - Fraction(1, 2**64))
+UPPER_HALF = tuple(1 - part for part in BELOW_HALF)
 
 
 class ModeRule(NamedTuple):
     """A deterministic mode, defined on magnitudes: the one row from which all facts of the mode follow.
 
     `away(rest, odd, negative)` tells whether the neighbour farther from zero is chosen: `rest` is the part of a spacing
-    by which the magnitude exceeds the other one, `odd` whether that one is odd.
+    by which the magnitude exceeds the other one, `odd` whether that one is odd. Kernels know modes that begin to choose
+    it at any part, at a half, above a half, or never.
+
+    `steps` names what rounds so on lanes of float32, in the images of a GPU's numbers and in aligned terms:
+    `kernels/lane_steps.py` and `kernels/unit_steps.py`. A mode without it is rounded by loops that serve all modes.
     """
 
     away: Callable[[Fraction, bool, bool], bool]
+    steps: str = ""
     stops: tuple[bool, bool] = (False, False)  # whether a positive, a negative overflow stays at the largest number
     zero_sum: float = 1.0  # the sign of x - x
     instruction: str = ""  # the suffix of the instructions of a GPU that round FP32 so: PTX ISA 9.7.3
-    aligns: bool = False  # whether fused sums can align their terms so
 
 
 #: The modes of IEEE 754-2019 section 4.3, and rounding to odd. Overflow: section 7.4. Zero sums: section 6.3.
 MODES = {
-    "nearest_even": ModeRule(lambda rest, odd, negative: rest > HALF or (rest == HALF and odd), aligns=True),
-    "nearest_away": ModeRule(lambda rest, odd, negative: rest >= HALF),
-    "toward_zero": ModeRule(lambda rest, odd, negative: False, stops=(True, True), instruction="rz", aligns=True),
+    "nearest_even": ModeRule(lambda rest, odd, negative: rest > HALF or (rest == HALF and odd), "nearest"),
+    "nearest_away": ModeRule(lambda rest, odd, negative: rest >= HALF, "away"),
+    "toward_zero": ModeRule(lambda rest, odd, negative: False, "truncated", stops=(True, True), instruction="rz"),
     "toward_positive": ModeRule(
-        lambda rest, odd, negative: rest > 0 and not negative, stops=(False, True), instruction="rp"
+        lambda rest, odd, negative: rest > 0 and not negative, "upward", stops=(False, True), instruction="rp"
     ),
     "toward_negative": ModeRule(
-        lambda rest, odd, negative: rest > 0 and negative, stops=(True, False), zero_sum=-1.0, instruction="rm"
+        lambda rest, odd, negative: rest > 0 and negative, "downward", (True, False), zero_sum=-1.0, instruction="rm"
     ),
-    "to_odd": ModeRule(lambda rest, odd, negative: rest > 0 and not odd, stops=(True, True), aligns=True),
+    "to_odd": ModeRule(lambda rest, odd, negative: rest > 0 and not odd, "sticky", stops=(True, True)),
 }
+
+#: Steps that terms can be aligned by: `kernels/unit_steps.py`.
+ALIGNING = ("truncated", "nearest", "sticky")
+
 VARIANTS = ("A", "B", "C")
 
 #: What the modes are called elsewhere, without "round", in letters alone: by IEEE 754, C, MPFR, Python's decimal, Java,
@@ -65,19 +80,31 @@ USUAL_NAMES = {
 }
 
 
-@cache
-def _is_to_nearest(away: Callable[[Fraction, bool, bool], bool]) -> bool:
-    return not any(_choices(away, BELOW_HALF)) and all(_choices(away, [1 - part for part in BELOW_HALF]))
+class Away(NamedTuple):
+    """From which part of a spacing on a mode chooses the neighbour farther from zero, by the other one and the sign."""
+
+    positive: float
+    negative: float
+    odd_positive: float
+    odd_negative: float
 
 
 @cache
-def _is_toward_zero(away: Callable[[Fraction, bool, bool], bool]) -> bool:
-    return not any(_choices(away, [*BELOW_HALF, HALF, *(1 - part for part in BELOW_HALF)]))
+def first_parts(away: Callable[[Fraction, bool, bool], bool]) -> Away:
+    """The parts that follow from the rule of a mode; ValueError for a rule that kernels do not know."""
+    return Away(*(_first_part(away, odd, negative) for odd in (False, True) for negative in (False, True)))
 
 
-def _choices(away: Callable[[Fraction, bool, bool], bool], parts: Sequence[Fraction]) -> Iterator[bool]:
-    """What a mode chooses at some parts of a spacing, for all neighbours and signs."""
-    return (away(part, odd, negative) for part in parts for odd in (False, True) for negative in (False, True))
+def _first_part(away: Callable[[Fraction, bool, bool], bool], odd: bool, negative: bool) -> float:
+    chosen = [bool(away(part, odd, negative)) for part in (*BELOW_HALF, HALF, *UPPER_HALF)]
+    first = {7: 0.0, 4: float(HALF), 3: ABOVE_HALF, 0: NEVER}.get(sum(chosen))
+    if first is None or chosen != sorted(chosen):
+        raise ValueError(
+            "A mode must choose the neighbour farther from zero for all parts of a spacing, from a half on, above a "
+            f"half, or never; {'below' if negative else 'above'} zero, next to an {'odd' if odd else 'even'} number, "
+            "this one does not."
+        )
+    return first
 
 
 @hashed_once
@@ -128,12 +155,27 @@ class Rounding:
     @property
     def is_to_nearest(self) -> bool:
         """Whether the nearer neighbour is always chosen, however ties are broken."""
-        return not self.is_stochastic and _is_to_nearest(MODES[self.mode].away)
+        return not self.is_stochastic and set(self.away) <= {HALF, ABOVE_HALF}
 
     @property
     def is_toward_zero(self) -> bool:
         """Whether the neighbour nearer to zero is always chosen."""
-        return not self.is_stochastic and _is_toward_zero(MODES[self.mode].away)
+        return not self.is_stochastic and set(self.away) == {NEVER}
+
+    @property
+    def away(self) -> Away:
+        """From which part of a spacing on the neighbour farther from zero is chosen, in a deterministic mode."""
+        return first_parts(MODES[self.mode].away)
+
+    @property
+    def reads_odd(self) -> bool:
+        """Whether the choice depends on which of the two neighbours is odd."""
+        return not self.is_stochastic and self.away[:2] != self.away[2:]
+
+    @property
+    def steps(self) -> str:
+        """The name of what rounds so on lanes, in images and in aligned terms; nothing where there is none."""
+        return "" if self.is_stochastic else MODES[self.mode].steps
 
     @property
     def instruction(self) -> str:
@@ -143,7 +185,7 @@ class Rounding:
     @property
     def aligns(self) -> bool:
         """Whether fused sums can align their terms so."""
-        return not self.is_stochastic and not self.saturates and MODES[self.mode].aligns
+        return not self.saturates and self.steps in ALIGNING
 
     def saturating(self) -> Rounding:
         """Return this mode with overflow clamped to +-max, infinite operands and results included."""

@@ -264,4 +264,4 @@ _of_ones_own = fused(_as_the_unit_aligns, _as_the_unit_rounds, True)
 #: Loops by how terms are aligned and totals are rounded; (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers,
 #: finite, place, seed), `place` holding a Counter.
 loops = {align: dict.fromkeys(ROUNDINGS, _of_ones_own) for align in ALIGNMENTS}
-loops["toward_zero"] |= _OF_HARDWARE
+loops["truncated"] |= _OF_HARDWARE

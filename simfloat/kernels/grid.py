@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, Rounding, nearest_even
+from simfloat.formats.rounding import NEVER
 from simfloat.kernels.jit import reader
 
 
@@ -42,9 +43,9 @@ class Grid(NamedTuple):
     code_parity: float  # 1 if float64's exponent field and the format's differ in parity
     extended: float  # 1 if anchors or spacings can leave float64's range
     nearest_even: float  # 1 in that mode
-    away_positive: float  # the fields of Away
+    away_positive: float  # from which part of a spacing on a magnitude is rounded up: see `Rounding.away`
     away_negative: float
-    away_odd: float
+    away_odd: float  # added to it when the lower neighbour is odd
     random_step: float  # 2^-bits of a spacing, as part of the binade
     random_start: float  # a spacing minus half a random step for variants B and C, a spacing for A
     random_shift: float  # 32 minus bits
@@ -57,27 +58,36 @@ class Grid(NamedTuple):
 unpack = reader(Grid)
 
 
-class Away(NamedTuple):
-    """From which part of a spacing on a magnitude is rounded up: 0 for any part, HALF, ABOVE_HALF, NEVER for none."""
+def way_of(rounding: Rounding) -> str:
+    """How kernels round in a mode: "nearest", "sticky" (to odd), "directed" (by the part of a spacing alone), "random",
+    or "general" where that part depends on which neighbour is odd, and nothing quicker serves.
+    """
+    if rounding.is_stochastic:
+        return "random"
+    if rounding.steps in ("nearest", "sticky"):  # these have functions of their own in `kernels/plain.py`
+        return rounding.steps
+    return "general" if rounding.reads_odd else "directed"
 
-    positive: float
-    negative: float
-    odd: float = 0.0  # added to it when the lower neighbour is odd
+
+def _away_of(rounding: Rounding) -> tuple[float, float, float]:
+    """The fields of a grid that say from which part on a magnitude is rounded up. The hardware's own addition goes to
+    nearest even, and a draw decides by its threshold: neither reads them.
+    """
+    if way_of(rounding) in ("nearest", "random"):
+        return NEVER, NEVER, 0.0
+    away = rounding.away
+    odd = away.odd_positive - away.positive
+    if odd != away.odd_negative - away.negative:
+        raise ValueError(f"Odd numbers must matter alike above and below zero; in {rounding} they do not: {away}.")
+    return away.positive, away.negative, odd
 
 
-HALF = 0.5
-#: For ties that go toward zero. What is cut off has fewer bits than a float64, so none of its parts lies in between.
-ABOVE_HALF = float(np.nextafter(HALF, 1.0))
-NEVER = 2.0
-
-#: How kernels carry out each mode but the nearest with ties to even, which the hardware's own addition gives.
-AWAY = {
-    "nearest_away": Away(HALF, HALF),
-    "toward_zero": Away(NEVER, NEVER),
-    "toward_positive": Away(0.0, NEVER),
-    "toward_negative": Away(NEVER, 0.0),
-    "to_odd": Away(0.0, 0.0, odd=NEVER),
-}
+def carries_in_images(rounding: Rounding) -> bool:
+    """Whether a carry into the bits of an image that are kept, or the last one set, rounds so: a carry goes from the
+    largest number to infinity, and does not see which neighbour is odd, but where the mode has steps that do.
+    """
+    stops = any(rounding.stops(negative) and not rounding.saturates for negative in (False, True))
+    return bool(rounding.steps) or not (rounding.reads_odd or stops)
 
 
 @cache
@@ -85,8 +95,7 @@ AWAY = {
 def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.float64]:
     """The fields of Grid, in order, as a float64 array; not to be written to."""
     mantissa_bits, bias = format.mantissa_bits, format.bias
-    # A random draw decides by its threshold, and nearest even has none.
-    away = AWAY.get(rounding.mode, Away(NEVER, NEVER))
+    away_positive, away_negative, away_odd = _away_of(rounding)
     epsilon = 2.0**-mantissa_bits
     step = 2.0**-rounding.bits * epsilon if rounding.bits else 0.0
     scale, last = not format.has_zero, format.last_exponent
@@ -113,10 +122,10 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
         single_bit=float(format.precision == 1),
         code_parity=float((1023 - bias) % 2),
         extended=float(format.emax > 900 or format.emin - mantissa_bits < -900),
-        nearest_even=float(rounding.mode == "nearest_even"),
-        away_positive=away.positive,
-        away_negative=away.negative,
-        away_odd=away.odd,
+        nearest_even=float(way_of(rounding) == "nearest"),
+        away_positive=away_positive,
+        away_negative=away_negative,
+        away_odd=away_odd,
         random_step=step,
         random_start=epsilon if rounding.variant == "A" else epsilon - step / 2,
         random_shift=32.0 - rounding.bits,
@@ -186,7 +195,7 @@ FEW_BITS = 4
 
 def has_few_bits(format: Format, rounding: Rounding) -> bool:
     """Whether those rules hold for a format with float32's exponents, and a mode: 3 p <= 24, and ties decide."""
-    return format.precision <= 8 and rounding.mode in ("nearest_even", "nearest_away")
+    return format.precision <= 8 and rounding.steps in ("nearest", "away")
 
 
 def holds_in_float32(format: Format) -> bool:
@@ -205,13 +214,14 @@ def holds_in_float32(format: Format) -> bool:
 
 def plain(format: Format, rounding: Rounding) -> bool:
     """Whether the short rounding functions serve: signed numbers of several bits with zero and gradual underflow, and
-    with the same numbers on both sides of zero.
+    with the same numbers on both sides of zero, in a mode that has one of them.
 
     Saturation and a missing -0 are no hindrance: they are in the overflow values and in `zero`.
     """
     spacings_stay_in_range = format.emin - format.mantissa_bits - rounding.bits > -1000
     return (
         1 < format.precision < 53
+        and way_of(rounding) != "general"
         and format.min == -format.max
         and format.subnormals
         and format.emax + 52 - format.mantissa_bits < 1000

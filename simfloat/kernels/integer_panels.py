@@ -212,8 +212,8 @@ def odd_integer(x, scale):
     return sticky if x != whole * inverse(scale) else cut
 
 
-#: How terms are aligned, by the name of the mode.
-INTEGERS = {"toward_zero": cut_to_integer, "nearest_even": nearest_integer, "to_odd": odd_integer}
+#: How terms are aligned, by the mode's steps.
+INTEGERS = {"truncated": cut_to_integer, "nearest": nearest_integer, "sticky": odd_integer}
 
 
 def adding(cut):

@@ -319,7 +319,7 @@ TOTALS = {
     "truncated": _truncated_totals,
     "nearest": _totals(_without_word(nearest)),
     "directed": _totals(_without_word(directed)),
-    "to_odd": _totals(_without_word(to_odd)),
+    "sticky": _totals(_without_word(to_odd)),
     "random": _totals(drawn_total),
 }
 
@@ -346,7 +346,7 @@ def fused_name(align: str, totals: str) -> str:
     """The name of the loop of a fused sum: one for totals in FP64, which are not rounded ("exact"), one for each of the
     commonest units, and one for all others.
     """
-    return totals if totals == "exact" or (align == "toward_zero" and totals in _COMMON) else "of one's own"
+    return totals if totals == "exact" or (align == "truncated" and totals in _COMMON) else "of one's own"
 
 
 def how_of(align: str, totals: str) -> tuple[int, int]:

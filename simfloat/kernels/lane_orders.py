@@ -35,9 +35,9 @@ GROUP, ALL = 8, 1 << 40
 #: Sums that may wait: one for every power of two up to the number of products.
 WAITING = 42
 
-#: Of the modes of `LANE_OPERATIONS`, those that have loops here: nearest even takes float32's own nearest numbers.
+#: Of the steps of `LANE_OPERATIONS`, those that have loops here: nearest even takes float32's own nearest numbers.
 #: What overflows as float32 does is seldom too large, so only the usual mode has a loop that does not look.
-MODES, UNWATCHED = ("plain", "toward_zero", "nearest_away", "toward_positive", "to_odd"), ("plain",)
+STEPS, UNWATCHED = ("plain", "truncated", "away", "upward", "sticky"), ("plain",)
 
 
 class OrderRule(NamedTuple):
@@ -210,17 +210,17 @@ def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
 
 
 def _loops() -> dict[str, dict[str, Any]]:
-    """The loops of every order and mode, and of some without a look at what is too large."""
+    """The loops of every order and its steps, and of some without a look at what is too large."""
     makers: dict[str, Callable[[LaneOperations, bool], Any]] = {"pairwise": pairwise_loop}
     for name, order in ORDERS.items():
         if order.on_rows and order.finish is None:
             makers[name] = partial(stepwise_loop, order)
     return {
-        name: {mode: make(LANE_OPERATIONS[mode], False) for mode in UNWATCHED}
-        | {f"{mode}_watched": make(WATCHED[mode], True) for mode in MODES}
+        name: {steps: make(LANE_OPERATIONS[steps], False) for steps in UNWATCHED}
+        | {f"{steps}_watched": make(WATCHED[steps], True) for steps in STEPS}
         for name, make in makers.items()
     }
 
 
-#: Loops by order and mode: (a, b, out, numbers, sign) -> whether a number was too large.
+#: Loops by order and steps: (a, b, out, numbers, sign) -> whether a number was too large.
 loops = _loops()

@@ -272,24 +272,24 @@ def _by_two(round_lanes: Any) -> LaneOperations:
 _ZERO, _UP = (fma_to_zero, multiply_to_zero, add_to_zero), (fma_up, multiply_up, add_up)
 _NEAR = fma_near, multiply_near, add_near
 
-#: By the name of the mode; toward_negative is toward_positive with all signs turned, plain is nearest even.
+#: By the mode's steps; downward is upward with all signs turned, plain is nearest even.
 LANE_OPERATIONS = {
-    "toward_zero": _by_one(_cut_off, TO_ZERO, *_ZERO),
-    "nearest_away": _by_one(_away, TO_ZERO, *_ZERO),
-    "toward_positive": _by_one(_upward, DOWN, *_UP),
-    "nearest_even": _by_two(_nearest),
-    "to_odd": _by_two(_to_odd),
+    "truncated": _by_one(_cut_off, TO_ZERO, *_ZERO),
+    "away": _by_one(_away, TO_ZERO, *_ZERO),
+    "upward": _by_one(_upward, DOWN, *_UP),
+    "nearest": _by_two(_nearest),
+    "sticky": _by_two(_to_odd),
     "plain": _by_one(_nearest_again, NEAREST, *_NEAR),
 }
 
 #: The same by anchors, which need two bits more than the format has: not nearest even, whose mode would have to change.
 ANCHORED = {
-    mode: operations._replace(cut_of=cut_in_place)
-    for mode, operations in {
-        "toward_zero": _by_one(_cut_off_by_anchor, TO_ZERO, *_ZERO),
-        "nearest_away": _by_one(_away_by_anchor, TO_ZERO, *_ZERO),
-        "toward_positive": _by_one(_upward_by_anchor, DOWN, *_UP),
-        "to_odd": _by_two(_to_odd_by_anchor),
+    steps: operations._replace(cut_of=cut_in_place)
+    for steps, operations in {
+        "truncated": _by_one(_cut_off_by_anchor, TO_ZERO, *_ZERO),
+        "away": _by_one(_away_by_anchor, TO_ZERO, *_ZERO),
+        "upward": _by_one(_upward_by_anchor, DOWN, *_UP),
+        "sticky": _by_two(_to_odd_by_anchor),
         "plain": _by_one(_nearest_by_anchor, NEAREST, *_NEAR),
     }.items()
 }
@@ -299,6 +299,6 @@ WATCHED = LANE_OPERATIONS | {"plain": ANCHORED["plain"]}
 
 #: The same for FP32, whose numbers are float32's.
 WHOLE_OPERATIONS = {
-    "whole_toward_zero": _by_one(_whole, TO_ZERO, *_ZERO),
-    "whole_toward_positive": _by_one(_whole, DOWN, *_UP),
+    "whole_truncated": _by_one(_whole, TO_ZERO, *_ZERO),
+    "whole_upward": _by_one(_whole, DOWN, *_UP),
 }

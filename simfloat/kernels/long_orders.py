@@ -240,5 +240,5 @@ def in_numpys_order(add: Any, sum_leaves: Any) -> Any:
 
 #: Loops by the kind of step; (x, out, largest, numbers, sign).
 numpys = {"native": in_numpys_order(KINDS["native"].add, one_by_one())}
-for _kind in ("plain", "odd", "directed", "to_odd", "converted"):
+for _kind in ("plain", "odd", "directed", "sticky", "converted"):
     numpys[_kind] = in_numpys_order(KINDS[_kind].add, side_by_side(KINDS[_kind].add))

@@ -21,9 +21,9 @@ WHAT = (
 ) = range(len(WHAT))  # fmt: skip
 
 #: How an exact result is rounded; what is exact is not.
-HOW = ("not", "single", "nearest", "directed", "to_odd", "stochastic", "general")
+HOW = ("not", "single", "nearest", "directed", "sticky", "stochastic", "general")
 
-NOT, SINGLE, NEAREST, DIRECTED, TO_ODD, STOCHASTIC, GENERAL = range(len(HOW))
+NOT, SINGLE, NEAREST, DIRECTED, STICKY, STOCHASTIC, GENERAL = range(len(HOW))
 
 #: Quicker ways to a result that is rounded to nearest even: by float64's own result, rounded once more, by that of
 #: float32, and by that of float32, rounded in its image, where numbers have few bits. What the last two leave in doubt

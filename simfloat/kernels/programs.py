@@ -49,11 +49,11 @@ from simfloat.kernels.program_table import (
     ROOT,
     SIGN,
     SINGLE,
+    STICKY,
     STOCHASTIC,
     STORE,
     SUM,
     SUM_WITH_SCALAR,
-    TO_ODD,
 )
 from simfloat.kernels.random import U64, are_bytes, words_at
 from simfloat.kernels.rounding_loops import image_cut_of
@@ -207,7 +207,7 @@ def _round(how, exact, words, grid, registers, to, count):
         _round_nearest(exact, words, grid, registers, to, count)
     elif how == DIRECTED:
         _round_directed(exact, words, grid, registers, to, count)
-    elif how == TO_ODD:
+    elif how == STICKY:
         _round_to_odd(exact, words, grid, registers, to, count)
     elif how == STOCHASTIC:
         _round_stochastic(exact, words, grid, registers, to, count)

@@ -25,13 +25,13 @@ from simfloat.kernels.step_kinds import KINDS, StepKind, StepOptions, native_pro
 
 U32 = np.uint32
 
-#: The kind of float64's steps by the mode of the lanes'.
-CAREFUL = {"nearest_even": "odd", "plain": "odd", "to_odd": "to_odd"}
+#: The kind of float64's steps by the steps of the lanes.
+CAREFUL = {"nearest": "odd", "plain": "odd", "sticky": "sticky"}
 
-#: The modes that have a loop without a look at the largest image; that have one for rounded products, which others are
+#: The steps that have a loop without a look at the largest image; that have one for rounded products, which others are
 #: as quick for, or nearly; and that have both.
-UNWATCHED = ("toward_zero", "nearest_away", "toward_positive", "nearest_even", "plain")
-UNFUSED = ("toward_zero", "nearest_away", "toward_positive", "to_odd", "plain")
+UNWATCHED = ("truncated", "away", "upward", "nearest", "plain")
+UNFUSED = ("truncated", "away", "upward", "sticky", "plain")
 UNFUSED_UNWATCHED = ("plain",)
 
 
@@ -172,27 +172,27 @@ def loop_of(operations: LaneOperations, step: Any, again: Any, watches: bool) ->
 
 
 def _loops() -> dict[str, Any]:
-    """The loops of every mode, with exact products and with rounded ones."""
+    """The loops of all steps, with exact products and with rounded ones."""
     loops = {}
-    for mode, operations in LANE_OPERATIONS.items():
-        kind: StepKind = KINDS[CAREFUL.get(mode, "directed")]
+    for name, operations in LANE_OPERATIONS.items():
+        kind: StepKind = KINDS[CAREFUL.get(name, "directed")]
         exact, rounded = careful_row(native_product, kind.add), careful_row(kind.product, kind.add)
-        watched = WATCHED[mode]
-        loops[f"fused_{mode}_watched"] = loop_of(watched, fused_step(watched), exact, True)
-        anchored = ANCHORED.get(mode, watched)
+        watched = WATCHED[name]
+        loops[f"fused_{name}_watched"] = loop_of(watched, fused_step(watched), exact, True)
+        anchored = ANCHORED.get(name, watched)
         if anchored is not watched:  # a loop of its own for small sums
-            loops[f"fused_{mode}_small"] = loop_of(anchored, fused_step(anchored), exact, True)
-        if mode in UNWATCHED:
-            loops[f"fused_{mode}"] = loop_of(operations, fused_step(operations), exact, False)
-        if mode in UNFUSED:
-            loops[f"unfused_{mode}_watched"] = loop_of(watched, watched_unfused_step(watched), rounded, True)
-        if mode in UNFUSED_UNWATCHED:
-            loops[f"unfused_{mode}"] = loop_of(operations, unfused_step(operations), rounded, False)
+            loops[f"fused_{name}_small"] = loop_of(anchored, fused_step(anchored), exact, True)
+        if name in UNWATCHED:
+            loops[f"fused_{name}"] = loop_of(operations, fused_step(operations), exact, False)
+        if name in UNFUSED:
+            loops[f"unfused_{name}_watched"] = loop_of(watched, watched_unfused_step(watched), rounded, True)
+        if name in UNFUSED_UNWATCHED:
+            loops[f"unfused_{name}"] = loop_of(operations, unfused_step(operations), rounded, False)
     exact = careful_row(native_product, KINDS["directed"].add)
-    for mode, operations in WHOLE_OPERATIONS.items():
-        loops[f"fused_{mode}"] = loop_of(operations, fused_step(operations), exact, False)
+    for name, operations in WHOLE_OPERATIONS.items():
+        loops[f"fused_{name}"] = loop_of(operations, fused_step(operations), exact, False)
     return loops
 
 
-#: Loops by mode and kind; (a, b, out, grid_numbers, product_numbers, sign).
+#: Loops by the name of their steps; (a, b, out, grid_numbers, product_numbers, sign).
 steps = _loops()

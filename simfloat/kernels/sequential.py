@@ -273,7 +273,7 @@ def _chain(fma: Any, add_in_tiles: Any) -> Any:
 
 #: Loops by the kind of step; (a, b, out, grid_numbers, product_numbers, sign).
 steps: dict[str, Any] = {}
-for _kind in ("plain", "odd", "directed", "to_odd", "converted"):
+for _kind in ("plain", "odd", "directed", "sticky", "converted"):
     steps |= _fused_and_unfused(_kind)
 steps["fused_converted_odd"] = sequential(native_product, converted_odd_add)
 steps |= {"fused_native": _chain(fma, add_in_tiles), "unfused_native": sequential(*KINDS["native"][:2])}

@@ -8,7 +8,7 @@ rounded once. They differ in what they must take care of:
 * odd: the carrier's sum is moved to odd first (nearest even);
 * converted and converted_odd: the same in float32 for FP16, to which the hardware rounds (`processor.CONVERTS_FP16`);
 * halves: the hardware's own arithmetic on images of FP16 numbers (`processor.COMPUTES_FP16`);
-* directed and to_odd: the other deterministic modes; `sign` is -1 under toward_negative, where x - x is -0;
+* directed: other deterministic modes; sticky: to odd; `sign` is -1 under toward_negative, where x - x is -0;
 * random: stochastic modes; sums are moved to odd; `draw` is a random word;
 * drawn_odd: the same where numbers can be rounded in their images (see `drawn`); drawn_sums where that goes for sums
   only;
@@ -200,7 +200,7 @@ KINDS = {
     "plain": StepKind(nearest_product, plain_add),
     "odd": StepKind(nearest_product, odd_add),
     "directed": StepKind(directed_product, directed_add),
-    "to_odd": StepKind(to_odd_product, to_odd_add),
+    "sticky": StepKind(to_odd_product, to_odd_add),
     "random": StepKind(random_product, random_add, True),
     "drawn_odd": StepKind(drawn_product, drawn_odd_add, True),
     "drawn_sums": StepKind(random_product, drawn_odd_add, True),

@@ -138,15 +138,15 @@ def by_word(convert: Any, draws: bool | None = True) -> TotalRounding:
     return TotalRounding(finish, draws)
 
 
-#: How terms are aligned, by the name of the mode.
-ALIGNMENTS = {"toward_zero": cut, "nearest_even": cut_to_nearest, "to_odd": cut_to_odd}
+#: How terms are aligned, by the mode's steps.
+ALIGNMENTS = {"truncated": cut, "nearest": cut_to_nearest, "sticky": cut_to_odd}
 
-#: How totals are rounded: as real units do it, to plain grids, and to any.
+#: How totals are rounded: as real units do it, and in the ways of `grid.way_of`.
 ROUNDINGS = {
     "truncated": of_hardware(truncated),
     "nearest": rounded(nearest),
     "directed": rounded(directed),
-    "to_odd": rounded(to_odd),
+    "sticky": rounded(to_odd),
     "random": by_word(stochastic),
     "general": by_word(general, None),
 }

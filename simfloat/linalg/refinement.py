@@ -18,7 +18,7 @@ from simfloat.arrays import Array
 from simfloat.arrays.array_arithmetic import ArrayArithmetic, with_options
 from simfloat.checks import check_count
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP32, FP64
+from simfloat.formats import FP32, FP64, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.lu_factorization import factored
@@ -191,7 +191,7 @@ class _Run(NamedTuple):
 
     def refined(self) -> Refinement:
         in_factors = arithmetic_of(self.a, self.factors)
-        in_work = with_options(in_factors, format=self.work, rounding="nearest_even")
+        in_work = with_options(in_factors, format=self.work, rounding=nearest_even)
         return _System(self.a, self.b, in_factors, in_work, self.residual, self.tolerance).refined(self.most)
 
     def advice(self, found: Refinement) -> str:

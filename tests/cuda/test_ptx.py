@@ -63,12 +63,12 @@ KERNELS = {
         0,
     ),
     "sums, Hopper": (
-        thread_fused.loops["toward_zero"]["truncated"].tiles.of(thread_fused.ROWS._replace(warp=WARP)),
+        thread_fused.loops["truncated"]["truncated"].tiles.of(thread_fused.ROWS._replace(warp=WARP)),
         (*WITH_EXPONENTS, types.UniTuple(types.float64, len(Unit._fields)), GRID, types.int64, COUNTER, types.uint64),
         0,
     ),
     "sums, a unit of one's own": (
-        thread_fused.loops["to_odd"]["random"].tiles.of(ELEMENT),
+        thread_fused.loops["sticky"]["random"].tiles.of(ELEMENT),
         (*WITH_EXPONENTS, types.UniTuple(types.float64, len(Unit._fields)), GRID, types.int64, COUNTER, types.uint64),
         12,
     ),
@@ -115,12 +115,12 @@ STEPS = {
     "pairs fused_halves": (PAIRS, {"fma.rn.f16x2"}),
     "pairs unfused_bfloats": (PAIRS, {"fma.rn.bf16x2"}),
     "unfused_toward_zero": (MATRIX, {"mul.rz.f32", "add.rz.f32"}),
-    "fused_cut_toward_zero": (MATRIX, {"fma.rz.f32"}),
-    "fused_cut_nearest_away": (MATRIX, {"fma.rz.f32"}),
-    "fused_cut_nearest_even": (MATRIX, {"fma.rm.f32", "fma.rp.f32"}),
-    "fused_lifted_toward_zero": (MATRIX, {"fma.rz.f32"}),
-    "fused_lifted_nearest_even": (MATRIX, {"fma.rm.f32", "fma.rp.f32"}),
-    "unfused_cut_to_odd": (MATRIX, {"mul.rm.f32", "mul.rp.f32", "add.rm.f32", "add.rp.f32"}),
+    "fused_cut_truncated": (MATRIX, {"fma.rz.f32"}),
+    "fused_cut_away": (MATRIX, {"fma.rz.f32"}),
+    "fused_cut_nearest": (MATRIX, {"fma.rm.f32", "fma.rp.f32"}),
+    "fused_lifted_truncated": (MATRIX, {"fma.rz.f32"}),
+    "fused_lifted_nearest": (MATRIX, {"fma.rm.f32", "fma.rp.f32"}),
+    "unfused_cut_sticky": (MATRIX, {"mul.rm.f32", "mul.rp.f32", "add.rm.f32", "add.rp.f32"}),
 }
 
 

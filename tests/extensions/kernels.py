@@ -8,6 +8,7 @@ import numpy as np
 
 from tests.bits import assert_bits
 from tests.extensions.extension import Extension, Row
+from tests.extensions.modes import MODE, every_mode, install_the_stand_in
 
 FUNCTION_TEXT = '''"""softsign(x) = x / (1 + |x|)."""
 
@@ -233,113 +234,6 @@ FUNCTION = Extension(
 )
 
 
-def mode_rounds_everything():
-    import simfloat as sf
-    from simfloat.selftest.neighbours import operate_on_arrays
-
-    x = np.array([0.5, 1.5, 2.5, -0.5, -2.5, 2.5000001, -2.5000001, 1e9])
-    assert sf.round(x, sf.Format(5, 1), sf.nearest_zero)[:5].tolist() == [0.5, 1.5, 2.0, -0.5, -2.0]
-    assert sf.round(x, sf.Format(5, 1), "nearest_zero")[5:].tolist() == [3.0, -3.0, np.inf]
-    numbers = np.concatenate([sf.decode(np.arange(0, 256, 5), sf.E4M3), [np.nan]])
-    for operation in ("add", "multiply"):
-        a, b = np.repeat(numbers, numbers.size), np.tile(numbers, numbers.size)
-        want = operate_on_arrays(operation, (a, b), sf.E4M3, sf.nearest_zero)
-        assert_bits(getattr(sf, operation)(a, b, sf.E4M3, sf.nearest_zero), want, a, b)
-    sums_of_every_accumulator_round_so()
-    what_adds_so_is_revealed()
-    arrays_and_models_round_so()
-
-
-def sums_of_every_accumulator_round_so():
-    """On the CPU and on what stands for a GPU."""
-    import simfloat as sf
-    from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
-    from simfloat.cuda import thread_loops
-    from simfloat.formats.definition import round_value
-    from simfloat.selftest.orders import dot
-    from tests.cuda import simulated, standin
-
-    standin.install()
-    thread_loops.launch = simulated.in_a_row
-    import cupy
-
-    mode = sf.nearest_zero
-    few, tree = np.random.default_rng(0).integers(-7, 8, (3, 19)).astype(np.float64), "0 + (1 + 2) + 3 + 4 + ... + 18"
-    for format, kind in product((sf.E4M3, sf.BF16, sf.FP16, sf.FP32, sf.Format(8, 30)), (np.float64, np.float32)):
-        orders = [order.make(format, mode) for order in ROUNDED_ORDERS]
-        orders += [sf.sequential(format, mode.saturating()), sf.tree(tree, format, mode)]
-        orders += [sf.blocked(5, orders[0], sf.kahan(format, mode)), sf.lanes(4, orders[0], sf.pairwise(format, mode))]
-        if format.precision < 30:
-            orders += [sf.fused(4, 9, format, rounding=mode), sf.fused(4, 9, format, rounding=mode, align=sf.to_odd)]
-        a, b = (few * [[1.0], [0.25], [2.0**-9]]).astype(kind), few[:1].T.astype(kind)
-        for accumulate in orders:
-            want = [dot(accumulate, row.tolist(), b[:, 0].tolist()) for row in a]
-            assert_bits(sf.matmul(a, b, accumulate=accumulate)[:, 0], want)
-            assert_bits(sf.matmul(cupy.asarray(a), cupy.asarray(b), accumulate=accumulate).get()[:, 0], want)
-            if accumulate.chunk is not None:
-                running = sf.partial_sums(a[1], b[:, 0], accumulate=accumulate)
-                assert_bits(running[-1:], want[1:2])
-    total = sf.dot(few[0], few[1] + 2.0**-9, accumulate=sf.exact, output=sf.E4M3, rounding=mode)
-    exact = sum(Fraction(x) * (Fraction(y) + Fraction(1, 512)) for x, y in zip(few[0], few[1], strict=True))
-    assert total == round_value(exact, sf.E4M3, mode)
-
-
-def what_adds_so_is_revealed():
-    import simfloat as sf
-
-    for accumulate in (sf.sequential(sf.E4M3, sf.nearest_zero), sf.pairwise(sf.FP16, sf.nearest_zero)):
-        found = sf.reveal(lambda a, b, accumulate=accumulate: sf.dot(a, b, accumulate=accumulate), 4, inputs=sf.E4M3)
-        assert found.accumulator == accumulate
-
-
-def arrays_and_models_round_so():
-    import torch
-
-    import simfloat as sf
-    from simfloat.selftest.neighbours import operate_on_arrays
-    from simfloat.selftest.orders import dot
-
-    mode, few = sf.nearest_zero, np.random.default_rng(1).integers(-7, 8, (2, 3, 3)).astype(np.float64)
-    A, B = (sf.array(x, sf.E4M3, rounding=mode) for x in few)
-    assert_bits(np.asarray(A * B, np.float64), operate_on_arrays("multiply", (few[0], few[1]), sf.E4M3, mode))
-    order = sf.sequential(sf.E4M3, mode)
-    C = sf.array(few[0], sf.E4M3, rounding=mode, accumulate=order) @ sf.array(
-        few[1], sf.E4M3, rounding=mode, accumulate=order
-    )
-    products = np.array([[dot(order, row.tolist(), column.tolist()) for column in few[1].T] for row in few[0]])
-    assert_bits(np.asarray(C, np.float64), products)
-    policy = sf.Policy(compute=sf.E4M3, accumulate=order, rounding=mode)
-    model = torch.nn.Linear(3, 3, bias=False)
-    model.weight.data = torch.tensor(few[1].T.copy(), dtype=torch.float32)
-    with sf.torch.simulate(model, policy):
-        result = model(torch.tensor(few[0], dtype=torch.float32)) * 0.8125
-    want = operate_on_arrays("multiply", (products, np.full_like(products, 0.8125)), sf.E4M3, mode)
-    assert_bits(result.detach().numpy().astype(np.float64), want)
-
-
-MODE = Extension(
-    "a rounding mode",
-    mode_rounds_everything,
-    rows=(
-        Row(
-            "simfloat/formats/rounding.py",
-            '"nearest_away": ModeRule(',
-            '    "nearest_zero": ModeRule(lambda rest, odd, negative: rest > HALF),',
-        ),
-        Row("simfloat/formats/rounding.py", "nearest_away = ", 'nearest_zero = Rounding("nearest_zero")'),
-        Row("simfloat/formats/__init__.py", "nearest_away,", "    nearest_zero,"),
-        Row("simfloat/formats/__init__.py", '"nearest_away",', '    "nearest_zero",'),
-        Row("simfloat/kernels/grid.py", '"nearest_away": ', '    "nearest_zero": Away(ABOVE_HALF, ABOVE_HALF),'),
-        Row(
-            "simfloat/selftest/neighbours.py",
-            "return side >= 0",
-            '        case "nearest_zero":\n            return side > 0',
-        ),
-        Row("docs/reference/numbers.rst", "The deterministic modes", "and ``nearest_zero``.\n"),
-    ),
-)
-
-
 ACCUMULATOR_TEXT = '''"""Sums that are compensated once more."""
 
 from __future__ import annotations
@@ -380,7 +274,7 @@ class Neumaier(InOneFormat):
         """To nearest a sum grows by at most 2|p|, and what an addition loses is no more than that; elsewhere the
         format's largest number is the bound, and twice that of a sum of two."""
         largest = added.high if start is None else max(added.high, start.high)
-        if self.rounding.mode in ("nearest_even", "nearest_away"):
+        if self.rounding.is_to_nearest:
             return largest + 2 * math.ceil(math.log2(terms + 1)) + 4
         return max(largest, self.format.emax + 1) + 1
 '''
@@ -431,25 +325,24 @@ def neumaier_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) ->
 
 
 def accumulator_sums():
-    """On the CPU, on what stands for a GPU, from an addend, inside of blocked sums; and `reveal` tries it."""
+    """In every mode, on the CPU and on what stands for a GPU, from an addend and inside of blocked sums."""
     import simfloat as sf
     from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
-    from simfloat.cuda import thread_loops
     from simfloat.selftest.orders import dot
-    from tests.cuda import simulated, standin
 
     assert sf.neumaier in [order.make for order in ROUNDED_ORDERS]
     assert sf.sum(np.full(100, 0.1), inputs=sf.FP16, accumulate=sf.neumaier(sf.FP16)) == 10.0
     assert str(sf.neumaier("bf16", "toward_zero")) == "neumaier(BF16, rounding=toward_zero)"
-    standin.install()
-    thread_loops.launch = simulated.in_a_row
+    install_the_stand_in()
     import cupy
 
     rng = np.random.default_rng(0)
     a, b = (sf.round(x * 2.0 ** rng.integers(-9, 9, x.shape), sf.BF16) for x in rng.standard_normal((2, 2, 19)))
     b, start = b.T[:, :1], sf.round(rng.standard_normal((2, 1)), sf.E5M2)
-    modes = (sf.nearest_even, sf.toward_negative, sf.to_odd, sf.stochastic(), sf.stochastic(8))
-    for format, mode in product((sf.FP16, sf.BF16, sf.E4M3, sf.FP32, sf.Format(8, 30)), modes):
+    formats = (sf.FP16, sf.BF16, sf.E4M3, sf.FP32, sf.Format(8, 30))
+    # Every mode, in two formats.
+    for first, (place, mode) in product((0, 2), enumerate(every_mode())):
+        format = formats[(first + place) % 5]
         order = sf.neumaier(format, mode)
         for accumulate, initial in (
             (order, None),

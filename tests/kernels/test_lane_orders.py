@@ -28,7 +28,7 @@ SHAPES = ((5, 39, 45), (1, 8, 7), (2, 270, 3))
 
 def in_float64(order, a, b, start, format, rounding):
     """The sums by float64's loop, which needs to know nothing of the operands."""
-    kind = {"nearest_even": "odd", "to_odd": "to_odd"}.get(rounding.mode, "directed")
+    kind = {"nearest": "odd", "sticky": "sticky"}.get(rounding.steps, "directed")
     sums, numbers = start.astype(np.float64), grid.numbers(format, rounding)
     with np.errstate(invalid="ignore"):
         x, y = a.astype(np.float64), b.astype(np.float64)
@@ -56,8 +56,8 @@ def test_sums_on_lanes_are_those_of_float64(order, rounding, rng):
                 want = in_float64(order, a, b, start, format, mode)
                 engine.run(a, b, start, UPRIGHT)
                 assert_bits(start, want)
-    mode = {"toward_negative": "toward_positive", "nearest_even": "plain"}.get(rounding.mode, rounding.mode)
-    assert steps == {f"{mode}_watched"} | ({mode} & set(lane_orders.UNWATCHED))
+    own = {"downward": "upward", "nearest": "plain"}.get(rounding.steps, rounding.steps)
+    assert steps == {f"{own}_watched"} | ({own} & set(lane_orders.UNWATCHED))
 
 
 @pytest.mark.parametrize("order", ORDERS)

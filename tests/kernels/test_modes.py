@@ -1,4 +1,6 @@
-"""A rounding mode is a row of its definition and a row of the kernels; all else follows."""
+"""A rounding mode is a row of its definition; all else follows."""
+
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,49 +10,90 @@ from simfloat.accumulate.bounds import numbers_of
 from simfloat.accumulate.native_steps import own_kind
 from simfloat.accumulate.operand_bounds import OperandBounds, Problem
 from simfloat.arithmetic.machines import GPU
-from simfloat.formats.rounding import HALF, MODES, ModeRule, Rounding
-from simfloat.kernels import grid
-from simfloat.kernels.grid import ABOVE_HALF, AWAY, Away
+from simfloat.cuda import cut_steps
+from simfloat.formats.definition import round_value
+from simfloat.formats.rounding import ABOVE_HALF, HALF, MODES, NEVER, ModeRule, Rounding
+from simfloat.kernels.lane_steps import LANE_OPERATIONS
 from simfloat.kernels.unit_steps import ALIGNMENTS
 from simfloat.selftest.orders import dot
 from simfloat.selftest.reference import operate
 from tests.bits import adversarial, assert_bits
 
 
-def test_every_mode_has_both_rows():
-    assert set(MODES) == {"nearest_even", *AWAY}
+def test_every_mode_is_a_constant():
     assert all(Rounding(mode) == getattr(sf, mode) for mode in MODES)
 
 
-#: Modes that the library does not have, by the rows of their definition and of the kernels.
+#: Modes that the library does not have: other choices, choices that depend on which number is odd, and other results
+#: beyond the largest number and of x - x than IEEE 754 has for a choice.
 NEW = {
-    "away_from_zero": (ModeRule(lambda rest, odd, negative: rest > 0), Away(0.0, 0.0)),
-    "nearest_zero": (ModeRule(lambda rest, odd, negative: rest > HALF), Away(ABOVE_HALF, ABOVE_HALF)),
-    "nearest_positive": (
-        ModeRule(lambda rest, odd, negative: rest > HALF or (rest == HALF and not negative)),
-        Away(grid.HALF, ABOVE_HALF),
-    ),
+    "away_from_zero": ModeRule(lambda rest, odd, negative: rest > 0, zero_sum=-1.0),
+    "nearest_zero": ModeRule(lambda rest, odd, negative: rest > HALF),
+    "nearest_positive": ModeRule(lambda rest, odd, negative: rest > HALF or (rest == HALF and not negative)),
+    "nearest_odd": ModeRule(lambda rest, odd, negative: rest > HALF or (rest == HALF and not odd)),
+    "nearest_inside": ModeRule(MODES["nearest_even"].away, stops=(True, True)),
+    "nearest_away_below": ModeRule(MODES["nearest_away"].away, stops=(True, False), zero_sum=-1.0),
+    "to_even": ModeRule(lambda rest, odd, negative: rest > 0 and odd),
+    "zero_or_beyond": ModeRule(MODES["toward_zero"].away),
+}
+
+#: From which part of a spacing on they choose the number farther from zero, next to even ones and to odd ones.
+PARTS = {
+    "nearest_even": (ABOVE_HALF, ABOVE_HALF, 0.5, 0.5),
+    "toward_positive": (0.0, NEVER, 0.0, NEVER),
+    "to_odd": (0.0, 0.0, NEVER, NEVER),
+    "nearest_positive": (0.5, ABOVE_HALF, 0.5, ABOVE_HALF),
+    "nearest_odd": (0.5, 0.5, ABOVE_HALF, ABOVE_HALF),
 }
 
 
 @pytest.fixture(params=NEW)
 def new_mode(request, monkeypatch):
-    defined, kept = NEW[request.param]
-    monkeypatch.setitem(MODES, request.param, defined)
-    monkeypatch.setitem(AWAY, request.param, kept)
+    monkeypatch.setitem(MODES, request.param, NEW[request.param])
     return Rounding(request.param)
 
 
-def test_two_rows_make_a_mode(new_mode, rng):
-    for format in (sf.FP16, sf.E4M3, sf.E2M1, sf.p3109(8, 1), sf.Format(11, 20), sf.Format(11, 2, bias=1073)):
+def test_the_kernels_facts_follow_from_the_choice(monkeypatch):
+    monkeypatch.setattr("simfloat.formats.rounding.MODES", MODES | NEW)
+    for mode, parts in PARTS.items():
+        assert Rounding(mode).away == parts
+        assert Rounding(mode).reads_odd == (parts[:2] != parts[2:])
+
+
+@pytest.mark.parametrize(
+    "away", [lambda rest, odd, negative: rest > 0.2, lambda rest, odd, negative: rest < HALF], ids=["later", "back"]
+)
+def test_a_choice_that_kernels_cannot_make_is_refused(away, monkeypatch):
+    monkeypatch.setitem(MODES, "strange", ModeRule(away))
+    with pytest.raises(ValueError, match="^A mode must choose the neighbour farther from zero for all parts"):
+        sf.round(1.25, sf.FP16, "strange")
+
+
+def test_a_choice_that_odd_numbers_change_on_one_side_of_zero_is_refused(monkeypatch):
+    monkeypatch.setitem(MODES, "lopsided", ModeRule(lambda rest, odd, negative: rest > 0 and odd and negative))
+    with pytest.raises(
+        ValueError, match="^Odd numbers must matter alike above and below zero; in lopsided they do not"
+    ):
+        sf.round(1.25, sf.FP16, "lopsided")
+
+
+def test_a_row_makes_a_mode(new_mode, rng):
+    formats = (sf.FP16, sf.E4M3, sf.E2M1, sf.p3109(8, 1), sf.Format(11, 20), sf.Format(11, 2, bias=1073), sf.BF16)
+    for format in (*formats, sf.Format(8, 3, subnormals=False)):
         x = adversarial(format, rng)
-        want = [operate("add", format, new_mode, v, -0.0) for v in x.tolist()]
-        assert_bits(sf.round(x, format, new_mode), want, x)
+        with np.errstate(over="ignore"):
+            single = x.astype(np.float32)
+        for numbers in (x, single):
+            want = [round_value(v, format, new_mode) for v in numbers.tolist()]
+            assert_bits(sf.round(numbers, format, new_mode), want, numbers)
     a, b = (sf.round(rng.standard_normal(20), sf.FP16) for _ in range(2))
-    assert_bits(
-        sf.multiply(a, b, sf.BF16, new_mode),
-        [operate("multiply", sf.BF16, new_mode, *pair) for pair in zip(a.tolist(), b.tolist(), strict=True)],
-    )
+    b[:3] = -a[0], 0.0, -0.0
+    a[1:3] = -0.0, 0.0
+    for operation, kind in product(("add", "multiply"), (np.float64, np.float32)):
+        assert_bits(
+            getattr(sf, operation)(a.astype(kind), b.astype(kind), sf.BF16, new_mode),
+            [operate(operation, sf.BF16, new_mode, *pair) for pair in zip(a.tolist(), b.tolist(), strict=True)],
+        )
     # Ties are common where sums of few bits are rounded to fewer.
     few = rng.integers(-7, 8, (2, 50)).astype(np.float64)
     for accumulator in (sf.sequential(sf.E4M3, rounding=new_mode), sf.kahan(sf.FP16, rounding=new_mode)):
@@ -73,13 +116,19 @@ def test_zero_sums_and_overflow_follow_the_mode():
 
 @pytest.mark.parametrize("mode", [*MODES, *NEW])
 def test_what_a_mode_does_follows_from_its_row(mode, monkeypatch):
-    for name, (defined, _) in NEW.items():
+    for name, defined in NEW.items():
         monkeypatch.setitem(MODES, name, defined)
     rounding = Rounding(mode)
     assert rounding.is_to_nearest == mode.startswith("nearest")
-    assert rounding.is_toward_zero == (mode == "toward_zero")
-    assert rounding.aligns == (mode in ALIGNMENTS)
+    assert rounding.is_toward_zero == (mode in ("toward_zero", "zero_or_beyond"))
+    assert rounding.aligns == (rounding.steps in ALIGNMENTS)
     assert not rounding.saturating().aligns
+
+
+def test_every_mode_has_steps_on_lanes_and_on_a_gpu():
+    steps = {rule.steps for rule in MODES.values()}
+    assert steps == {*LANE_OPERATIONS, "downward"} - {"plain"}
+    assert {f"{prefix}_{name}" for prefix in ("cut", "lifted") for name in steps} == set(cut_steps.STEPS)
 
 
 def test_a_mode_that_has_no_steps_of_a_gpu_is_rounded_as_on_a_processor(new_mode):

@@ -14,7 +14,7 @@ from numba.core.caching import NullCache
 
 import simfloat as sf
 from simfloat.accumulate.bounds import bounds_of
-from simfloat.accumulate.lane_engines import LaneLoop
+from simfloat.accumulate.lane_engines import TURNED, LaneLoop
 from simfloat.accumulate.operand_bounds import Problem, operand_bounds
 from simfloat.accumulate.tiles import UPRIGHT
 from simfloat.kernels import grid, lane_orders, processor, rounded_tiles, sequential
@@ -82,16 +82,16 @@ KINDS = [
 def loops(format, rounding, fused):
     """(loops on lanes that give such sums, the loop in float64)."""
     fusion = "fused" if fused else "unfused"
-    mode = "toward_positive" if rounding.mode == "toward_negative" else rounding.mode
-    careful = f"{fusion}_{rounded_tiles.CAREFUL.get(mode, 'directed')}"
+    steps = TURNED.get(rounding.steps, rounding.steps)
+    careful = f"{fusion}_{rounded_tiles.CAREFUL.get(steps, 'directed')}"
     overflows = format.emax == 127 and format.mantissa_bits > 3 and not rounding.saturates
-    names = [f"{fusion}_{mode}"] * overflows + [f"{fusion}_{mode}_watched"]
+    names = [f"{fusion}_{steps}"] * overflows + [f"{fusion}_{steps}_watched"]
     if format.precision <= 22:  # for anchors
-        names.append(f"{fusion}_{mode}_small")
+        names.append(f"{fusion}_{steps}_small")
     if format == sf.FP32 and overflows:
-        names.append(f"{fusion}_whole_{mode}")
-    steps = rounded_tiles.steps
-    return [steps[name] for name in names if name in steps], sequential.steps[careful]
+        names.append(f"{fusion}_whole_{steps}")
+    known = rounded_tiles.steps
+    return [known[name] for name in names if name in known], sequential.steps[careful]
 
 
 def has_tie(format, rounding):
@@ -212,19 +212,19 @@ def test_lanes_are_chosen_where_the_format_and_the_operands_have_float32s_range(
         engine = engine_of(x, x, sf.sequential(format, rounding=rounding, products=products))
         return engine.step if isinstance(engine, LaneLoop) else None
 
-    assert step(sf.BF16, sf.toward_zero) == "fused_toward_zero"
-    assert step(sf.FP32, sf.toward_negative) == "fused_whole_toward_positive", "with all signs turned, and none cut off"
-    assert step(sf.FP16, sf.toward_zero) == "fused_toward_zero_watched"
-    assert step(sf.Format(5, 22), sf.toward_zero, x=x * np.float32(2.0**-6)) == "fused_toward_zero_watched"
-    assert step(sf.BF16, sf.toward_zero.saturating()) == "fused_toward_zero_watched"
-    assert step(sf.TF32, sf.nearest_even) == "fused_nearest_even"
+    assert step(sf.BF16, sf.toward_zero) == "fused_truncated"
+    assert step(sf.FP32, sf.toward_negative) == "fused_whole_upward", "with all signs turned, and none cut off"
+    assert step(sf.FP16, sf.toward_zero) == "fused_truncated_watched"
+    assert step(sf.Format(5, 22), sf.toward_zero, x=x * np.float32(2.0**-6)) == "fused_truncated_watched"
+    assert step(sf.BF16, sf.toward_zero.saturating()) == "fused_truncated_watched"
+    assert step(sf.TF32, sf.nearest_even) == "fused_nearest"
     if not processor.COMPUTES_FP16:
-        assert step(sf.FP16, sf.nearest_even) == "fused_nearest_even_watched"
+        assert step(sf.FP16, sf.nearest_even) == "fused_nearest_watched"
         eight = sf.round(x, sf.E4M3)
         assert (step(sf.FP16, sf.nearest_even, x=eight) is None) is processor.CONVERTS_FP16, "one rounding is enough"
     assert step(sf.BF16, sf.nearest_even, sf.BF16) == "unfused_plain"
     assert step(sf.BF16, sf.nearest_even, sf.BF16, x=x * np.float32(2.0**-70)) is None, "products below float32's range"
-    assert step(sf.FP16, sf.to_odd, sf.FP16) == "unfused_to_odd_watched"
+    assert step(sf.FP16, sf.to_odd, sf.FP16) == "unfused_sticky_watched"
     assert step(sf.FP32, sf.nearest_away) is None, "float32 has no bit for ties"
     assert step(sf.E4M3FNUZ, sf.toward_zero) is None, "zero has no sign"
     assert step(sf.FP16, sf.toward_zero, sf.BF16) is None, "two ranges"
@@ -268,7 +268,7 @@ def test_the_rounding_mode_is_restored(rng):
 
 def compiled_anew():
     """The loop that asks for both neighbours, compiled for this processor, and its instructions."""
-    operations, kind = LANE_OPERATIONS["nearest_even"], STEP_KINDS["odd"]
+    operations, kind = LANE_OPERATIONS["nearest"], STEP_KINDS["odd"]
     careful = rounded_tiles.careful_row(native_product, kind.add)
     loop = rounded_tiles.loop_of(operations, rounded_tiles.fused_step(operations), careful, False)
     loop._cache = NullCache()
@@ -308,7 +308,7 @@ def check_another_order(rng):
     numbers, accumulate = grid.numbers(sf.E4M3, sf.toward_negative), sf.kahan(sf.E4M3, rounding=sf.toward_negative)
     a, b = operands("cancellation", sf.E4M3, rng, 5, 21, 9)
     got = np.zeros((5, 9), np.float32)
-    assert not lane_orders.loops["kahan"]["toward_positive_watched"](a, b, got, numbers, -1.0)
+    assert not lane_orders.loops["kahan"]["upward_watched"](a, b, got, numbers, -1.0)
     assert_bits(got, matrix_product(a, b, lambda x, y, _: dot(accumulate, x, y)))
 
 
