@@ -30,7 +30,7 @@ from simfloat.studies import (
     on_scheduler,
     write_report,
 )
-from simfloat.terminal import guarded
+from simfloat.terminal import run_command
 
 #: Enough for any test over seeds, and for any machine; more is a slip of the hand.
 MOST_SEEDS, MOST_WORKERS = 10_000, 1024
@@ -41,7 +41,7 @@ class CommandLine(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command and end with its exit code."""
-        raise SystemExit(guarded(lambda: self._code(*args, **{**extra, "standalone_mode": False})))
+        raise SystemExit(run_command(lambda: self._code(*args, **{**extra, "standalone_mode": False})))
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         """The command that is meant, or an error with what there is."""
@@ -232,7 +232,7 @@ def one_message(workspace: Workspace) -> Iterator[None]:
 
 def remains(workspace: Workspace) -> str:
     """What a run that ended early leaves behind."""
-    kept = workspace.kept()
+    kept = workspace.count_finished_jobs()
     if not kept:
         return "No job was finished."
     return f"Finished jobs ({kept}) are kept in {workspace.hidden}; run the same command again to go on from there."

@@ -23,7 +23,7 @@ from simfloat.studies import (
 )
 from simfloat.studies.notes import notes_in
 from simfloat.studies.report_page import METRICS, README, SUMMARY
-from simfloat.studies.stored import STORED
+from simfloat.studies.stored import RESULTS_FILE
 
 
 def conduct(
@@ -48,7 +48,7 @@ def conduct(
 def file_names(experiment: Experiment) -> tuple[str, ...]:
     """The names of all that may be written."""
     names = (each for figure in experiment.figures for each in drawn_names(figure.name))
-    return (METRICS, STORED, *names, SUMMARY)
+    return (METRICS, RESULTS_FILE, *names, SUMMARY)
 
 
 def drawn_names(name: str, tiny: bool = False) -> list[str]:
@@ -62,7 +62,7 @@ def write_results(
     """Write them, the summary last; returns their paths."""
     rows = "".join(as_json(row) + "\n" for result in results for row in experiment.metrics(result))
     written = [workspace.write(METRICS, lambda path: path.write_text(rows, encoding="utf-8"))]
-    written.append(workspace.write(STORED, lambda path: write_stored(results, path)))
+    written.append(workspace.write(RESULTS_FILE, lambda path: write_stored(results, path)))
     for name, draw in experiment.drawings(results).items():
         written += [workspace.write(each, draw) for each in drawn_names(name, options.tiny)]
     text = as_json(summary(experiment, options, findings), indent=1) + "\n"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.experiment import Experiment
-from simfloat.status_line import own_line
+from simfloat.status_line import reserve_line
 from simfloat.studies import Finding, discoveries, verdict_text
 from simfloat.studies.verdicts import BETTER, EQUAL, INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, WITHIN, WORSE
 
@@ -39,7 +39,7 @@ def progress_of(name: str) -> Iterator[Callable[[int, int], None]]:
     redirected = sys.stdout is not None and sys.stdout.isatty()
     console = Console(stderr=True)
     bar = Progress(*columns, console=console, redirect_stdout=redirected, disable=not is_terminal)
-    with own_line(), bar:
+    with reserve_line(), bar:
         task = bar.add_task(name, total=None)
         yield lambda done, jobs: bar.update(task, completed=done, total=jobs)
 

@@ -14,7 +14,7 @@ import simfloat as sf
 from experiments.problem import Problem
 from simfloat import nn
 from simfloat.optim import StaticLossScale
-from simfloat.telemetry.entries import Key, exponents, zeros
+from simfloat.telemetry.entries import Key, count_zeros, exponent_counts
 from simfloat.telemetry.range_fit import Histogram
 
 #: Samples and their labels.
@@ -47,8 +47,8 @@ def _histogram(recorder: sf.Recorder, belongs: Callable[[Key], bool]) -> dict[st
     total: Counter[str] = Counter()
     for key, events in recorder.entries():
         if key.phase == "backward" and belongs(key):
-            total.update({str(exponent): count for exponent, count in exponents(events).items()})
-            total["zero"] += zeros(events)
+            total.update({str(exponent): count for exponent, count in exponent_counts(events).items()})
+            total["zero"] += count_zeros(events)
     return dict(total)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from experiments.catalog import EXPERIMENTS
 from experiments.experiment import Experiment
 from simfloat.studies import Finding, discoveries, findings_of, read_stored, verdict_text
-from simfloat.studies.stored import STORED
+from simfloat.studies.stored import RESULTS_FILE
 
 #: A table of findings, and the line about all of them that may stand below it.
 TABLE = re.compile(r"\| claim \|.*\n(?:\|.*\n)+(?:\n.*tested.*\n)?")
@@ -27,7 +27,7 @@ def folder_of(experiment: Experiment) -> Path:
 
 def stored_table(experiment: Experiment) -> str | None:
     """The table of what the stored results say; None if there are none."""
-    path = folder_of(experiment) / STORED
+    path = folder_of(experiment) / RESULTS_FILE
     if not path.exists():
         return None
     results = read_stored(path)

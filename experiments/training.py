@@ -84,7 +84,7 @@ def train(
     start, seen = problem.evaluate(model), {"unchanged": 0, "total": 0}
     with sf.simulate(policy, seed=seed, observer=recorder):
         for iteration, batch in enumerate(problem.batches(seed), 1):
-            history.append(step.take([batch]) | ({"largest": _largest(model)} if scaler else {}))
+            history.append(step.make_step([batch]) | ({"largest": _largest(model)} if scaler else {}))
             if iteration % every == 0:
                 before, seen = seen, recorder.counts("*weight", "update")
                 share = (seen["unchanged"] - before["unchanged"]) / max(1, seen["total"] - before["total"])

@@ -10,10 +10,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from simfloat.environment import UsualImports
+from simfloat.environment import UsualEnvironmentFinder
 from simfloat.version import __version__ as __version__
 
-sys.meta_path.insert(0, UsualImports)  # a class serves as its only object
+sys.meta_path.insert(0, UsualEnvironmentFinder)  # a class serves as its only object
 
 if TYPE_CHECKING:
     from simfloat import linalg, nn, optim, plots, studies, telemetry, torch, train

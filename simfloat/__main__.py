@@ -8,18 +8,18 @@ from typing import NoReturn
 
 import simfloat as sf
 from simfloat.commands import COMMANDS
-from simfloat.terminal import Parser, guarded, leave, shielded
+from simfloat.terminal import Parser, end_program, run_command, shield_negative_numbers
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 if it succeeded. Mistakes in the arguments exit with 2, an interrupt with 130."""
-    return guarded(lambda: carry_out(sys.argv[1:] if arguments is None else arguments))
+    return run_command(lambda: carry_out(sys.argv[1:] if arguments is None else arguments))
 
 
 def carry_out(arguments: Sequence[str]) -> int:
     """Carry out the command that the arguments name."""
     try:
-        options = parser().parse_args(shielded(arguments))
+        options = parser().parse_args(shield_negative_numbers(arguments))
     except SystemExit as end:  # a mistake, or what --help and --version have printed
         return int(end.code or 0)
     return COMMANDS[options.command].run(options)
@@ -38,7 +38,7 @@ def parser() -> Parser:
 
 def program() -> NoReturn:
     """Run the command that the program's arguments name, and end."""
-    leave(main())
+    end_program(main())
 
 
 if __name__ == "__main__":

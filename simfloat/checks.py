@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 MOST_AXES = 64
 
 #: Characters of a text or a number that a message shows.
-SHOWN = 40
+SHOWN_CHARACTERS = 40
 
 
 def is_integer(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
@@ -28,26 +28,26 @@ def is_integer(value: Any, least: float = -math.inf, most: float = math.inf) -> 
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(least <= value <= most)
 
 
-def shown(x: Any) -> str:
+def message_text(x: Any) -> str:
     """A number as a message shows it: long ones are abbreviated, since Python writes no integer of 5000 digits."""
     if isinstance(x, str):
-        return repr(x) if len(x) <= SHOWN else f"a text of {len(x)} characters, {x[:SHOWN]!r}..."
-    if isinstance(x, int) and x.bit_length() > 4 * SHOWN:
+        return repr(x) if len(x) <= SHOWN_CHARACTERS else f"a text of {len(x)} characters, {x[:SHOWN_CHARACTERS]!r}..."
+    if isinstance(x, int) and x.bit_length() > 4 * SHOWN_CHARACTERS:
         return f"an integer of {x.bit_length()} bits"
-    if isinstance(x, Fraction) and max(x.numerator.bit_length(), x.denominator.bit_length()) > 4 * SHOWN:
+    if isinstance(x, Fraction) and max(x.numerator.bit_length(), x.denominator.bit_length()) > 4 * SHOWN_CHARACTERS:
         return "a Fraction of " + " and ".join(f"{part.bit_length()} bits" for part in (x.numerator, x.denominator))
-    if type(x).__name__ == "mpz" and x.bit_length() > 4 * SHOWN:
+    if type(x).__name__ == "mpz" and x.bit_length() > 4 * SHOWN_CHARACTERS:
         return f"an integer of {x.bit_length()} bits"
     if isinstance(x, Fraction):
         return str(x)
     text = repr(x)
-    return text if len(text) <= 2 * SHOWN else text[: 2 * SHOWN] + "..."
+    return text if len(text) <= 2 * SHOWN_CHARACTERS else text[: 2 * SHOWN_CHARACTERS] + "..."
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raise ValueError, naming it, for what is no integer of at least `least`."""
     if not is_integer(value, least):
-        raise ValueError(f"{name} must be an integer of at least {least}, got {shown(value)}.")
+        raise ValueError(f"{name} must be an integer of at least {least}, got {message_text(value)}.")
 
 
 def check_flags(**flags: Any) -> None:
@@ -57,12 +57,12 @@ def check_flags(**flags: Any) -> None:
             raise ValueError(f"{name} must be True or False, got {value!r}.")
 
 
-def rectangular(x: Any, name: str, dtype: Any = None) -> NDArray:
+def as_rectangular_array(x: Any, name: str, dtype: Any = None) -> NDArray:
     """NumPy's array of what a user gives. Raises ValueError naming the first row that has another length."""
     try:
         return np.asarray(x, dtype)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name} must be a rectangular array of numbers{uneven(x)}.") from None
+        raise ValueError(f"{name} must be a rectangular array of numbers{first_uneven_row(x)}.") from None
 
 
 def one_number(x: Any) -> float | None:
@@ -74,7 +74,7 @@ def one_number(x: Any) -> float | None:
     return float(array.item()) if array.size == 1 and array.dtype.kind in "biuf" else None
 
 
-def uneven(x: Any) -> str:
+def first_uneven_row(x: Any) -> str:
     """The first row of nested sequences whose length is not that of the row that begins its list, and both lengths."""
     mismatch: list[str] = []
 
@@ -87,7 +87,7 @@ def uneven(x: Any) -> str:
             if i == 0:
                 first = shape
             elif shape != first and not mismatch:
-                rows = (f"row {_named((*path, k))} {_sized(size)}" for k, size in ((i, shape), (0, first)))
+                rows = (f"row {_index_text((*path, k))} {_shape_text(size)}" for k, size in ((i, shape), (0, first)))
                 mismatch.append(": " + ", and ".join(rows))
         return len(part), *first
 
@@ -95,11 +95,11 @@ def uneven(x: Any) -> str:
     return mismatch[0] if mismatch else ""
 
 
-def _named(path: tuple[int, ...]) -> str:
+def _index_text(path: tuple[int, ...]) -> str:
     return str(path[0]) if len(path) == 1 else str(path)
 
 
-def _sized(shape: tuple[int, ...]) -> str:
+def _shape_text(shape: tuple[int, ...]) -> str:
     if len(shape) != 1:
         return f"has the shape {shape}" if shape else "is a single number"
     return f"has {shape[0]} element{'' if shape[0] == 1 else 's'}"
@@ -135,11 +135,11 @@ def check_parent(path: Path) -> None:
         raise NotADirectoryError(ENOTDIR, f"{folder} is a file, and no folder", str(path))
 
 
-def did_you_mean(name: object, known: Iterable[str], most: int = 1) -> str:
+def did_you_mean(name: object, names: Iterable[str], most: int = 1) -> str:
     """A sentence for the end of a message, with a space before it: the known names most like this one; else empty."""
     from difflib import get_close_matches  # only a mistake needs it
 
-    near = get_close_matches(str(name), list(known), n=most)
+    near = get_close_matches(str(name), list(names), n=most)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 

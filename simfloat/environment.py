@@ -28,7 +28,7 @@ from types import FrameType, FunctionType
 from typing import Any, TypeVar, cast
 
 #: A function or a class.
-Computing = TypeVar("Computing")
+FunctionOrClass = TypeVar("FunctionOrClass")
 
 # Read from bytes: the parser of decimals computes with floats itself.
 SUBNORMAL, LARGEST_SUBNORMAL, NORMAL = struct.unpack("<3d", struct.pack("<3Q", 1, (1 << 52) - 1, 1 << 52))
@@ -68,7 +68,7 @@ def is_usual() -> bool:
     return NORMAL - SUBNORMAL == LARGEST_SUBNORMAL and ONE + TINY == ONE - TINY
 
 
-def in_usual_environment(function: Computing) -> Computing:
+def in_usual_environment(function: FunctionOrClass) -> FunctionOrClass:
     """Make a function compute in the usual environment; afterwards the thread's own is back, whatever happened.
 
     Of a class it does so for the public methods and operators that the class itself defines. Where the environment is
@@ -81,8 +81,8 @@ def in_usual_environment(function: Computing) -> Computing:
             is_public = not name.startswith("_") or (name.endswith("__") and name not in UNGUARDED)
             if is_public and isinstance(method, FunctionType):
                 setattr(function, name, in_usual_environment(method))
-        return cast(Computing, function)
-    parameters, arguments, defaults = _spelled_out(cast(Any, function))
+        return cast(FunctionOrClass, function)
+    parameters, arguments, defaults = _write_signature(cast(Any, function))
     text = f"""
 def guarded({parameters}):
     if _NORMAL - _SUBNORMAL == _LARGEST_SUBNORMAL and _ONE + _TINY == _ONE - _TINY:  # is_usual(), without a call
@@ -92,9 +92,15 @@ def guarded({parameters}):
     constants = {f"_{name}": globals()[name] for name in ("NORMAL", "SUBNORMAL", "LARGEST_SUBNORMAL", "ONE", "TINY")}
     # Warnings and refusals look for the frame that entered the package, by the names of modules.
     module = {"__name__": cast(Any, function).__module__}
-    space: dict[str, Any] = {**module, **constants, **defaults, "_function": function, "_computed": computed}
+    space: dict[str, Any] = {
+        **module,
+        **constants,
+        **defaults,
+        "_function": function,
+        "_computed": call_in_usual_environment,
+    }
     exec(compile(text, FILE, "exec"), space)
-    return cast(Computing, wraps(cast(Any, function))(space["guarded"]))
+    return cast(FunctionOrClass, wraps(cast(Any, function))(space["guarded"]))
 
 
 class InUsualEnvironment:
@@ -105,14 +111,14 @@ class InUsualEnvironment:
             in_usual_environment(cls)
 
 
-def beyond_guards(frame: FrameType) -> FrameType:
+def skip_guard_frames(frame: FrameType) -> FrameType:
     """Find the frame itself, or the first one below it that is not that of a guarded function."""
     while frame.f_code.co_filename == FILE and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
 
-def _spelled_out(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any]]:
+def _write_signature(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any]]:
     """Write a function's parameters as in ``def``, and how they are passed on; with the defaults by name."""
     from inspect import Parameter, signature  # a third of the time that this module takes to import
 
@@ -138,7 +144,7 @@ def _spelled_out(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any]
     return ", ".join(parameters), ", ".join(arguments), defaults
 
 
-def computed(call: Callable[[], Any]) -> Any:
+def call_in_usual_environment(call: Callable[[], Any]) -> Any:
     """Call in the usual environment, and restore this thread's.
 
     An interrupt (Ctrl-C) cannot come between the end of the call and the restoring: Python looks for it after a call,
@@ -171,7 +177,7 @@ def in_callers_environment(function: Callable[..., Any], *args: Any) -> Any:
             set_usual()
 
 
-class UsualImports:
+class UsualEnvironmentFinder:
     """A finder of this package's modules that lets them be executed in the usual environment.
 
     A module's constants are computed when it is imported, and when Python compiles it, which may be at any time: in a

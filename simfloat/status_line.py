@@ -11,7 +11,7 @@ from threading import Event, Lock, Thread
 from simfloat.checks import check_flags
 
 #: The column where a line begins, and nothing from there on.
-ERASED = "\r\033[K"
+ERASE_LINE = "\r\033[K"
 
 #: Held by the call, or the bar of a training, whose line it is: what is called meanwhile shows none.
 _line = Lock()
@@ -37,7 +37,7 @@ def progress(shown: bool) -> None:
     _is_wanted = bool(shown)
 
 
-def is_watched() -> bool:
+def is_line_visible() -> bool:
     """Whether somebody sees a line: standard error is a terminal, it is this process's own, and lines are wanted."""
     if not _is_wanted or sys.stderr is None or not sys.stderr.isatty():
         return False
@@ -47,7 +47,7 @@ def is_watched() -> bool:
 
 
 @contextmanager
-def own_line() -> Iterator[bool]:
+def reserve_line() -> Iterator[bool]:
     """Within the block the line is this caller's alone; gives whether it is, for another one may have it."""
     is_own = _line.acquire(blocking=False)
     try:
@@ -67,14 +67,14 @@ def status(text: Callable[[], str], patience: float = 2.0, every: float = 2.0) -
         erased, wait = "", patience
         with suppress(OSError, ValueError):  # nobody looks any more
             while not ended.wait(wait):
-                erased, wait = ERASED, every
+                erased, wait = ERASE_LINE, every
                 print(erased + text()[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
             print(erased, end="", file=sys.stderr, flush=True)
 
-    with own_line() as is_own:
+    with reserve_line() as is_own:
         thread = Thread(target=show, daemon=True)
         try:
-            if is_own and is_watched():
+            if is_own and is_line_visible():
                 thread.start()
             yield
         finally:

@@ -26,7 +26,7 @@ INTERRUPTED = 130
 _HALF_BUILT: list[KeyboardInterrupt] = []
 
 
-def guarded(command: Callable[[], int]) -> int:
+def run_command(command: Callable[[], int]) -> int:
     """Run a command that prints; its exit code, or 130 if it was interrupted, or 1 if its output was not taken.
 
     Characters that the terminal's encoding lacks are printed as question marks. Where a reader closed the pipe, as
@@ -36,7 +36,7 @@ def guarded(command: Callable[[], int]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        with interrupts_repeated():
+        with repeat_interrupts():
             code = command()
         if sys.stdout is not None:  # None: it was closed before the program began
             sys.stdout.flush()
@@ -59,7 +59,7 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 @contextmanager
-def interrupts_repeated() -> Iterator[None]:
+def repeat_interrupts() -> Iterator[None]:
     """Within the block, Ctrl-C that reaches Python inside a function that C called, which can only report and ignore
     it, comes once more a little later: LLVM calls such functions while kernels are compiled."""
     before = sys.unraisablehook
@@ -87,7 +87,7 @@ def interrupt_again() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def leave(code: int) -> NoReturn:
+def end_program(code: int) -> NoReturn:
     """End the program; after an interrupt at once, without taking apart what LLVM has half built, which can crash."""
     if code == INTERRUPTED:
         for stream in (sys.stdout, sys.stderr):
@@ -112,12 +112,12 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
-def shielded(arguments: Sequence[str]) -> list[str]:
+def shield_negative_numbers(arguments: Sequence[str]) -> list[str]:
     """The arguments, with a space before negative numbers, so that they are not taken for options."""
     return [f" {argument}" if NEGATIVE.match(argument) else argument for argument in arguments]
 
 
-def reading(read: Callable[[str], Any]) -> Callable[[str], Any]:
+def argument_type(read: Callable[[str], Any]) -> Callable[[str], Any]:
     """A type of arguments whose ValueError is the message."""
 
     def read_argument(text: str) -> Any:

@@ -21,7 +21,7 @@ class uninterrupted:
         self._waiting: tuple[Any, ...] | None = None
         if callable(handler):
             try:
-                signal(SIGINT, self._take)
+                signal(SIGINT, self._note_signal)
                 self._handler = handler
             except ValueError:
                 return  # in another thread
@@ -32,5 +32,5 @@ class uninterrupted:
             if self._waiting is not None:
                 self._handler(*self._waiting)
 
-    def _take(self, *signaled: Any) -> None:
+    def _note_signal(self, *signaled: Any) -> None:
         self._waiting = signaled

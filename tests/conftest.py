@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from simfloat.kernels import notice
-from simfloat.simulation.slips import Repeats
+from simfloat.simulation.slips import RepeatedDraws
 from tests import unusual
 
 # Tests look at what is said on standard error; how long kernels take to compile is no part of it.
@@ -92,7 +92,7 @@ def _calls_are_repeated(request):
 @pytest.fixture(autouse=True)
 def _simulations_of_other_tests_are_forgotten():
     """That many in a row run alike is said within a test, not across them."""
-    Repeats.alike = (None, 0)
+    RepeatedDraws.same_run = (None, 0)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import numpy as np
 
 import simfloat as sf
-from simfloat.accumulate.operand_bounds import first_stranger
+from simfloat.accumulate.operand_bounds import first_outside_format
 from simfloat.arithmetic.catalog import CLASS_OF
 from simfloat.autodiff.variable import Variable
 from simfloat.simulation.simulation import current
@@ -51,20 +51,20 @@ def backward_in_roles(loss):
 
 def _check_result(tensor):
     place, what = tensor.node.place, f"{tensor.node.place.operations} in {tensor.node.place.path!r}"
-    before = tensor.node.parents[0].used_in(current())
+    before = tensor.node.parents[0].operand_in(current())
     enters = _is_border(tensor.node) and np.shares_memory(tensor.numbers, before.numbers)
     moved = enters or CLASS_OF[place.operation] == "movement"
     if not moved and place.recipe.activations != "widest":
         assert tensor.format == place.recipe.activations, what
     if tensor.format is not None:
-        assert first_stranger(tensor.numbers, tensor.format) is None, what
+        assert first_outside_format(tensor.numbers, tensor.format) is None, what
 
 
 def _checked(node, number):
     """The derivative to a parent, whose results are then looked at."""
     derivative, path = node.derivatives[number], node.paths[number]
     role = "activation_gradients" if path is None else "weight_gradients"
-    recipe = node.place.recipe if path is None else node.place.recipe_of(path)
+    recipe = node.place.recipe if path is None else node.place.recipe_of_parameter(path)
     format = getattr(recipe, role)
 
     def run(u, g):
@@ -72,7 +72,7 @@ def _checked(node, number):
             assert u.format == format, (node.place.operations, role)
         result = derivative(u, g)
         numbers = getattr(result, "numbers", result)
-        assert _is_border(node) or first_stranger(numbers, u.format) is None, (node.place.operations, role)
+        assert _is_border(node) or first_outside_format(numbers, u.format) is None, (node.place.operations, role)
         return result
 
     return run

@@ -3,7 +3,7 @@
 from simfloat.selftest.scaled_sums import (
     block_dot,
     block_scales,
-    divided,
+    clamped_quotient,
     elements,
     largest,
     product,
@@ -11,4 +11,13 @@ from simfloat.selftest.scaled_sums import (
     whole_dot,
 )
 
-__all__ = ["block_dot", "block_scales", "divided", "elements", "largest", "product", "tensor_scale", "whole_dot"]
+__all__ = [
+    "block_dot",
+    "block_scales",
+    "clamped_quotient",
+    "elements",
+    "largest",
+    "product",
+    "tensor_scale",
+    "whole_dot",
+]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import simfloat as sf
 from simfloat.__main__ import main
 from simfloat.commands import selftest
-from simfloat.terminal import guarded
+from simfloat.terminal import run_command
 from tests.processes import without_notice
 
 ROOT = Path(__file__).parents[1]
@@ -69,7 +69,7 @@ def test_an_interrupt_inside_a_function_that_c_called_comes_once_more(capfd):
         return 0
 
     try:
-        assert (guarded(command), capfd.readouterr().err) == (130, "Interrupted.\n")
+        assert (run_command(command), capfd.readouterr().err) == (130, "Interrupted.\n")
     finally:
         signal.signal(signal.SIGINT, before)
 

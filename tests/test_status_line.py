@@ -12,7 +12,7 @@ import pytest
 
 import simfloat as sf
 from simfloat import status_line
-from simfloat.status_line import ERASED, own_line, status
+from simfloat.status_line import ERASE_LINE, reserve_line, status
 from simfloat.train.progress_bar import ProgressBar
 
 
@@ -47,8 +47,8 @@ def test_a_line_is_renewed_and_erased(monkeypatch):
     looks = iter(range(10**6))
     with status(lambda: f"look {next(looks)};", patience=0.01, every=0.01):
         wait_for("look 1;", terminal)
-    assert terminal.getvalue().startswith(ERASED + "look 0;" + ERASED + "look 1;")
-    assert terminal.getvalue().endswith(ERASED)
+    assert terminal.getvalue().startswith(ERASE_LINE + "look 0;" + ERASE_LINE + "look 1;")
+    assert terminal.getvalue().endswith(ERASE_LINE)
 
 
 def test_a_line_is_no_longer_than_the_terminal(monkeypatch):
@@ -56,7 +56,7 @@ def test_a_line_is_no_longer_than_the_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     with status(lambda: "at work " * 10 + "!", patience=0.001):
         wait_for("work", terminal)
-    assert terminal.getvalue() == ERASED + "at work at work at " + ERASED
+    assert terminal.getvalue() == ERASE_LINE + "at work at work at " + ERASE_LINE
 
 
 def test_what_is_no_terminal_shows_nothing(monkeypatch):
@@ -78,7 +78,7 @@ def test_a_call_within_a_call_that_has_the_line_shows_nothing(monkeypatch):
     terminal = on_terminal(monkeypatch)
     with status(lambda: "outer"):
         assert shows_nothing(terminal)
-    with own_line() as is_own:
+    with reserve_line() as is_own:
         assert is_own
         assert shows_nothing(terminal)
 
@@ -88,8 +88,8 @@ def test_the_line_is_free_again_after_an_interrupt(monkeypatch):
     with pytest.raises(KeyboardInterrupt), status(lambda: "at work", patience=0.001):
         wait_for("work", terminal)
         raise KeyboardInterrupt
-    assert terminal.getvalue().endswith(ERASED)
-    with own_line() as is_own:
+    assert terminal.getvalue().endswith(ERASE_LINE)
+    with reserve_line() as is_own:
         assert is_own
 
 
@@ -101,7 +101,7 @@ def test_the_bar_of_a_training_has_the_line(monkeypatch):
         with status(lambda: "at work", patience=0.001):
             time.sleep(0.02)
         assert "at work" not in terminal.getvalue()[before:]
-    with own_line() as is_own:
+    with reserve_line() as is_own:
         assert is_own
 
 
@@ -134,7 +134,7 @@ LONG = """
 import numpy as np, simfloat as sf
 from functools import partial
 from simfloat.accumulate import long_sums
-long_sums.LONG, long_sums.PIECE = 0.0, 2e4
+long_sums.LEAST_WATCHED_WORK, long_sums.PIECE_WORK = 0.0, 2e4
 long_sums.status = partial(long_sums.status, patience=0.0005)
 a = np.ones((400, 400), np.float32)
 for i in range(20):
@@ -158,4 +158,4 @@ def test_a_product_shows_a_bar_on_a_pseudo_terminal():
     os.close(ours)
     assert child.wait() == 0
     assert re.search(rb"simfloat \[[#-]{20}\] \d+%, 0 s, 0 s left: 160,000 sums of", shown)
-    assert shown.decode().replace("\n", "").rstrip("\r").endswith(ERASED)
+    assert shown.decode().replace("\n", "").rstrip("\r").endswith(ERASE_LINE)

@@ -10,27 +10,27 @@ ROWS = [("name", "count"), ("a", "10"), ("longer", "3")]
 
 
 def test_a_table_is_its_text_with_numbers_on_the_right():
-    shown = table(ROWS, numbers=1)
+    shown = table(ROWS, number_columns=1)
     assert shown == repr(shown) == "name    count\na          10\nlonger      3"
     assert table(ROWS) == "name    count\na       10\nlonger  3", "nothing stands at the ends of lines"
     assert isinstance(shown, str) and table([]) == ""
 
 
 def test_a_cell_may_have_several_lines():
-    shown = table([("a", "b", "1"), ("c\nlonger", "d", "23\n4")], numbers=1)
+    shown = table([("a", "b", "1"), ("c\nlonger", "d", "23\n4")], number_columns=1)
     assert shown == "a       b   1\nc       d  23\nlonger      4"
     assert "c<br>longer" in shown._repr_html_() and shown._repr_html_().count("<tr>") == 2
 
 
 def test_notebooks_draw_it_and_text_is_text():
-    drawn = table([("<b>", "&")], headed=False)._repr_html_()
+    drawn = table([("<b>", "&")], has_head=False)._repr_html_()
     assert "&lt;b&gt;" in drawn and "&amp;" in drawn and "<th" not in drawn
-    drawn = table(ROWS, numbers=1)._repr_html_()
+    drawn = table(ROWS, number_columns=1)._repr_html_()
     assert drawn.count("<th") == 2 and drawn.count("<tr>") == 3 and drawn.count("text-align: right") == 3
 
 
 def test_copies_and_pickles_are_drawn_too():
-    shown = table(ROWS, numbers=1)
+    shown = table(ROWS, number_columns=1)
     for same in (copy.deepcopy(shown), pickle.loads(pickle.dumps(shown))):
         assert type(same) is Table and same == shown and same._repr_html_() == shown._repr_html_()
 

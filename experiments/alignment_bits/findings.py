@@ -10,7 +10,7 @@ from experiments.measurement import against_fp32, final, select, table_over_seed
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.intervals import mean_interval
 from simfloat.studies.margins import ABOUT, MANY, MATCH
-from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, exponential, fitted, ratio_test
+from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, exponential, fitted_outcome, ratio_test
 
 #: The width to which the trend of trainings is extended: that of the largest models.
 LARGE = 16384
@@ -55,7 +55,7 @@ def reaches_operands(results: list[Result], data: str) -> Measured:
     """Where the power of the length is one."""
     slopes, starts = trend(results, data)
     interval = mean_interval(-starts / slopes)
-    return f"{np.exp(np.mean(-starts / slopes)):.3g} products, {between(interval.low, interval.high)}", fitted()
+    return f"{np.exp(np.mean(-starts / slopes)):.3g} products, {between(interval.low, interval.high)}", fitted_outcome()
 
 
 @claim("one sign: at {length} products Hopper's sums lose more than E4M3 operands", "error of sums / of operands > 1")

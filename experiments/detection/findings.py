@@ -9,7 +9,7 @@ from experiments.detection.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.margins import HARDLY, MATCH, POINT
-from simfloat.studies.verdicts import all_of, compare, difference_test, fitted, ratio_test
+from simfloat.studies.verdicts import all_of, compare, difference_test, fitted_outcome, ratio_test
 
 #: The guide's shares of all activation gradients: zeros, and what FP16 makes zero.
 ZEROS, LOST = 66.8, 31.0
@@ -114,4 +114,4 @@ def _printed(results: list[Result]) -> Measured:
     return (
         f"{spread(kept['1'])} % left, {spread(kept['8'])} % under 8, {spread(kept['32768'])} % under 32K; "
         "without a scale 27.9 % are lost, not the guide's 31 %"
-    ), fitted()
+    ), fitted_outcome()

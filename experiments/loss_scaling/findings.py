@@ -15,7 +15,7 @@ from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.margins import MANY, MATCH, MOST
 from simfloat.studies.verdicts import all_of, compare, compare_shares, difference_test, every_test, ratio_test
-from simfloat.telemetry.range_fit import Histogram, kept, span
+from simfloat.telemetry.range_fit import Histogram, count_in_range, format_binades
 
 #: What is still lost under a scale of 32K, of the gradients that are not zero: the guide's number.
 THOUSANDTH = 0.001
@@ -38,7 +38,7 @@ def gradients(results: list[Result], problem: str) -> list[Histogram]:
 
 def lost_share(histogram: Histogram, exponent: int = 0) -> float:
     """The share of nonzero values that lie below FP16's numbers although they are scaled by 2^exponent."""
-    found = kept(histogram, span(sf.FP16).shifted(exponent))
+    found = count_in_range(histogram, format_binades(sf.FP16).shift(exponent))
     return found.below / sum(found)
 
 
@@ -50,8 +50,8 @@ def _range_unused(results: list[Result]) -> Measured:
     histograms = gradients(results, "regression")
     lost = np.array([lost_share(histogram) for histogram in histograms])
     zero = np.array([histogram["zero"] / sum(histogram.values()) for histogram in histograms])
-    unused = np.array([span(sf.FP16).highest - max(_exponents(histogram)) for histogram in histograms])
-    binades = span(sf.FP16).highest - span(sf.FP16).lowest + 1
+    unused = np.array([format_binades(sf.FP16).highest - max(_exponents(histogram)) for histogram in histograms])
+    binades = format_binades(sf.FP16).highest - format_binades(sf.FP16).lowest + 1
     test = all_of([difference_test(lost, MANY, above=0), difference_test(unused, MOST * binades, above=0)])
     return (
         f"{spread(100 * lost, 1)} % below, {spread(unused, 1)} binades unused; {spread(100 * zero, 1)} % zeros in FP32",
@@ -66,8 +66,8 @@ def _range_unused(results: list[Result]) -> Measured:
 )
 def _below_is_zero(results: list[Result]) -> Measured:
     histograms = gradients(results, "regression")
-    lowest = span(sf.FP16).lowest
-    below = sum(kept(histogram, span(sf.FP16)).below for histogram in histograms)
+    lowest = format_binades(sf.FP16).lowest
+    below = sum(count_in_range(histogram, format_binades(sf.FP16)).below for histogram in histograms)
     # Half of the smallest number itself is a tie that becomes zero: one value in millions.
     rounded_up = sum(histogram.get(lowest - 1, 0) for histogram in histograms)
     test = every_test(rounded_up, below)

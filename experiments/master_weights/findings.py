@@ -12,7 +12,7 @@ from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.margins import HARDLY, MANY, MATCH
 from simfloat.studies.verdicts import all_of, compare, difference_test, every_test, ratio_test
-from simfloat.telemetry.range_fit import Histogram, kept, span
+from simfloat.telemetry.range_fit import Histogram, count_in_range, format_binades
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -38,7 +38,7 @@ def gradients(results: list[Result]) -> list[Histogram]:
 
 def share_below(histogram: Histogram, exponent: int = 0) -> float:
     """The share of all values, zeros included, that are not zero and lie below 2^-24 when multiplied by 2^exponent."""
-    return kept(histogram, span(sf.FP16).shifted(exponent)).below / sum(histogram.values())
+    return count_in_range(histogram, format_binades(sf.FP16).shift(exponent)).below / sum(histogram.values())
 
 
 @claim("updating FP16 weights loses accuracy", f"loss / FP32's loss > {MATCH}")

@@ -17,16 +17,16 @@ from simfloat.accumulate.engine import Engine, Region, TileScales
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.accumulate.quotient_sums import QuotientSums
 from simfloat.arithmetic.arrays import empty
-from simfloat.arithmetic.machines import CPU, on_cpu, put_back
+from simfloat.arithmetic.machines import CPU, on_cpu, write_back_to_device
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import check_precision, odd_suffices
 from simfloat.formats import FP64, Format, Rounding
 
 #: Bits of a total that its round-to-odd keeps at least.
-KEPT = 52
+KEPT_BITS = 52
 
 #: The largest float64, an odd one.
-LARGEST = float(np.finfo(np.float64).max)
+LARGEST_FLOAT64 = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,22 +44,22 @@ class Exact(Accumulator):
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products."""
-        return products.summed(terms)
+        return products.after_summation(terms)
 
     def engine(self, problem: Problem) -> Engine:
         """Sums on as many grids as the operands' bits need."""
         exact_products = problem.products.precision <= 53
-        summands = problem.products if problem.initial is None else problem.products.joined(problem.initial)
+        summands = problem.products if problem.initial is None else problem.products.union(problem.initial)
         growth = _growth(problem.depth + (problem.initial is not None), exact_products)
-        inside = _are_inside(summands, growth)
+        inside = _have_grids(summands, growth)
         # Grids are needed only where the sum of all products may have more than 53 bits.
         if inside and exact_products and summands.high + growth - summands.low <= 53:
             # Every partial sum is a float64 number: the hardware's sum is exact in any order, and may be divided then.
-            return _Plain()
+            return _HardwareSum()
         if not inside or problem.divisor != 1:
             return fractions_for(problem)
         _check_output(problem.output, problem.rounding)
-        return _Bins(_anchors(summands, growth), exact_products, problem.output == FP64)
+        return _SumOnGrids(_anchors(summands, growth), exact_products, problem.output == FP64)
 
     def __repr__(self) -> str:
         return self.maker
@@ -71,19 +71,19 @@ class Exact(Accumulator):
 exact = Exact()
 
 
-class _Plain(NamedTuple):
+class _HardwareSum(NamedTuple):
     """Sums that float64 holds."""
 
     carrier: FloatType = np.float64
     cost: float = 0.1
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        unread = kernels.grid.numbers(FP64)
+        unread = kernels.grid.pack_grid(FP64)
         region.machine.loops.sequential.steps["fused_native"](a, b, out, unread, unread, 1.0)
         out += 0.0  # a total of -0 becomes +0
 
 
-class _Bins(NamedTuple):
+class _SumOnGrids(NamedTuple):
     """Sums on several grids."""
 
     anchors: NDArray[np.float64]
@@ -107,7 +107,7 @@ class _Bins(NamedTuple):
             totals, parts = on_cpu(out), on_cpu(bins)
             finite = np.isfinite(parts[0])
             totals[finite] = [math.fsum(pieces) for pieces in parts[:, finite].T]
-            put_back(totals, out)
+            write_back_to_device(totals, out)
 
 
 class Fractions(NamedTuple):
@@ -134,19 +134,19 @@ class Fractions(NamedTuple):
         with np.errstate(all="ignore"):
             initial, uncertain = totals.copy(), np.ones(totals.shape, bool)
             if self.anchors is not None and totals.size:
-                totals[...], are_certain = self._divided(a, b, scales, initial)
+                totals[...], are_certain = self._quotient_totals(a, b, scales, initial)
                 uncertain = ~(are_certain & np.isfinite(a).all(1)[:, np.newaxis] & np.isfinite(b).all(0))
             # Fractions take some thousand times as long as bins (`cost`), so only sums in doubt are made of
             # them: those that lie too close to a float64 number, and those with an infinity or a NaN.
             for i, j in np.argwhere(uncertain):
                 # The plain sum is infinite or NaN just where an operand makes it so, or where nothing does.
                 start = float(initial[i, j])
-                special = _special(a[i], b[:, j], start)
+                special = _sum_of_specials(a[i], b[:, j], start)
                 divisors = scales[0][i] * scales[1][:, j] if scales else ()
                 totals[i, j] = self._total(a[i], b[:, j], divisors, start) if special is None else special
-        put_back(totals, out)
+        write_back_to_device(totals, out)
 
-    def _divided(
+    def _quotient_totals(
         self, a: NDArray, b: NDArray, scales: TileScales | None, initial: NDArray
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """All totals, and where they are certain: each block's sum lies in bins, which are divided one by one."""
@@ -176,7 +176,7 @@ class Fractions(NamedTuple):
         if self.to_nearest:
             return near
         if math.isinf(near):
-            return math.copysign(LARGEST, near)
+            return math.copysign(LARGEST_FLOAT64, near)
         error = total - Fraction(near)
         is_odd = int(np.float64(near).view(np.int64)) % 2 == 1
         # Rounded to odd, an exact tie of a narrower format and what lies beside it stay apart.
@@ -193,11 +193,11 @@ def fractions_for(problem: Problem, block: int | None = None) -> Fractions:
     products, exact_products = problem.products, problem.products.precision <= 53
     growth = _growth(min(block or problem.depth, problem.depth), exact_products)
     # A block's sum is divided by its own scales, so each block has bins of its own, which grow with the block only.
-    anchors = _anchors(products, growth) if _are_inside(products, growth) else None
+    anchors = _anchors(products, growth) if _have_grids(products, growth) else None
     return Fractions(problem.divisor, problem.output == FP64, block, anchors, exact_products)
 
 
-def _special(row: NDArray, column: NDArray, initial: float) -> float | None:
+def _sum_of_specials(row: NDArray, column: NDArray, initial: float) -> float | None:
     """The sum, if an operand is infinite or NaN."""
     if np.isfinite(row).all() and np.isfinite(column).all() and np.isfinite(initial):
         return None
@@ -218,7 +218,7 @@ def _growth(terms: int, exact_products: bool) -> int:
     return math.ceil(math.log2(max(terms, 2) * (1 if exact_products else 2))) + 1
 
 
-def _are_inside(summands: Bounds, growth: int) -> bool:
+def _have_grids(summands: Bounds, growth: int) -> bool:
     """Whether sums that grow so far have grids of float64."""
     return summands.low >= -1074 and summands.high + growth <= 1020
 
@@ -243,9 +243,9 @@ def _check_ends(output: Format, rounding: Rounding) -> None:
 
 def _check_output(output: Format, rounding: Rounding) -> None:
     check_precision(output, rounding)
-    if rounding.is_stochastic and output.precision + rounding.bits + 2 > KEPT:
-        most = KEPT - 2 - output.precision
+    if rounding.is_stochastic and output.precision + rounding.bits + 2 > KEPT_BITS:
+        most = KEPT_BITS - 2 - output.precision
         raise ValueError(
-            f"An exact sum is known to {KEPT} bits here, too few to round to {output} with {rounding.bits} random "
+            f"An exact sum is known to {KEPT_BITS} bits here, too few to round to {output} with {rounding.bits} random "
             f"bits; use stochastic(bits={most}) at most."
         )

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Accumulator, whole_steps
-from simfloat.accumulate.bounds import Bounds, numbers_of
+from simfloat.accumulate.bounds import Bounds, format_bounds
 from simfloat.accumulate.engine import Engine, Region, kernel_region
-from simfloat.accumulate.integer_engine import in_integers
+from simfloat.accumulate.integer_engine import choose_integer_engine
 from simfloat.accumulate.matrix_units import cut_to_tf32
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.arrays import empty
-from simfloat.arithmetic.machines import Machine
+from simfloat.arithmetic.machines import Device
 from simfloat.arithmetic.operands import FloatType
 from simfloat.checks import is_integer
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, toward_zero
@@ -28,10 +28,10 @@ from simfloat.formats.rounding import MODES, RoundingLike, as_rounding
 E8M13 = Format(8, 13)
 
 #: Products of a tile from which on a look at its operands is worth what it spares: the care for infinities and NaN.
-WORTH_A_TEST = 1 << 16
+LEAST_FOR_FINITE_TEST = 1 << 16
 
 #: Products lie inside these powers of two, and so do the powers that zeros take part with.
-RANGE = 800
+EXPONENT_RANGE = 800
 
 
 def fused(
@@ -103,14 +103,14 @@ class Fused(Accumulator):
         _check_integer("terms", self.terms, 1, 1024)
         _check_integer("fraction_bits", self.fraction_bits, 1, 40)
         if self.zero_exponent is not None:
-            _check_integer("zero_exponent", self.zero_exponent, -RANGE, RANGE)
+            _check_integer("zero_exponent", self.zero_exponent, -EXPONENT_RANGE, EXPONENT_RANGE)
         for name in ("terms", "fraction_bits", "zero_exponent"):  # NumPy's integers print as what they are
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else int(value))
         # A chunk's total would be rounded to a largest or a smallest number that the next chunk cannot be scaled with.
-        if self.output.max < 2.0**-RANGE or self.output.smallest_subnormal > 2.0**RANGE:
+        if self.output.max < 2.0**-EXPONENT_RANGE or self.output.smallest_subnormal > 2.0**EXPONENT_RANGE:
             raise ValueError(
-                f"output must have numbers between 2^-{RANGE} and 2^{RANGE}; those of {self.output} reach from "
+                f"output must have numbers between 2^-{EXPONENT_RANGE} and 2^{EXPONENT_RANGE}; those of {self.output} reach from "
                 f"{self.output.smallest_subnormal} to {self.output.max}."
             )
         if not self.align.aligns:
@@ -156,38 +156,40 @@ class Fused(Accumulator):
         """What is known of sums of so many such products: cutting does not make them larger."""
         # Other modes may round up at every chunk, in the end to the largest number: all that is known is the format.
         is_inward = self.align == toward_zero and self.mode in (nearest_even, toward_zero)
-        return products.summed(terms).numbers_of(self.output) if is_inward else numbers_of(self.output)
+        return products.after_summation(terms).within_format(self.output) if is_inward else format_bounds(self.output)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
         """The loop, where it takes all products of numbers of the formats."""
-        products = numbers_of(a).times(numbers_of(b))
+        products = format_bounds(a).product_bounds(format_bounds(b))
         # Formats of wide range have products that this loop does not take, although most
         # operands' are taken: then the bounds of the operands decide.
-        if not _are_taken(products):
+        if not _are_exact_products(products):
             return None
         in_float32 = a.fits_float32 and b.fits_float32
-        return self.engine_of((a.precision, b.precision), (a.emin, b.emin), in_float32)
+        return self.choose_engine((a.precision, b.precision), (a.emin, b.emin), in_float32)
 
     def engine(self, problem: Problem) -> Engine:
         """The loop, which needs products that float64 holds."""
         products = problem.products
-        if not _are_taken(products):
+        if not _are_exact_products(products):
             raise ValueError(
-                f"A fused sum needs exact products of at most 53 bits within 2^-{RANGE} to 2^{RANGE}; these have up to "
+                f"A fused sum needs exact products of at most 53 bits within 2^-{EXPONENT_RANGE} to 2^{EXPONENT_RANGE}; these have up to "
                 f"{products.precision} bits and reach from 2^{products.low} to 2^{products.high}. Pass inputs=."
             )
         if problem.initial is not None and not _is_near_one(problem.initial):
-            raise ValueError(f"initial= of a fused sum must hold numbers within 2^-{RANGE} to 2^{RANGE}.")
+            raise ValueError(
+                f"initial= of a fused sum must hold numbers within 2^-{EXPONENT_RANGE} to 2^{EXPONENT_RANGE}."
+            )
         in_float32 = problem.a.in_float32 and problem.b.in_float32
-        least = problem.a.own_format.emin, problem.b.own_format.emin
-        return self.engine_of((problem.a.bounds.precision, problem.b.bounds.precision), least, in_float32)
+        least = problem.a.known_or_array_format.emin, problem.b.known_or_array_format.emin
+        return self.choose_engine((problem.a.bounds.precision, problem.b.bounds.precision), least, in_float32)
 
-    def engine_of(
+    def choose_engine(
         self, precisions: tuple[int, int], least: tuple[int, int], in_float32: bool = True, dropped: int = 0
     ) -> Engine:
         """The engine for operands of these significant bits and least exponents, that float32 holds or does not."""
-        wide = FusedEngine(self, least, cuts=dropped > 0)
-        return in_integers(wide, self, precisions, least, dropped) if in_float32 else wide
+        wide = FusedEngine(self, least, cuts_to_tf32=dropped > 0)
+        return choose_integer_engine(wide, self, precisions, least, dropped) if in_float32 else wide
 
     @cached_property
     def mode(self) -> Rounding:
@@ -204,19 +206,19 @@ class Fused(Accumulator):
             return "truncated"
         if self._is_exact:
             return "nearest"
-        return kernels.grid.way_of(mode) if kernels.grid.plain(output, mode) else "general"
+        return kernels.grid.way_of(mode) if kernels.grid.has_plain_grid(output, mode) else "general"
 
     @cached_property
     def unit(self) -> NDArray[np.float64]:
         """The numbers that kernels read of a fused sum."""
         zero = kernels.unit_steps.NOTHING if self.zero_exponent is None else 2.0 ** int(self.zero_exponent)
-        how = kernels.unit_steps.how_of(self.align.steps, self.conversion)
+        how = kernels.unit_steps.codes_of_unit(self.align.steps, self.conversion)
         return np.array([self.terms, 2.0 ** int(self.fraction_bits), 2.0**self.output.emin, zero, *how])
 
     @cached_property
     def grid(self) -> NDArray[np.float64]:
         """The numbers of the output format, and how they are picked."""
-        return kernels.grid.numbers(self.output, nearest_even if self._is_exact else self.mode)
+        return kernels.grid.pack_grid(self.output, nearest_even if self._is_exact else self.mode)
 
     @property
     def _is_exact(self) -> bool:
@@ -224,14 +226,14 @@ class Fused(Accumulator):
         return self.output == FP64 and not self.mode.saturates
 
 
-def _are_taken(products: Bounds) -> bool:
+def _are_exact_products(products: Bounds) -> bool:
     """Whether a fused sum is computed exactly from such products."""
     return products.precision <= 53 and _is_near_one(products)
 
 
 def _is_near_one(numbers: Bounds) -> bool:
     """Whether scaling such numbers by powers of two keeps them inside float64."""
-    return numbers.low >= -RANGE and numbers.high <= RANGE
+    return numbers.low >= -EXPONENT_RANGE and numbers.high <= EXPONENT_RANGE
 
 
 def _check_integer(name: str, value: object, least: int, most: int) -> None:
@@ -245,18 +247,18 @@ class FusedEngine(NamedTuple):
     fused: Fused
     least: tuple[int, int]  # emin of the user's left and right operand
     block: int = 1  # products a scale
-    cuts: bool = False  # a TF32 unit cuts float32 operands
+    cuts_to_tf32: bool = False  # a TF32 unit cuts float32 operands
     carrier: FloatType = np.float64
     cost: float = 0.3
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         machine = region.machine
-        if self.cuts:
+        if self.cuts_to_tf32:
             a, b = cut_to_tf32(a), cut_to_tf32(b)
         # A product's exponent is that of its operands' formats, and a
         # tile of the transposed product has them exchanged.
-        left, right = reversed(self.least) if region.swapped else self.least
-        a_powers, b_powers = powers(a, left, machine), powers(b, right, machine)
+        left, right = reversed(self.least) if region.is_transposed else self.least
+        a_powers, b_powers = binade_powers(a, left, machine), binade_powers(b, right, machine)
         if region.scales is not None:
             # Powers of two: a scaled product's exponent is the sum of all four.
             s, t = (np.repeat(x, self.block, axis) for x, axis in zip(region.scales, (1, 0), strict=True))
@@ -264,14 +266,14 @@ class FusedEngine(NamedTuple):
             a, b, a_powers, b_powers = a * s, b * t, a_powers * s, b_powers * t
         # The power of an infinity or of NaN is not finite. Where all powers are, the loop
         # leaves out a second sum, which finds what IEEE 754 makes of them.
-        many = a.size * b.shape[1] >= WORTH_A_TEST
+        many = a.size * b.shape[1] >= LEAST_FOR_FINITE_TEST
         finite = many and bool(a_powers.max() < np.inf and b_powers.max() < np.inf)
         loop = machine.loops.fused_loops.loops[self.fused.align.steps][self.fused.conversion]
         loop(a, b, a_powers, b_powers, out, self.fused.unit, self.fused.grid, finite, *kernel_region(region))
 
 
-def powers(x: NDArray, emin: int, machine: Machine) -> NDArray[np.float64]:
+def binade_powers(x: NDArray, emin: int, device: Device) -> NDArray[np.float64]:
     """The power of two at or below every magnitude, at least 2^emin; 0 for zeros."""
-    out = empty(x.shape, np.float64, machine)
-    machine.loops.fused_loops.powers_of(x, 2.0**emin, out)
+    out = empty(x.shape, np.float64, device)
+    device.loops.fused_loops.fill_powers(x, 2.0**emin, out)
     return out

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate._sequential import sequential
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.bounds import Bounds, numbers_of
-from simfloat.accumulate.engine import Engine, Region, is_direct
+from simfloat.accumulate.bounds import Bounds, format_bounds
+from simfloat.accumulate.engine import Engine, Region, takes_stacks
 from simfloat.accumulate.library_orders import ORDERS, Places
-from simfloat.accumulate.long_pairwise import FEW, are_ones
+from simfloat.accumulate.long_pairwise import FEW_RESULTS, are_ones
 from simfloat.accumulate.operand_bounds import OperandBounds, Problem
 from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FloatType
@@ -24,10 +24,10 @@ UNFUSED = ("numpy-einsum", "torch-sum")
 
 #: Products of a sum from which on it is long: few such sums have a loop of their own, which reads both vectors where
 #: they lie. For other sums the factors of all lanes are written out side by side.
-LEAST_LONG = 1 << 8
+LEAST_LONG_SUM = 1 << 8
 
 #: Float32 numbers of running sums that are kept at once, some megabytes.
-KEPT = 1 << 20
+REGISTER_SUMS_AT_ONCE = 1 << 20
 
 
 def library_sum(name: str) -> LibrarySum:
@@ -80,30 +80,30 @@ class LibrarySum(Accumulator):
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
         """Numbers of FP32."""
-        return numbers_of(FP32)
+        return format_bounds(FP32)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
         """The engine for all numbers of formats that FP32 holds; None for wider formats."""
         # FP16, BF16 and FP8 operands are FP32 numbers, and their products are summed by the same instructions.
-        if not (numbers_of(a).inside(FP32) and numbers_of(b).inside(FP32)):
+        if not (format_bounds(a).are_in_format(FP32) and format_bounds(b).are_in_format(FP32)):
             return None
-        any_number = OperandBounds(numbers_of(FP32), FP32, True)
-        return self.engine(Problem(any_number, any_number, LEAST_LONG, FP32))
+        any_number = OperandBounds(format_bounds(FP32), FP32, True)
+        return self.engine(Problem(any_number, any_number, LEAST_LONG_SUM, FP32))
 
     def engine(self, problem: Problem) -> Engine:
         """The chains of lanes, and how lanes are added."""
         for operand in (problem.a, problem.b):
-            if not (operand.is_float32 or operand.format == FP32 or operand.bounds.inside(FP32)):
+            if not (operand.is_float32 or operand.format == FP32 or operand.bounds.are_in_format(FP32)):
                 raise _refusal(self, operand)
         unfused, wide = (sequential(format, products=FP32).engine(problem) for format in (FP32, FP64))
         chain = unfused if self.name in UNFUSED else sequential(FP32).engine(problem)
         return RegistersEngine(self.name, chain, unfused, wide)
 
 
-def _refusal(accumulator: LibrarySum, known: OperandBounds) -> ValueError:
+def _refusal(accumulator: LibrarySum, operand: OperandBounds) -> ValueError:
     return ValueError(
-        f"{accumulator} takes FP32 operands; these have up to {known.bounds.precision} bits and reach from "
-        f"2^{known.bounds.low} to 2^{known.bounds.high}. Pass inputs=sf.FP32 to round them."
+        f"{accumulator} takes FP32 operands; these have up to {operand.bounds.precision} bits and reach from "
+        f"2^{operand.bounds.low} to 2^{operand.bounds.high}. Pass inputs=sf.FP32 to round them."
     )
 
 
@@ -119,7 +119,7 @@ class RegistersEngine(NamedTuple):
     cost: float = 0.2
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        if out.size <= FEW and len(b) >= LEAST_LONG and region.machine is CPU:
+        if out.size <= FEW_RESULTS and len(b) >= LEAST_LONG_SUM and region.machine is CPU:
             for i in range(out.shape[0]):
                 for j in range(out.shape[1]):
                     out[i, j] = ORDERS[self.name](_long_sums(self.name, a[i], b[:, j]), len(b))[0]
@@ -127,7 +127,7 @@ class RegistersEngine(NamedTuple):
         if region.machine is CPU:
             a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         # No order has more than 64 lanes at once: four registers of 16, or eight of 8.
-        rows = max(1, KEPT // (64 * max(out.shape[1], 1)))
+        rows = max(1, REGISTER_SUMS_AT_ONCE // (64 * max(out.shape[1], 1)))
         for top in range(0, len(a), rows):
             sums = RegisterSums(self, a[top : top + rows], b, region)
             out[top : top + rows] = ORDERS[self.name](sums, b.shape[0])[0]
@@ -146,25 +146,25 @@ class RegisterSums(NamedTuple):
         if start is None:
             lanes = places.runs * places.lanes
             start = np.zeros((lanes, len(self.a), self.b.shape[1]), np.float32, like=self.b)
-        return self._summed(self.engine.chain, places, start)
+        return self._sum_lanes(self.engine.chain, places, start)
 
     def add(self, x: NDArray, y: NDArray) -> NDArray:
         """FP32's own addition."""
         with np.errstate(all="ignore"):
             return x + y
 
-    def with_products(self, places: Places, x: NDArray) -> NDArray:
+    def chain_rounded_products(self, places: Places, x: NDArray) -> NDArray:
         """Every lane's chain of products that are rounded to FP32 before they are added."""
-        return self._summed(self.engine.unfused, places, x)
+        return self._sum_lanes(self.engine.unfused, places, x)
 
-    def with_double(self, places: Places, x: NDArray) -> NDArray:
+    def chain_in_double(self, places: Places, x: NDArray) -> NDArray:
         """The products in FP64, then the register, then one rounding to FP32."""
         zero = np.zeros(x.shape, np.float64, like=x)
-        tail = self._summed(self.engine.wide, places, zero)
+        tail = self._sum_lanes(self.engine.wide, places, zero)
         with np.errstate(all="ignore"):
             return (tail + x).astype(np.float32)
 
-    def _summed(self, engine: Engine, places: Places, start: NDArray) -> NDArray:
+    def _sum_lanes(self, engine: Engine, places: Places, start: NDArray) -> NDArray:
         """The sums of each lane's products, from what the lanes hold."""
         indices = places.indices()
         if not indices.size:
@@ -178,7 +178,7 @@ class RegisterSums(NamedTuple):
         left = np.array(a[:, here].transpose(2, 0, 1), engine.carrier, order="C", like=a)
         right = np.array(b[here].swapaxes(0, 1), engine.carrier, order="C", like=b)
         sums = np.array(start, engine.carrier, order="C", like=start)
-        if is_direct(engine):  # takes all lanes below one another
+        if takes_stacks(engine):  # takes all lanes below one another
             engine.run(left.reshape(lanes * m, -1), right.reshape(-1, n), sums.reshape(lanes * m, n), self.region)
         else:
             for lane in range(lanes):
@@ -195,18 +195,18 @@ class LongSums(NamedTuple):
 
     def chain(self, places: Places, start: NDArray | None = None) -> NDArray:
         """Every lane's products from where it starts."""
-        return self._summed(self.kind, places, start)
+        return self._sum_lanes(self.kind, places, start)
 
     def add(self, x: NDArray, y: NDArray) -> NDArray:
         """FP32's own addition."""
         with np.errstate(all="ignore"):
             return x + y
 
-    def with_products(self, places: Places, x: NDArray) -> NDArray:
+    def chain_rounded_products(self, places: Places, x: NDArray) -> NDArray:
         """Every lane's chain of products that are rounded to FP32 before they are added."""
-        return self._summed("ones" if self.kind == "ones" else "unfused", places, x)
+        return self._sum_lanes("ones" if self.kind == "ones" else "unfused", places, x)
 
-    def with_double(self, places: Places, x: NDArray) -> NDArray:
+    def chain_in_double(self, places: Places, x: NDArray) -> NDArray:
         """The products in FP64, then the register, then one rounding to FP32."""
         tail, total = slice(places.first, places.first + places.steps), np.zeros(1)
         with np.errstate(all="ignore"):
@@ -215,11 +215,11 @@ class LongSums(NamedTuple):
                 total += product
             return (total + x).astype(np.float32)
 
-    def _summed(self, kind: str, places: Places, start: NDArray | None) -> NDArray:
+    def _sum_lanes(self, kind: str, places: Places, start: NDArray | None) -> NDArray:
         shape = places.runs, places.lanes
         sums = np.zeros(shape, np.float32) if start is None else start.reshape(shape).copy()
         loop = CPU.loops.long_orders.chains[kind]
-        loop(self.x, self.y, sums, places.first, places.steps, places.stride, places.turned)
+        loop(self.x, self.y, sums, places.first, places.steps, places.stride, places.reversed_steps)
         return sums.reshape(-1)
 
 

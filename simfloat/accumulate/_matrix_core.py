@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate._fused import powers
+from simfloat.accumulate._fused import binade_powers
 from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine, Region
-from simfloat.accumulate.integer_engine import floored_in_integers
+from simfloat.accumulate.integer_engine import choose_floored_engine
 from simfloat.accumulate.matrix_units import (
     TF32_CUT,
     FormatPair,
@@ -24,10 +24,10 @@ from simfloat.accumulate.matrix_units import (
     check_architecture,
     check_operands,
     cut_to_tf32,
-    find,
-    padded,
+    find_instruction,
+    operand_formats,
+    pad_to_chunks,
     pair_text,
-    taken_by,
 )
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.operands import FloatType
@@ -108,30 +108,30 @@ class MatrixCore(Accumulator):
     @cached_property
     def row(self) -> Instruction:
         """The unit's row of the table."""
-        return find(self.architecture, UNITS[self.architecture], self.inputs, self.result)
+        return find_instruction(self.architecture, UNITS[self.architecture], self.inputs, self.result)
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products: floors add less than terms do."""
-        return products.summed(2 * terms).numbers_of(self.result)
+        return products.after_summation(2 * terms).within_format(self.result)
 
     def engine(self, problem: Problem) -> Engine:
         """The unit's loop. Raises ValueError for operands outside its formats."""
-        check_operands(self, taken_by(self.inputs), problem)
+        check_operands(self, operand_formats(self.inputs), problem)
         if self.row in CHAINS:
             return SequentialSum(self.result).engine(problem)
         least = (self.inputs[0].emin, self.inputs[1].emin)
         if self.architecture == "cdna1":
-            return _Exact(self.chunk)
+            return _Cdna1Sum(self.chunk)
         if self.architecture == "cdna2":
-            return _Flushed(self.chunk, least[0])
+            return _Cdna2Sum(self.chunk, least[0])
         # On CDNA3 a product of 2^128 or more is infinite: only where there is none may the loop leave out that care.
         finite = problem.products.finite and problem.products.high <= 128
         # The sixteen products of FP8 are two sums: of those with even and of those
         # with odd numbers, each aligned to its own largest exponent.
         parts = 2 if self.row.terms == 16 else 1
         cuts = TF32 in self.inputs
-        wide = _Floored(self.row.terms, parts, least, finite, cuts)
-        return floored_in_integers(wide, self.row.terms, parts, least, TF32_CUT if cuts else 0)
+        wide = _Cdna3Sum(self.row.terms, parts, least, finite, cuts)
+        return choose_floored_engine(wide, self.row.terms, parts, least, TF32_CUT if cuts else 0)
 
     def _text(self, name: str, write: Any) -> str:
         if name == "inputs":
@@ -139,7 +139,7 @@ class MatrixCore(Accumulator):
         return f'"{getattr(self, name)}"'
 
 
-class _Exact(NamedTuple):
+class _Cdna1Sum(NamedTuple):
     """CDNA1."""
 
     terms: int
@@ -147,10 +147,10 @@ class _Exact(NamedTuple):
     cost: float = 3.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        region.machine.loops.matrix_core_loops.exact_chunks(*padded(a, b, self.terms), out, self.terms)
+        region.machine.loops.matrix_core_loops.exact_chunks(*pad_to_chunks(a, b, self.terms), out, self.terms)
 
 
-class _Flushed(NamedTuple):
+class _Cdna2Sum(NamedTuple):
     """CDNA2."""
 
     terms: int
@@ -163,25 +163,25 @@ class _Flushed(NamedTuple):
         least = np.float32(2.0**self.emin)
         if a.shape[1]:  # what the first sum starts from is an operand, and flushed as one
             out[np.abs(out) < 2.0**FP32.emin] = 0.0
-        region.machine.loops.matrix_core_loops.flushed_pairs(*padded(a, b, self.terms), out, self.terms, least)
+        region.machine.loops.matrix_core_loops.flushed_pairs(*pad_to_chunks(a, b, self.terms), out, self.terms, least)
 
 
-class _Floored(NamedTuple):
+class _Cdna3Sum(NamedTuple):
     """CDNA3."""
 
     terms: int
     parts: int
     least: tuple[int, int]  # emin of the left and of the right operand
     finite: bool
-    cuts: bool
+    cuts_to_tf32: bool
     carrier: FloatType = np.float64
     cost: float = 1.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        if self.cuts:
+        if self.cuts_to_tf32:
             a, b = cut_to_tf32(a), cut_to_tf32(b)
-        a, b = padded(a, b, self.terms)
-        left, right = reversed(self.least) if region.swapped else self.least
+        a, b = pad_to_chunks(a, b, self.terms)
+        left, right = reversed(self.least) if region.is_transposed else self.least
         machine = region.machine
-        a_powers, b_powers = powers(a, left, machine), powers(b, right, machine)
+        a_powers, b_powers = binade_powers(a, left, machine), binade_powers(b, right, machine)
         machine.loops.matrix_core_loops.floored_sums(a, b, a_powers, b_powers, out, self.terms, self.parts, self.finite)

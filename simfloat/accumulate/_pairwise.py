@@ -11,9 +11,9 @@ from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine
 from simfloat.accumulate.long_pairwise import LEAST_CUT, LongPairwise, RoundedProducts
 from simfloat.accumulate.one_format import InOneFormat
-from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
+from simfloat.accumulate.operand_bounds import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import CPU, Machine
+from simfloat.arithmetic.machines import CPU, Device
 from simfloat.formats import as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
@@ -45,18 +45,18 @@ class Pairwise(InOneFormat):
     stages: ClassVar[int] = 2  # the sums, then the products
 
     @classmethod
-    def loops(cls, machine: Machine) -> Mapping[str, Loop]:
-        return machine.loops.pairwise_loops.loops
+    def loops(cls, device: Device) -> Mapping[str, Loop]:
+        return device.loops.pairwise_loops.loops
 
     def engine(self, problem: Problem) -> Engine:
         """The fastest loop that is exact for such operands, which may cut long sums into runs."""
         engine = super().engine(problem)
-        may_be_cut = problem.machine is CPU and not self.rounding.is_stochastic and self.format.has_nan
+        may_be_cut = problem.device is CPU and not self.rounding.is_stochastic and self.format.has_nan
         if problem.depth < LEAST_CUT or not may_be_cut:
             return engine
-        rounded = OperandBounds(problem.products.rounded(self.format, self.rounding), self.format, True)
-        runs = super().engine(Problem(UNITY, rounded, problem.depth, problem.output, problem.rounding))
-        is_inside = problem.a.bounds.inside(self.format)
+        rounded = OperandBounds(problem.products.after_rounding(self.format, self.rounding), self.format, True)
+        runs = super().engine(Problem(BOUNDS_OF_ONES, rounded, problem.depth, problem.output, problem.rounding))
+        is_inside = problem.a.bounds.are_in_format(self.format)
         products = RoundedProducts(self.format, self.rounding, runs.carrier, is_inside)
         return LongPairwise(engine, runs, products)
 

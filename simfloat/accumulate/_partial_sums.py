@@ -8,14 +8,14 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.accumulate._blocked import Blocked
 from simfloat.accumulate.accumulator import Accumulator, whole_steps
 from simfloat.accumulate.blocked_engines import RunsEngine, StackedRunsEngine
-from simfloat.accumulate.contraction import finish, prepare
+from simfloat.accumulate.contraction import prepare_sum, round_sums
 from simfloat.accumulate.engine import Engine, Region, TileScales
-from simfloat.accumulate.given_draws import GivenSteps
+from simfloat.accumulate.given_draws import UserDrawsEngine
 from simfloat.accumulate.one_format import InOneFormat, running_sums
-from simfloat.accumulate.product import Inputs, as_vectors, options_of, refuse_flags
+from simfloat.accumulate.product import Inputs, as_vectors, read_options, refuse_flags
 from simfloat.accumulate.product_plan import Options
 from simfloat.accumulate.scales import Scales
-from simfloat.accumulate.tiles import in_carrier
+from simfloat.accumulate.tiles import as_carrier
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.observer import Observer
@@ -58,28 +58,30 @@ def partial_sums(
     if flags is not False:
         refuse_flags("partial_sums", flags)
     a, b = as_vectors(a, b)
-    options = options_of([a, b], inputs, accumulate, output, rounding, stream, observer, "partial_sums")
+    options = read_options([a, b], inputs, accumulate, output, rounding, stream, observer, "partial_sums")
     accumulator = options.accumulator
     if accumulator.chunk is None:
         raise ValueError(f"{accumulator} has no running sum: its terms are not added one after the other.")
-    return partial_sums_of(a, b, options, None if initial is None else as_operand(initial, "initial"))
+    return running_sums_of_vectors(a, b, options, None if initial is None else as_operand(initial, "initial"))
 
 
-def partial_sums_of(a: NDArray, b: NDArray, options: Options, given: NDArray | None = None) -> NDArray[np.floating]:
+def running_sums_of_vectors(
+    a: NDArray, b: NDArray, options: Options, initial: NDArray | None = None
+) -> NDArray[np.floating]:
     """The running sums of two vectors under these options, from the number `given` on; nothing is checked."""
     accumulator = options.accumulator
-    row, column, work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options, initial=given)
+    row, column, work = prepare_sum(a[np.newaxis], b[:, np.newaxis], (), a.size, options, initial=initial)
     start = np.zeros((1, 1), like=row) if work.initial is None else work.initial.reshape(1, 1)
-    row, column = (in_carrier(x, work.engine.carrier, work.quiet) for x in (row, column))
+    row, column = (as_carrier(x, work.engine.carrier, work.has_no_signalling_nan) for x in (row, column))
     sums = _running_sums(
-        row, column, work.engine, accumulator, work.scales, Region(0, 1, 1, work.draw, machine=work.machine), start
+        row, column, work.engine, accumulator, work.scales, Region(0, 1, 1, work.draw, machine=work.device), start
     )
     if not options.target.rounding.is_stochastic:
-        return finish(sums, sums.shape, options, work, row, column)
+        return round_sums(sums, sums.shape, options, work, row, column)
     # Every running sum is what `dot` would return if the sum ended there: element 0 of a result.
-    results = empty(sums.shape, options.target.dtype, work.machine)
+    results = empty(sums.shape, options.target.dtype, work.device)
     for i in range(sums.size):
-        results[i] = finish(sums[i : i + 1], (), options, work, row, column)
+        results[i] = round_sums(sums[i : i + 1], (), options, work, row, column)
     return results
 
 
@@ -93,19 +95,23 @@ def _running_sums(
     start: NDArray,
 ) -> NDArray:
     """The running sum after every chunk, in the engine's type."""
-    if isinstance(engine, GivenSteps):
+    if isinstance(engine, UserDrawsEngine):
         return engine.running_sums(row, column, start)
     if isinstance(engine, RunsEngine | StackedRunsEngine):
         # All runs are summed, then their results: inner and outer sums draw at steps of their own.
-        whole = region._replace(scales=scales and _within(scales, slice(0, row.size)))
+        whole = region._replace(scales=scales and _scales_of_products(scales, slice(0, row.size)))
         results = engine.results(row, column, whole)
-        ones, outer, at = np.ones_like(results.T), _outer(engine, accumulator), region._replace(swapped=True)
+        ones, outer, at = (
+            np.ones_like(results.T),
+            _outer_accumulator(engine, accumulator),
+            region._replace(is_transposed=True),
+        )
         return _running_sums(ones, results, engine.outer, outer, None, at, start).astype(engine.carrier, copy=False)
     # A compensated sum cannot go on from a running sum: its correction is lost. A loop of its own keeps every running
     # sum, in the time of one sum; a sum for every length took time in proportion to the square of the length.
     if isinstance(accumulator, InOneFormat):
         sums = running_sums(accumulator, row, column, start, region)
-        return region.machine.take(sums.astype(engine.carrier, copy=False))
+        return region.machine.to_device(sums.astype(engine.carrier, copy=False))
     return _resumed_sums(row, column, engine, accumulator, scales, region, start)
 
 
@@ -132,21 +138,21 @@ def _resumed_sums(
         first = i - i % span
         within = slice(first * chunk, min((i + 1) * chunk, terms))
         running[:] = sums[first - 1] if first else start
-        at = region._replace(step=first, scales=scales and _within(scales, within))
+        at = region._replace(step=first, scales=scales and _scales_of_products(scales, within))
         engine.run(np.array(row[:, within], order="C", like=row), column[within], running, at)
         sums[i] = running[0, 0]
     return sums
 
 
-def _outer(engine: RunsEngine | StackedRunsEngine, accumulator: Accumulator) -> Accumulator:
+def _outer_accumulator(engine: RunsEngine | StackedRunsEngine, accumulator: Accumulator) -> Accumulator:
     """The accumulator of the results of runs."""
-    if isinstance(engine, RunsEngine) and engine.freeing is not None:
-        return engine.freeing.total
+    if isinstance(engine, RunsEngine) and engine.scale_removal is not None:
+        return engine.scale_removal.total
     assert isinstance(accumulator, Blocked)
     return accumulator.outer
 
 
-def _within(scales: Scales, products: slice) -> TileScales:
+def _scales_of_products(scales: Scales, products: slice) -> TileScales:
     """The scales of the blocks of some products, which start where a block does."""
     blocks = slice(products.start // scales.block, -(-products.stop // scales.block))
     return scales.a[:, blocks].astype(np.float64), scales.b[blocks].astype(np.float64)

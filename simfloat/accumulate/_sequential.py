@@ -15,7 +15,7 @@ from simfloat.accumulate.bounds import Bounds, terms_and_sums
 from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.lane_engines import lane_loop
-from simfloat.accumulate.native_steps import of_own_kind, own_kind
+from simfloat.accumulate.native_steps import hardware_engine, hardware_kind
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute
@@ -58,7 +58,7 @@ def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
         kind = type(x).__name__
         raise ValueError(f"accumulate must be a simfloat accumulator or a format, got {x!r} of type {kind}.") from None
     try:
-        return _in_format(format)
+        return _sequential_in_format(format)
     except ValueError as error:
         raise ValueError(
             f"accumulate: {error} A sum that is rounded once, at its end, may have any format: "
@@ -67,7 +67,7 @@ def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
 
 
 @lru_cache(maxsize=1024)
-def _in_format(format: Format) -> SequentialSum:
+def _sequential_in_format(format: Format) -> SequentialSum:
     return SequentialSum(format)
 
 
@@ -105,32 +105,34 @@ class SequentialSum(Accumulator):
     def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products."""
         _, sums = terms_and_sums(products, terms, self.format, self.rounding, self.products)
-        return sums.numbers_of(self.format)
+        return sums.within_format(self.format)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
         """The loop of the hardware's own steps, if these are wanted, for operands that its type holds."""
-        native = self._native
+        native = self._hardware_loop
         if native is None or native.carrier is np.float64 or (a.fits_float32 and b.fits_float32):
             return native
         return None
 
     def engine(self, problem: Problem) -> Engine:
         """The fastest loop that is exact for such operands."""
-        native = self._native
+        native = self._hardware_loop
         if native is not None:
             if native.carrier is np.float64 or (problem.a.in_float32 and problem.b.in_float32):
                 return native
-        kind = own_kind(problem, self.rounding, *self._formats)
+        kind = hardware_kind(problem, self.rounding, *self._formats)
         if kind is not None:
-            return of_own_kind(_loop(self, f"{self._fusion}_{kind}", np.float32), kind, self.format)
+            return hardware_engine(
+                _deterministic_loop(self, f"{self._fusion_name}_{kind}", np.float32), kind, self.format
+            )
         # Loops on lanes ask little of the operands and are the quickest that round by instructions. Only to FP16,
         # nearest even, may a conversion by the hardware be quicker: then both are found, and a conversion is preferred.
         lanes = lane_loop(problem, self.format, self.rounding, self.products)
         may_convert = self.format == FP16 and self.rounding == nearest_even
         if lanes is not None and not may_convert:
             return lanes
-        engine = _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
-        if lanes is not None and isinstance(engine, _Loop) and engine.step == "fused_converted":
+        engine = _quickest_engine(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
+        if lanes is not None and isinstance(engine, _DeterministicLoop) and engine.step == "fused_converted":
             return ConvertedOrOnLanes(engine, lanes)
         if lanes is not None and not getattr(engine, "step", "").endswith("_converted"):
             return lanes
@@ -141,39 +143,43 @@ class SequentialSum(Accumulator):
         takes_negatives = self.products.signed or self.products.is_fixed  # unsigned fixed point saturates at 0
         if takes_negatives and problem.a.bounds.finite and problem.b.bounds.finite:
             return engine
-        return _Watched(engine, self.products, self.rounding)
+        return _CheckedProducts(engine, self.products, self.rounding)
 
     @cached_property
-    def _native(self) -> _Loop | None:
+    def _hardware_loop(self) -> _DeterministicLoop | None:
         """The loop of the hardware's own fused multiply-adds, if they are the steps that are wanted."""
         if self.rounding != nearest_even or self.format not in (FP32, FP64):
             return None
         if self.products not in (None, self.format):
             return None
-        return _loop(self, f"{self._fusion}_native", np.float64 if self.format == FP64 else np.float32)
+        return _deterministic_loop(
+            self, f"{self._fusion_name}_native", np.float64 if self.format == FP64 else np.float32
+        )
 
     @property
-    def _fusion(self) -> str:
+    def _fusion_name(self) -> str:
         return "fused" if self.products is None else "unfused"
 
     @property
     def _grids(self) -> tuple[NDArray, NDArray]:
-        numbers = kernels.grid.numbers
+        numbers = kernels.grid.pack_grid
         return numbers(self.format, self.rounding), numbers(self.products or self.format, self.rounding)
 
 
 @lru_cache(maxsize=4096)
-def _quickest(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> Engine:
+def _quickest_engine(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> Engine:
     """The fastest loop that is exact for sums of so many products; the proofs take longer than a small sum."""
     formats, rounding = accumulator._formats, accumulator.rounding
-    terms, sums = terms_and_sums(a.times(b), depth, accumulator.format, rounding, accumulator.products, initial)
+    terms, sums = terms_and_sums(
+        a.product_bounds(b), depth, accumulator.format, rounding, accumulator.products, initial
+    )
     step = quickest_step(formats, rounding, a, b, terms, sums, initial, accumulator.products)
     if step is None:
-        return _Wide(accumulator, *accumulator._grids)
-    name = f"{accumulator._fusion}_{step.kind}"
+        return _AnyGridLoop(accumulator, *accumulator._grids)
+    name = f"{accumulator._fusion_name}_{step.kind}"
     if rounding.is_stochastic:
-        return _Random(name, step.carrier, *_numbers(formats, rounding, step.numbers, step.top))
-    return _loop(accumulator, name, step.carrier, step.top)
+        return _StochasticLoop(name, step.carrier, *_numbers(formats, rounding, step.grid_type, step.top))
+    return _deterministic_loop(accumulator, name, step.carrier, step.top)
 
 
 #: Columns from which on, and below which, sums in FP16 are quicker on lanes than by conversions.
@@ -183,7 +189,7 @@ LEAST_COLUMNS, MOST_COLUMNS = 8, 64
 COSTS = {"halves": 0.02, "native": 0.013, "converted": 0.08, "converted_odd": 0.1, "directed": 0.5, "sticky": 0.5}
 
 
-class _Loop(NamedTuple):
+class _DeterministicLoop(NamedTuple):
     """A deterministic loop with the numbers it reads."""
 
     carrier: FloatType
@@ -192,15 +198,15 @@ class _Loop(NamedTuple):
     products: NDArray
     sign: np.floating
     cost: float = 0.1
-    is_direct: bool = True
+    takes_stacks: bool = True
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         loop = region.machine.loops.sequential.steps[self.step]
         loop(a, b, out, self.grid, self.products, self.sign)
 
-    def lifted(self, factor: np.float32) -> _Loop:
+    def with_scaled_grids(self, factor: np.float32) -> _DeterministicLoop:
         """The loop with its grids times a power of two, `factor`."""
-        grid, products = (kernels.grid.lifted(numbers, factor) for numbers in (self.grid, self.products))
+        grid, products = (kernels.grid.with_scaled_grids(numbers, factor) for numbers in (self.grid, self.products))
         return self._replace(grid=grid, products=products)
 
 
@@ -232,12 +238,14 @@ class ConvertedOrOnLanes(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _loop(accumulator: SequentialSum, step: str, carrier: FloatType, top: int | None = None) -> _Loop:
+def _deterministic_loop(
+    accumulator: SequentialSum, step: str, carrier: FloatType, top: int | None = None
+) -> _DeterministicLoop:
     """The loop of a deterministic step; `top` bounds its sums' exponents, but for the hardware's own steps."""
     sums, products = _numbers(accumulator._formats, accumulator.rounding, carrier, top)
     sign = carrier(accumulator.rounding.zero_sum)
     cost = COSTS.get(step.partition("_")[2], 0.2)
-    return _Loop(carrier, step, sums, products, sign, cost)
+    return _DeterministicLoop(carrier, step, sums, products, sign, cost)
 
 
 def _numbers(
@@ -246,13 +254,13 @@ def _numbers(
     """The numbers of the grids of sums and of products, the last format."""
     grid = kernels.grid
     if top is None:
-        sums, *products = (grid.numbers_in(format, rounding, carrier) for format in formats)
+        sums, *products = (grid.pack_grid_in_type(format, rounding, carrier) for format in formats)
     else:
-        sums, *products = (grid.numbers_below(format, rounding, top, carrier) for format in formats)
+        sums, *products = (grid.pack_grid_below(format, rounding, top, carrier) for format in formats)
     return sums, products[-1] if products else sums
 
 
-class _Random(NamedTuple):
+class _StochasticLoop(NamedTuple):
     """A loop that draws."""
 
     step: str
@@ -266,7 +274,7 @@ class _Random(NamedTuple):
         loop(a, b, out, self.grid, self.products, *kernel_region(region))
 
 
-class _Wide(NamedTuple):
+class _AnyGridLoop(NamedTuple):
     """The loop for any operands, any grid and any mode."""
 
     accumulator: SequentialSum
@@ -284,7 +292,7 @@ class _Wide(NamedTuple):
         )
 
 
-class _Watched(NamedTuple):
+class _CheckedProducts(NamedTuple):
     """A loop whose products may be NaN where their format has none; the sums' format may have one."""
 
     engine: Engine

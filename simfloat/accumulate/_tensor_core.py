@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate._fused import E8M13, Fused, FusedEngine, powers
+from simfloat.accumulate._fused import E8M13, Fused, FusedEngine, binade_powers
 from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.blocked_engines import RunLengths, RunsEngine
@@ -23,12 +23,12 @@ from simfloat.accumulate.matrix_units import (
     as_formats,
     check_architecture,
     check_operands,
-    find,
-    padded,
+    find_instruction,
+    operand_formats,
+    pad_to_chunks,
     pair_text,
-    taken_by,
 )
-from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
+from simfloat.accumulate.operand_bounds import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import BF16, E2M1, E2M3, E3M2, E4M3, E5M2, E8M0, FP16, FP32, FP64, TF32, Format, as_format
 from simfloat.formats.format_names import FormatLike
@@ -37,43 +37,43 @@ from simfloat.formats.format_names import FormatLike
 NvidiaArchitecture = Literal["volta", "turing", "ampere", "ada", "hopper", "blackwell"]
 
 FP8 = (E4M3, E5M2)
-SMALL = (E4M3, E5M2, E3M2, E2M3, E2M1)
-BOTH = (FP32, FP16)
+NARROW_FORMATS = (E4M3, E5M2, E3M2, E2M3, E2M1)
+FP32_AND_FP16 = (FP32, FP16)
 DOUBLE = Instruction((FP64,), (FP64,), 1)
 
 #: Units of 64 products of E2M1 numbers, which add groups of 16 before they align them.
 GROUPED = Instruction((E2M1,), (FP32,), 64, 35, ((32, E8M0), (16, E8M0), (16, E4M3)))
 
 UNITS: dict[NvidiaArchitecture, tuple[Instruction, ...]] = {
-    "volta": (Instruction((FP16,), BOTH, 4, 23), DOUBLE),
-    "turing": (Instruction((FP16,), BOTH, 8, 24), DOUBLE),
+    "volta": (Instruction((FP16,), FP32_AND_FP16, 4, 23), DOUBLE),
+    "turing": (Instruction((FP16,), FP32_AND_FP16, 8, 24), DOUBLE),
     "ampere": (
-        Instruction((FP16,), BOTH, 8, 24),
+        Instruction((FP16,), FP32_AND_FP16, 8, 24),
         Instruction((BF16,), (FP32,), 8, 24),
         Instruction((TF32,), (FP32,), 4, 24),
         DOUBLE,
     ),
     "ada": (
-        Instruction((FP16,), BOTH, 8, 24),
+        Instruction((FP16,), FP32_AND_FP16, 8, 24),
         Instruction((BF16,), (FP32,), 8, 24),
         Instruction((TF32,), (FP32,), 4, 24),
-        Instruction(FP8, BOTH, 16, 13),
+        Instruction(FP8, FP32_AND_FP16, 16, 13),
         DOUBLE,
     ),
     "hopper": (
-        Instruction((FP16,), BOTH, 16, 25),
+        Instruction((FP16,), FP32_AND_FP16, 16, 25),
         Instruction((BF16,), (FP32,), 16, 25),
         Instruction((TF32,), (FP32,), 8, 25),
-        Instruction(FP8, BOTH, 32, 13),
+        Instruction(FP8, FP32_AND_FP16, 32, 13),
         DOUBLE,
     ),
     "blackwell": (
-        Instruction((FP16,), BOTH, 16, 25),
+        Instruction((FP16,), FP32_AND_FP16, 16, 25),
         Instruction((BF16,), (FP32,), 16, 25),
         Instruction((TF32,), (FP32,), 8, 25),
-        Instruction(SMALL, BOTH, 32, 25),
+        Instruction(NARROW_FORMATS, FP32_AND_FP16, 32, 25),
         GROUPED,
-        Instruction(SMALL, (FP32,), 32, 25, ((32, E8M0),)),
+        Instruction(NARROW_FORMATS, (FP32,), 32, 25, ((32, E8M0),)),
         DOUBLE,
     ),
 }
@@ -86,12 +86,12 @@ INSTRUCTIONS: dict[NvidiaArchitecture, tuple[str, str]] = {"hopper": ("wgmma", "
 #: far, rounded to nearest even in the output format. (Recorded on H100, H200 and B200: MATLAB-tensor-core of
 #: north-numerical-computing, replayed in the tests. NVIDIA's assembler, ptxas 13.5, makes these steps of it: FP16
 #: numbers of every word's lower half, HMMA from zero, those of the upper half, HMMA, and FADD or HADD2.)
-TWO_STEPS = Instruction(FP8, BOTH, 32, 25)
+TWO_STEPS = Instruction(FP8, FP32_AND_FP16, 32, 25)
 STEP_TERMS = 16
 
 #: What `mma` has there.
 MMA = (
-    Instruction((FP16,), BOTH, 16, 25),
+    Instruction((FP16,), FP32_AND_FP16, 16, 25),
     Instruction((BF16,), (FP32,), 16, 25),
     Instruction((TF32,), (FP32,), 8, 25),
     TWO_STEPS,
@@ -198,7 +198,7 @@ class TensorCore(Accumulator):
         if self.inputs is not None:
             return self
         if a is None or b is None:
-            raise self._undecided()
+            raise self._missing_inputs_error()
         output = FP64 if (a, b, self.output) == (FP64, FP64, FP32) else self.output
         return TensorCore(self.architecture, (a, b), output=output, scales=self.scales, instruction=self.instruction)
 
@@ -206,16 +206,16 @@ class TensorCore(Accumulator):
     def row(self) -> Instruction:
         """The unit's row of the table."""
         rows = MMA if self.instruction == "mma" else UNITS[self.architecture]
-        return find(self.architecture, rows, self._formats, self.output, self.scales)
+        return find_instruction(self.architecture, rows, self._formats, self.output, self.scales)
 
     @property
     def _formats(self) -> FormatPair:
         """The formats of the operands; ValueError where they are still to be found."""
         if self.inputs is None:
-            raise self._undecided()
+            raise self._missing_inputs_error()
         return self.inputs
 
-    def _undecided(self) -> ValueError:
+    def _missing_inputs_error(self) -> ValueError:
         return ValueError(f"{self} finds its unit by the formats of the operands: pass inputs=.")
 
     @cached_property
@@ -236,11 +236,11 @@ class TensorCore(Accumulator):
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products."""
-        return products.summed(terms).numbers_of(self.output)
+        return products.after_summation(terms).within_format(self.output)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
         """The unit's loop, for operands in its own formats."""
-        left, right = zip(self._formats, self._taken, strict=True)
+        left, right = zip(self._formats, self._operand_formats, strict=True)
         if self.row is GROUPED or self.row is TWO_STEPS or a not in left or b not in right:
             return None
         return SequentialSum(FP64).engine_for_all(a, b) if self.row is DOUBLE else self._engine
@@ -248,16 +248,16 @@ class TensorCore(Accumulator):
     def engine(self, problem: Problem) -> Engine:
         """The unit's loop. Raises ValueError for operands outside its formats."""
         row = self.row
-        check_operands(self, self._taken, problem)
+        check_operands(self, self._operand_formats, problem)
         if row is DOUBLE:
             return SequentialSum(FP64).engine(problem)
         if row is GROUPED and self.scales:
-            return _Groups(self.unit, *self.scales)
-        return _two_steps(self._engine, self.output, problem) if row is TWO_STEPS else self._engine
+            return _GroupedSum(self.unit, *self.scales)
+        return _two_step_engine(self._engine, self.output, problem) if row is TWO_STEPS else self._engine
 
     @cached_property
-    def _taken(self) -> FormatPair:
-        return taken_by(self._formats)
+    def _operand_formats(self) -> FormatPair:
+        return operand_formats(self._formats)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -265,7 +265,7 @@ class TensorCore(Accumulator):
         least = a.emin, b.emin
         if self.scales:
             return FusedEngine(self.unit, least, block=self.scales[0])
-        return self.unit.engine_of((a.precision, b.precision), least, dropped=TF32_CUT if TF32 in (a, b) else 0)
+        return self.unit.choose_engine((a.precision, b.precision), least, dropped=TF32_CUT if TF32 in (a, b) else 0)
 
     def _text(self, name: str, write: Any) -> str:
         if name == "inputs" and self.inputs is not None:
@@ -284,7 +284,7 @@ class TensorCore(Accumulator):
         return shown.replace(f", output={write(FP64)}", "", 1) if self.output == FP64 else shown
 
 
-class _Groups(NamedTuple):
+class _GroupedSum(NamedTuple):
     """The unit of 64 products."""
 
     unit: Fused
@@ -297,22 +297,22 @@ class _Groups(NamedTuple):
         # The unit does not read the sign of a scale in E4M3.
         left, right = map(np.abs, region.scales or ())
         machine = region.machine
-        s, t = (powers(x, self.scale_format.emin, machine) for x in (left, right))
+        s, t = (binade_powers(x, self.scale_format.emin, machine) for x in (left, right))
         machine.loops.fused_loops.fused_groups(a, b, left, right, s, t, out, self.unit.unit, self.unit.grid, self.block)
 
 
-def _two_steps(steps: Engine, output: Format, problem: Problem) -> Engine:
+def _two_step_engine(steps: Engine, output: Format, problem: Problem) -> Engine:
     """The engine that sums 32 products from zero in two steps, and adds that to the sum so far."""
     terms = TWO_STEPS.terms
-    sums = OperandBounds(problem.products.summed(terms).numbers_of(output), output, False)
+    sums = OperandBounds(problem.products.after_summation(terms).within_format(output), output, False)
     runs = -(-problem.depth // terms)
     outer = SequentialSum(output).engine(
-        Problem(sums, UNITY, runs, output, initial=problem.initial, machine=problem.machine)
+        Problem(sums, BOUNDS_OF_ONES, runs, output, initial=problem.initial, device=problem.device)
     )
-    return _Interleaved(RunsEngine(RunLengths(terms), 0, steps, outer, output, 0, terms, False))
+    return _TwoStepOrder(RunsEngine(RunLengths(terms), 0, steps, outer, output, 0, terms, False))
 
 
-class _Interleaved(NamedTuple):
+class _TwoStepOrder(NamedTuple):
     """Sums the products k with k mod 4 < 2 of every 32 before the others."""
 
     runs: RunsEngine
@@ -328,7 +328,7 @@ class _Interleaved(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         # The order of products within 32 is that of the machine code: a word holds four FP8 numbers, of
         # which the lower two take part in the first step, and the upper two in the second.
-        a, b = padded(a, b, TWO_STEPS.terms)
+        a, b = pad_to_chunks(a, b, TWO_STEPS.terms)
         k = np.arange(TWO_STEPS.terms, like=a)
         order = np.concatenate([k[k % 4 < 2], k[k % 4 >= 2]])
         order = (np.arange(0, a.shape[1], k.size, like=a)[:, np.newaxis] + order).ravel()

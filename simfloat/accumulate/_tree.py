@@ -11,26 +11,26 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.bounds import Bounds, numbers_of
+from simfloat.accumulate.bounds import Bounds, format_bounds
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.long_pairwise import LongNumPy, RoundedProducts
-from simfloat.accumulate.nesting import ADD, in_postfix, program_of, text_of
+from simfloat.accumulate.nesting import ADD, as_postfix, program_of, text_of
 from simfloat.accumulate.one_format import InOneFormat, OrderLoop
-from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
+from simfloat.accumulate.operand_bounds import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import CPU, Machine
+from simfloat.arithmetic.machines import CPU, Device
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.operations import compute_alone
+from simfloat.arithmetic.operations import compute_in_thread
 from simfloat.arithmetic.target import Target, check_precision
 from simfloat.formats import FP32, FP64, Format, as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 #: Of NumPy's order: numbers from which on a sum is cut in two, and sums that are under way at once below.
-LARGEST, LANES = 128, 8
+LARGEST_UNCUT, LANES = 128, 8
 
 #: Numbers of a sum up to which the program of its order is kept.
-KEPT = 1 << 16
+MOST_CACHED_TERMS = 1 << 16
 
 #: Kinds of steps that there is a loop of NumPy's order for long sums in.
 LONG_KINDS = ("native", "plain", "odd", "directed", "sticky", "converted")
@@ -51,7 +51,7 @@ def tree(nesting: Any, format: FormatLike, rounding: RoundingLike = nearest_even
         >>> sf.sum(x, accumulate=sf.FP16), sf.sum(x, accumulate=sf.tree("0 + (1 + (2 + 3))", sf.FP16))
         (array(2048.), array(2052.))
     """
-    return TreeSum(as_format(format), rounding=as_rounding(rounding), nesting=text_of(in_postfix(nesting)))
+    return TreeSum(as_format(format), rounding=as_rounding(rounding), nesting=text_of(as_postfix(nesting)))
 
 
 def numpy_sum(
@@ -97,8 +97,8 @@ class InTreeOrder(InOneFormat):
     stages: ClassVar[int] = 2  # the sums, then the products
 
     @classmethod
-    def loops(cls, machine: Machine) -> Mapping[str, Loop]:
-        return machine.loops.tree_loops.loops
+    def loops(cls, device: Device) -> Mapping[str, Loop]:
+        return device.loops.tree_loops.loops
 
     @abstractmethod
     def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
@@ -111,7 +111,7 @@ class InTreeOrder(InOneFormat):
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """Modes to nearest and toward zero at most double what a term adds; others are bounded as for a chain."""
         outward = None if self.rounding.is_to_nearest or self.rounding.is_toward_zero else self.format
-        return added.summed(terms, outward).high
+        return added.after_summation(terms, outward).high
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,7 +129,7 @@ class TreeSum(InTreeOrder):
         return super().engine(problem)
 
     def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
-        program = _own_program(self.nesting)
+        program = _program_of_nesting(self.nesting)
         if terms != (len(program) + 1) // 2:
             raise ValueError(
                 f"The tree of {self} adds {(len(program) + 1) // 2} products, got {terms}. Sums of any length are "
@@ -138,7 +138,7 @@ class TreeSum(InTreeOrder):
         return (program,)
 
     def order(self, terms: int) -> list[int]:
-        return in_postfix(self.nesting)
+        return as_postfix(self.nesting)
 
     def _call(self, write: Callable[[Any], str]) -> str:
         rounding = "" if self.rounding == nearest_even else f", rounding={self.rounding!r}"
@@ -167,8 +167,8 @@ class NumPySum(InTreeOrder):
     def engine(self, problem: Problem) -> Engine:
         """The loop of the order, and one for long sums; products that are rounded first are summed as numbers are."""
         if self.products is None:
-            return self._of_numbers(problem)
-        rounded = problem.products.rounded(self.products, self.rounding)
+            return self._engine_for_numbers(problem)
+        rounded = problem.products.after_rounding(self.products, self.rounding)
         if not (self.products.has_nan or problem.products.finite):
             raise ValueError(
                 f"Products may be infinite or NaN here, and {self.products}, to which {self} rounds them, has no NaN: "
@@ -177,33 +177,41 @@ class NumPySum(InTreeOrder):
         numbers = OperandBounds(rounded, self.products, False)
         # Rounded products are numbers like any others, which are summed as products with ones.
         of_numbers = Problem(
-            numbers, UNITY, problem.depth, problem.output, problem.rounding, initial=None, machine=problem.machine
+            numbers,
+            BOUNDS_OF_ONES,
+            problem.depth,
+            problem.output,
+            problem.rounding,
+            initial=None,
+            device=problem.device,
         )
-        engine = self._of_numbers(of_numbers)
-        return ProductsFirst(engine, RoundedProducts(self.products, self.rounding, engine.carrier, False))
+        engine = self._engine_for_numbers(of_numbers)
+        return RoundedProductsEngine(engine, RoundedProducts(self.products, self.rounding, engine.carrier, False))
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
         """The loop of the hardware's own steps, if these are wanted, for operands that its type holds."""
         if self.products is not None or self.rounding != nearest_even or self.format not in (FP32, FP64):
             return None
-        any_number = OperandBounds(numbers_of(self.format), self.format, self.format == FP32)
+        any_number = OperandBounds(format_bounds(self.format), self.format, self.format == FP32)
         in_type = self.format == FP64 or (a.fits_float32 and b.fits_float32)
-        return self._of_numbers(Problem(any_number, any_number, LARGEST, self.format)) if in_type else None
+        return (
+            self._engine_for_numbers(Problem(any_number, any_number, LARGEST_UNCUT, self.format)) if in_type else None
+        )
 
-    def _of_numbers(self, problem: Problem) -> Engine:
+    def _engine_for_numbers(self, problem: Problem) -> Engine:
         """The engine where products are not rounded first."""
         engine = super().engine(problem)
-        if problem.machine is not CPU or self.rounding.is_stochastic or not self.format.has_nan:
+        if problem.device is not CPU or self.rounding.is_stochastic or not self.format.has_nan:
             return engine
         step, is_inside = engine, True  # where the hardware rounds, numbers are those of the format
         if not isinstance(engine, OrderLoop) or engine.kind != "native":
-            rounded = OperandBounds(problem.products.rounded(self.format, self.rounding), self.format, True)
-            step = super().engine(Problem(rounded, UNITY, problem.depth, problem.output, problem.rounding))
-            is_inside = problem.a.bounds.inside(self.format)
+            rounded = OperandBounds(problem.products.after_rounding(self.format, self.rounding), self.format, True)
+            step = super().engine(Problem(rounded, BOUNDS_OF_ONES, problem.depth, problem.output, problem.rounding))
+            is_inside = problem.a.bounds.are_in_format(self.format)
         if not isinstance(step, OrderLoop) or step.kind not in LONG_KINDS:
             return engine
         products = RoundedProducts(self.format, self.rounding, step.carrier, is_inside)
-        return LongNumPy(engine, step.kind, step.numbers, step.sign, LARGEST, products)
+        return LongNumPy(engine, step.kind, step.numbers, step.sign, LARGEST_UNCUT, products)
 
     def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
         return (_program_of_numpy(terms),)
@@ -212,7 +220,7 @@ class NumPySum(InTreeOrder):
         return _postfix_of_numpy(terms)
 
 
-class ProductsFirst(NamedTuple):
+class RoundedProductsEngine(NamedTuple):
     """An engine that sums products which are rounded first, as numbers are summed."""
 
     engine: Engine
@@ -231,24 +239,26 @@ class ProductsFirst(NamedTuple):
         target = Target(self.products.format, self.products.rounding, np.float64)
         # Row by row: the products of all rows at once would be as many numbers as there are multiply-adds.
         for i in range(len(a)):
-            terms = compute_alone("multiply", [a[i][:, np.newaxis], b], target)
+            terms = compute_in_thread("multiply", [a[i][:, np.newaxis], b], target)
             sums = np.zeros_like(out, self.engine.carrier, shape=(1, out.shape[1]))
             # The products are the left operand, as in simfloat.sum: the tile is of the transposed product.
-            self.engine.run(ones, terms.astype(self.engine.carrier, copy=False), sums, region._replace(swapped=True))
+            self.engine.run(
+                ones, terms.astype(self.engine.carrier, copy=False), sums, region._replace(is_transposed=True)
+            )
             out[i] = sums[0]
 
 
 @lru_cache(maxsize=64)
-def _own_program(nesting: str) -> NDArray[np.int64]:
-    return np.array(program_of(in_postfix(nesting)))
+def _program_of_nesting(nesting: str) -> NDArray[np.int64]:
+    return np.array(program_of(as_postfix(nesting)))
 
 
 def _program_of_numpy(terms: int) -> NDArray[np.int64]:
     """The program of NumPy's order, whose last step adds the total to 0; those of long sums are not kept."""
-    return (_kept_program if terms <= KEPT else _made_program)(terms)
+    return (_cached_program if terms <= MOST_CACHED_TERMS else _build_program)(terms)
 
 
-def _made_program(terms: int) -> NDArray[np.int64]:
+def _build_program(terms: int) -> NDArray[np.int64]:
     if not terms:
         return np.zeros(1, np.int64)
     programs: dict[int, tuple[NDArray[np.int64], int]] = {}
@@ -258,7 +268,7 @@ def _made_program(terms: int) -> NDArray[np.int64]:
     return np.concatenate([inner, zero, last] if need > 1 else [zero, inner, last])
 
 
-_kept_program = lru_cache(maxsize=64)(_made_program)
+_cached_program = lru_cache(maxsize=64)(_build_program)
 
 
 def _program_of_numbers(
@@ -269,9 +279,9 @@ def _program_of_numbers(
     """
     if count in programs:
         return programs[count]
-    if count <= LARGEST:
+    if count <= LARGEST_UNCUT:
         program = np.array(program_of(numpys_order(0, count)))
-        need = _places_of(program)
+        need = _stack_depth(program)
     else:
         middle = count // 2 - count // 2 % LANES
         (left, left_room), (right, right_room) = (
@@ -289,7 +299,7 @@ def _program_of_numbers(
     return program, need
 
 
-def _places_of(program: NDArray[np.int64]) -> int:
+def _stack_depth(program: NDArray[np.int64]) -> int:
     """The most sums that wait at once."""
     return int(np.cumsum(np.where(program >= 0, 1, -1)).max())
 
@@ -302,18 +312,18 @@ def _postfix_of_numpy(terms: int) -> list[int]:
 def numpys_order(first: int, stop: int) -> list[int]:
     """How NumPy adds the numbers from `first` to `stop` - 1, in postfix form: `pairwise_sum` of its loops."""
     count = stop - first
-    if count > LARGEST:
+    if count > LARGEST_UNCUT:
         # As NumPy has it, n2 = n / 2; n2 -= n2 % 8: the left half is whole rounds of its eight sums.
         middle = first + count // 2 - count // 2 % LANES
         return [*numpys_order(first, middle), *numpys_order(middle, stop), ADD]
     whole = count - count % LANES if count >= LANES else 0
-    lanes = [_chain(range(first + lane, first + whole, LANES)) for lane in range(LANES)] if whole else []
+    lanes = [_left_to_right(range(first + lane, first + whole, LANES)) for lane in range(LANES)] if whole else []
     while len(lanes) > 1:
         lanes = [[*left, *right, ADD] for left, right in zip(lanes[::2], lanes[1::2], strict=True)]
     tail = range(first + whole, stop)
-    return [*lanes[0], *(x for k in tail for x in (k, ADD))] if lanes else _chain(tail)
+    return [*lanes[0], *(x for k in tail for x in (k, ADD))] if lanes else _left_to_right(tail)
 
 
-def _chain(terms: range) -> list[int]:
+def _left_to_right(terms: range) -> list[int]:
     """One after the other."""
     return [terms[0], *(x for k in terms[1:] for x in (k, ADD))]

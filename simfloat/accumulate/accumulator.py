@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine
 from simfloat.accumulate.operand_bounds import Problem
-from simfloat.arithmetic.bit_stream import SHORT
+from simfloat.arithmetic.bit_stream import MOST_SHORT_BITS
 from simfloat.formats import Format, Rounding
 from simfloat.values import stored_hash
 
@@ -19,7 +19,7 @@ def whole_steps(roundings: tuple[Rounding, ...], steps: int) -> int:
     """So many steps or a few more: words come in fours, and a short draw takes a quarter of one."""
     # Philox makes four words at a time, for four steps in a row, and short draws quarter each word: a
     # stage that began inside such a group would share its words with the stage before it.
-    together = 16 if any(0 < rounding.bits <= SHORT for rounding in roundings) else 4
+    together = 16 if any(0 < rounding.bits <= MOST_SHORT_BITS for rounding in roundings) else 4
     return -(-steps // together) * together
 
 

@@ -9,33 +9,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.engine import Engine, Region, is_direct
-from simfloat.arithmetic.machines import CPU, Machine
+from simfloat.accumulate.engine import Engine, Region, takes_stacks
+from simfloat.arithmetic.machines import CPU, Device
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format
 
 #: Run results that are kept before the outer accumulator takes them: 8 MiB of float64; on a GPU, whose memory is large
 #: and where every further part is launched anew, 512 MiB.
 #: With more rows at once on a GPU sums of runs take a thirtieth of the launches.
-KEPT, KEPT_ON_GPU = 1 << 20, 1 << 26
+RESULTS_AT_ONCE, RESULTS_AT_ONCE_ON_GPU = 1 << 20, 1 << 26
 
 #: Ones that are kept to multiply run results by.
-ONES = 1 << 10
+CACHED_ONES = 1 << 10
 
 
-def _wider(inner: Engine, outer: Engine) -> FloatType:
+def _wider_carrier(inner: Engine, outer: Engine) -> FloatType:
     return np.float32 if inner.carrier is outer.carrier is np.float32 else np.float64
 
 
-def check_run_results(sums: NDArray, within: Format) -> None:
+def check_run_results(sums: NDArray, run_format: Format) -> None:
     """Raise ValueError if there is a NaN among run results in a format that has none."""
-    if not within.has_nan and np.isnan(sums).any():
-        raise ValueError(f"{within}, the format of a run's sum, has no NaN, but a run sums to NaN.")
+    if not run_format.has_nan and np.isnan(sums).any():
+        raise ValueError(f"{run_format}, the format of a run's sum, has no NaN, but a run sums to NaN.")
 
 
-def rows_at_once(results: int, machine: Machine) -> int:
+def rows_at_once(results: int, device: Device) -> int:
     """So many rows of a product are summed at once whose runs have so many results a row."""
-    return max(1, (KEPT if machine is CPU else KEPT_ON_GPU) // max(results, 1))
+    return max(1, (RESULTS_AT_ONCE if device is CPU else RESULTS_AT_ONCE_ON_GPU) // max(results, 1))
 
 
 class RunLengths(NamedTuple):
@@ -45,7 +45,7 @@ class RunLengths(NamedTuple):
     size: int
     lanes: int = 0
 
-    def equal(self, depth: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    def counts_and_sizes(self, depth: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Of the first runs, and then of the others: how many there are, and the products of each."""
         if not self.lanes:
             return (depth // self.size, self.size), (int(depth % self.size > 0), depth % self.size)
@@ -53,14 +53,14 @@ class RunLengths(NamedTuple):
         size, longer = divmod(depth, count)
         return (longer, size + 1), (count - longer if size else 0, size)
 
-    def runs(self, depth: int) -> int:
+    def count_runs(self, depth: int) -> int:
         """How many runs there are."""
-        return sum(runs for runs, _ in self.equal(depth))
+        return sum(runs for runs, _ in self.counts_and_sizes(depth))
 
-    def places(self, depth: int) -> list[slice]:
+    def slices(self, depth: int) -> list[slice]:
         """The products of each run."""
         places, start = list[slice](), 0
-        for runs, size in self.equal(depth):
+        for runs, size in self.counts_and_sizes(depth):
             places += [slice(start + run * size, start + (run + 1) * size) for run in range(runs)]
             start += runs * size
         return places
@@ -72,13 +72,13 @@ class StackedRunsEngine(NamedTuple):
     lengths: RunLengths
     inner: Engine
     outer: Engine
-    within: Format  # of run results
-    is_direct: bool = True
+    run_format: Format  # of run results
+    takes_stacks: bool = True
 
     @property
     def carrier(self) -> FloatType:
         """The wider of both."""
-        return _wider(self.inner, self.outer)
+        return _wider_carrier(self.inner, self.outer)
 
     @property
     def cost(self) -> float:
@@ -88,10 +88,10 @@ class StackedRunsEngine(NamedTuple):
         depth = a.shape[1]
         products = b.shape[0] // depth if depth else 1
         rows = len(out) // max(products, 1)
-        count = self.lengths.runs(depth)
+        count = self.lengths.count_runs(depth)
         # Results of runs are kept until the outer sum takes them all. Where they are too many, a
         # stack is summed product by product, and then a product is halved by rows.
-        if count * out.size <= KEPT or (products == 1 and rows < 2):
+        if count * out.size <= RESULTS_AT_ONCE or (products == 1 and rows < 2):
             self._run(a, b, out, products, count, region)
         elif products > 1:
             for i in range(products):
@@ -122,7 +122,7 @@ class StackedRunsEngine(NamedTuple):
         (rows, depth), n = a.shape, b.shape[1]
         # All runs of one length are below one another, so that the inner loop is
         # entered once for them: entering it takes half a microsecond.
-        (long, size), (short, _) = self.lengths.equal(depth)
+        (long, size), (short, _) = self.lengths.counts_and_sizes(depth)
         sums = np.zeros((long + short, rows, n), self.inner.carrier)
         left, right = a.reshape(products, rows // max(products, 1), depth), b.reshape(products, depth, n)
         if not short:
@@ -130,7 +130,7 @@ class StackedRunsEngine(NamedTuple):
         else:  # runs of another length
             self._sum(left[:, :, : long * size], right[:, : long * size], sums[:long], region)
             self._sum(left[:, :, long * size :], right[:, long * size :], sums[long:], region)
-        check_run_results(sums, self.within)
+        check_run_results(sums, self.run_format)
         return sums.astype(self.outer.carrier, copy=False)
 
     def _sum(self, left: NDArray, right: NDArray, sums: NDArray, region: Region) -> None:
@@ -150,22 +150,22 @@ class StackedRunsEngine(NamedTuple):
 
 def _ones(count: int, carrier: FloatType) -> NDArray:
     """What run results are multiplied by. Nobody writes to it; a sealed array would be another type to the loops."""
-    return _kept_ones(carrier)[:, :count] if count <= ONES else np.ones((1, count), carrier)
+    return _cached_ones(carrier)[:, :count] if count <= CACHED_ONES else np.ones((1, count), carrier)
 
 
 @lru_cache(maxsize=2)
-def _kept_ones(carrier: FloatType) -> NDArray:
-    return np.ones((1, ONES), carrier)
+def _cached_ones(carrier: FloatType) -> NDArray:
+    return np.ones((1, CACHED_ONES), carrier)
 
 
-class Freeing(Protocol):
+class ScaleRemoval(Protocol):
     """Takes scales off sums."""
 
     @property
     def total(self) -> Accumulator:
         """The accumulator of the results."""
 
-    def free(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
+    def remove_scales(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
         """The sums (rows, columns) without the scales a of the rows and b of the columns."""
 
 
@@ -176,23 +176,23 @@ class RunsEngine(NamedTuple):
     blocks: int  # scaled blocks a run
     inner: Engine
     outer: Engine
-    within: Format  # of run results
+    run_format: Format  # of run results
     outer_stages: int
     steps: int  # that a run draws from
     draws: bool  # the outer sums draw, so rows of the result are not summed as one
-    freeing: Freeing | None = None  # what takes the scales of its block off a run's sum
+    scale_removal: ScaleRemoval | None = None  # what takes the scales of its block off a run's sum
 
     @property
     def carrier(self) -> FloatType:
         """The wider of both."""
-        return _wider(self.inner, self.outer)
+        return _wider_carrier(self.inner, self.outer)
 
     @property
     def cost(self) -> float:
         return self.inner.cost + self.outer.cost / self.lengths.size
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        columns, places = b.shape[1], self.lengths.places(b.shape[0])
+        columns, places = b.shape[1], self.lengths.slices(b.shape[0])
         count = len(places)
         a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
         ones = np.ones_like(b, self.outer.carrier, order="C", shape=(1, count))
@@ -206,34 +206,34 @@ class RunsEngine(NamedTuple):
                 place = slice(top + row, top + row + part.shape[1])
                 totals = np.array(out[place], self.outer.carrier, order="C", like=out).reshape(1, -1)
                 # Run results are left operands, as in simfloat.sum: the tile is of the transposed product.
-                at = region._replace(first=first + row * region.row_step, swapped=True, scales=None)
+                at = region._replace(first=first + row * region.row_step, is_transposed=True, scales=None)
                 self.outer.run(ones, part.reshape(count, totals.size), totals, at)
                 out[place] = totals.reshape(part.shape[1:])
 
     def results(self, a: NDArray, b: NDArray, region: Region) -> NDArray:
         """The results of the runs of one row and one column, below one another."""
         a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
-        return self._sums_of_runs(a, b, self.lengths.places(b.shape[0]), region)[:, 0]
+        return self._sums_of_runs(a, b, self.lengths.slices(b.shape[0]), region)[:, 0]
 
     def _sums_of_runs(self, a: NDArray, b: NDArray, places: list[slice], region: Region) -> NDArray:
         """The results of all runs: (runs, rows, columns), in the outer engine's type."""
-        if self.freeing:
-            return self._freed_sums(a, b, places, region)
+        if self.scale_removal:
+            return self._sums_without_scales(a, b, places, region)
         sums = np.zeros((len(places), len(a), b.shape[1]), self.inner.carrier, like=b)
         for run, within in enumerate(places):
             self._sum_run(a, b, run, within, sums[run], region)
-        check_run_results(sums, self.within)
+        check_run_results(sums, self.run_format)
         return sums.astype(self.outer.carrier, copy=False)
 
-    def _freed_sums(self, a: NDArray, b: NDArray, places: list[slice], region: Region) -> NDArray:
+    def _sums_without_scales(self, a: NDArray, b: NDArray, places: list[slice], region: Region) -> NDArray:
         """The results of runs that are scaled blocks, without their scales."""
-        assert self.freeing and region.scales
+        assert self.scale_removal and region.scales
         freed = np.zeros((len(places), len(a), b.shape[1]), self.outer.carrier, like=b)
         for run, within in enumerate(places):
             sums = np.zeros(freed.shape[1:], self.inner.carrier, like=b)
             self._sum_run(a, b, run, within, sums, region._replace(scales=None))
-            freed[run] = self.freeing.free(sums, region.scales[0][:, run], region.scales[1][run])
-        check_run_results(freed, self.within)
+            freed[run] = self.scale_removal.remove_scales(sums, region.scales[0][:, run], region.scales[1][run])
+        check_run_results(freed, self.run_format)
         return freed
 
     def _sum_run(self, a: NDArray, b: NDArray, run: int, within: slice, out: NDArray, region: Region) -> None:
@@ -269,9 +269,9 @@ class InterleavedEngine(NamedTuple):
         return self.runs.cost
 
     @property
-    def is_direct(self) -> bool:
+    def takes_stacks(self) -> bool:
         """Whether the runs are summed by loops alone."""
-        return is_direct(self.runs)
+        return takes_stacks(self.runs)
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         depth = a.shape[1]

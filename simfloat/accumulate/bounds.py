@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import machine_of
+from simfloat.arithmetic.machines import device_of
 from simfloat.formats import Format, Rounding, nearest_even
 
 #: The fields of Bounds, which are themselves such a tuple, and take longer to make.
@@ -28,14 +28,14 @@ class Bounds(NamedTuple):
     high: int
     finite: bool = True  # whether there are no infinities and no NaN among them
 
-    def times(self, other: Bounds) -> Bounds:
+    def product_bounds(self, other: Bounds) -> Bounds:
         """What is then known of the products of two arrays' elements."""
         precision, low, least, high, finite = self
         least, high, finite = least + other.least, high + other.high, finite and other.finite
         bits = precision + other.precision - (min(precision, other.precision) == 1)  # a power of two adds none
         return Bounds(bits, low + other.low, least, high, finite)
 
-    def rounded(self, format: Format, rounding: Rounding = nearest_even) -> Bounds:
+    def after_rounding(self, format: Format, rounding: Rounding = nearest_even) -> Bounds:
         """What is known of the numbers rounded to the format: perhaps up to the next power of two, or to infinity."""
         smallest = format.emin - format.mantissa_bits
         # A number just below 2^high may round up to it: hence the binade more.
@@ -44,9 +44,9 @@ class Bounds(NamedTuple):
         # A number of at least 2^least that keeps `precision` bits has its last one here or
         # above. Where numbers reach down to the format's spacing, that is the last bit.
         low = max(self.low, least - precision + 1, smallest)
-        return Bounds(precision, low, least, high, self.finite).limited(format, rounding)
+        return Bounds(precision, low, least, high, self.finite).after_clamping(format, rounding)
 
-    def limited(self, format: Format, rounding: Rounding) -> Bounds:
+    def after_clamping(self, format: Format, rounding: Rounding) -> Bounds:
         """What is known in a format that has a largest number: what lies beyond it is infinite, or becomes it.
 
         In a format without a sign what is negative is NaN.
@@ -60,13 +60,13 @@ class Bounds(NamedTuple):
         low, high = min(self.low, format.last_binade - format.mantissa_bits), max(self.high, format.last_binade + 1)
         return Bounds(max(self.precision, format.precision), low, min(self.least, format.last_binade), high, False)
 
-    def joined(self, other: Bounds) -> Bounds:
+    def union(self, other: Bounds) -> Bounds:
         """What is known of the numbers of both arrays together."""
         precision, low, least, high, finite = self
         least, high = min(least, other.least), max(high, other.high)
         return Bounds(max(precision, other.precision), min(low, other.low), least, high, finite and other.finite)
 
-    def summed(self, terms: int, outward: Format | None = None) -> Bounds:
+    def after_summation(self, terms: int, outward: Format | None = None) -> Bounds:
         """What is known of sums of so many terms, each sum rounded to nearest or toward zero.
 
         Such a rounding at most doubles what a term adds. In modes that may round outward, to the next number of the
@@ -84,7 +84,7 @@ class Bounds(NamedTuple):
         # the least sum, and sums have all bits from it up.
         return Bounds(high - self.low, self.low, self.low, high, self.finite)
 
-    def numbers_of(self, format: Format) -> Bounds:
+    def within_format(self, format: Format) -> Bounds:
         """What is known of numbers of the format, among which those beyond it became infinite, NaN or its largest."""
         smallest = format.emin - format.mantissa_bits
         low = min(max(self.low, smallest), format.last_binade - format.mantissa_bits)
@@ -92,7 +92,7 @@ class Bounds(NamedTuple):
         high = self.high if format.has_zero else max(self.high, format.emin + 1)
         return Bounds(format.precision, low, low, min(high, format.last_binade + 1), False)
 
-    def inside(self, format: Format) -> bool:
+    def are_in_format(self, format: Format) -> bool:
         """Whether all finite ones are numbers of the format for certain."""
         return (
             self.precision <= format.precision
@@ -106,9 +106,9 @@ class Bounds(NamedTuple):
         """Whether the largest number of so many bits below 2^high is no larger than the format's."""
         return (2.0 - 2.0 ** (1 - self.precision)) * 2.0**format.last_binade <= format.max
 
-    def unchanged_by(self, format: Format) -> bool:
+    def need_no_rounding(self, format: Format) -> bool:
         """Whether rounding to the format would change nothing for certain."""
-        return self.finite and format.has_negative_zero and self.inside(format)
+        return self.finite and format.has_negative_zero and self.are_in_format(format)
 
 
 def terms_and_sums(
@@ -124,15 +124,15 @@ def terms_and_sums(
     Sums start from zero, or from numbers of the format of which `initial` is known. The sums' last bits are those of
     all that is added: a sum that is rounded stays a multiple of them.
     """
-    added = products if products_format is None else products.rounded(products_format, rounding)
+    added = products if products_format is None else products.after_rounding(products_format, rounding)
     inward = rounding.is_to_nearest or rounding.is_toward_zero
-    summands, count = (added, terms) if initial is None else (added.joined(initial), terms + 1)
-    return limited_sums(added, summands.summed(count, None if inward else format), format, rounding)
+    summands, count = (added, terms) if initial is None else (added.union(initial), terms + 1)
+    return limited_sums(added, summands.after_summation(count, None if inward else format), format, rounding)
 
 
 def limited_sums(added: Bounds, sums: Bounds, format: Format, rounding: Rounding) -> tuple[Bounds, Bounds]:
     """Widen the bounds for a format whose largest number infinite sums and terms may become."""
-    limited = sums.limited(format, rounding)
+    limited = sums.after_clamping(format, rounding)
     if limited.high > sums.high or limited.low < sums.low:
         # From the largest number on, sums go on; they are multiples of its last bit.
         return added._replace(low=min(added.low, limited.low)), limited._replace(high=limited.high + 1)
@@ -140,7 +140,7 @@ def limited_sums(added: Bounds, sums: Bounds, format: Format, rounding: Rounding
 
 
 @lru_cache(maxsize=256)
-def numbers_of(format: Format) -> Bounds:
+def format_bounds(format: Format) -> Bounds:
     """The bounds of all numbers of a format, infinities and NaN among them."""
     smallest = format.emin - format.mantissa_bits
     return Bounds(format.precision, smallest, smallest, format.last_binade + 1, False)
@@ -156,7 +156,7 @@ def raw_bounds_of(x: NDArray) -> RawBounds:
         # The ones of long sums are such arrays: one element tells what all of them are.
         x = x[(slice(1),) * x.ndim]
     # In the order of memory, which spares a copy of a transposed matrix.
-    return machine_of(x).loops.counting.bit_facts(x.ravel("K"))
+    return device_of(x).loops.counting.bit_facts(x.ravel("K"))
 
 
 def bounds_of(x: NDArray) -> Bounds:

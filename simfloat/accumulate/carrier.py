@@ -21,7 +21,7 @@ class Carrier(NamedTuple):
     lowest: int
     highest: int
 
-    def holds(self, numbers: Bounds) -> bool:
+    def contains(self, numbers: Bounds) -> bool:
         """Whether the type has all such numbers."""
         return numbers.precision <= self.precision and numbers.low >= self.lowest and numbers.high <= self.highest
 
@@ -57,7 +57,7 @@ class Carrier(NamedTuple):
         partial_harmless = partial_low >= cut or (q <= p and self.precision >= 2 * p + 2)
         return term_harmless and partial_harmless
 
-    def takes_odd(self, format: Format, terms: Bounds, sums: Bounds) -> bool:
+    def allows_round_to_odd(self, format: Format, terms: Bounds, sums: Bounds) -> bool:
         """Whether a sum rounded to odd in the type can be rounded again to the format, in any deterministic mode.
 
         Numbers of the format, and with P >= p + 2 the ties halfway between them, are even numbers of the type. An
@@ -66,7 +66,7 @@ class Carrier(NamedTuple):
         """
         return self.precision >= format.precision + 2
 
-    def shows(self, format: Format, rounding: Rounding, sums: Bounds) -> bool:
+    def shows_draws(self, format: Format, rounding: Rounding, sums: Bounds) -> bool:
         """Whether numbers rounded to odd in the type show all that a draw reads, and one bit for what lies below."""
         if self.precision == CARRIERS[1].precision:
             return odd_suffices(format, rounding)
@@ -80,7 +80,7 @@ class Carrier(NamedTuple):
         """Whether the type has thresholds of draws down to the smallest spacing of the format, with their last bits."""
         return format.emin - format.mantissa_bits - self.precision >= self.lowest
 
-    def grows(self, format: Format, numbers: Bounds) -> bool:
+    def can_add_smallest_normal(self, format: Format, numbers: Bounds) -> bool:
         """Whether such numbers below the format's smallest normal one stay exact when that is added to them."""
         # Below its smallest normal number a format's spacing stays what it is there. That number is added
         # before a draw is compared, so that all these sums have its spacing, and subtracted afterwards.
@@ -92,13 +92,13 @@ CARRIERS = (Carrier(np.float32, 24, -149, 128), Carrier(np.float64, 53, -1074, 1
 #: The kinds of steps whose roundings to FP16 the hardware makes, of sums in float32. On an AMD Zen 3, sums that are
 #: moved to odd first are 1.1 to 1.5 times as quick so, at 16 x 16 x 16 to 128 x 256 x 128, as by the steps below in
 #: float64; one sum of 4,096 products is 0.9 times as quick. `_sequential.py` has the rates of the others.
-CONVERTED_STEPS = (("converted", Carrier.needs_no_error), ("converted_odd", Carrier.takes_odd))
+CONVERTED_STEPS = (("converted", Carrier.needs_no_error), ("converted_odd", Carrier.allows_round_to_odd))
 
 #: Kinds of steps by how kernels round in a mode (`grid.way_of`), quickest first, and what shows that they are exact.
 STEPS = {
-    "nearest": (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd)),
-    "directed": (("directed", Carrier.takes_odd),),
-    "sticky": (("sticky", Carrier.takes_odd),),
+    "nearest": (("plain", Carrier.needs_no_error), ("odd", Carrier.allows_round_to_odd)),
+    "directed": (("directed", Carrier.allows_round_to_odd),),
+    "sticky": (("sticky", Carrier.allows_round_to_odd),),
 }
 
 
@@ -110,7 +110,7 @@ class CarrierStep(NamedTuple):
     top: int
 
     @property
-    def numbers(self) -> FloatType:
+    def grid_type(self) -> FloatType:
         """The type of the numbers of its grids."""
         return np.float64 if self.kind == "likely" else self.carrier
 
@@ -123,7 +123,7 @@ def quickest_step(
     terms: Bounds,
     sums: Bounds,
     initial: Bounds | None = None,
-    rounded: Format | None = None,
+    products_format: Format | None = None,
 ) -> CarrierStep | None:
     """The cheapest step in the first format whose sums, rounded again, are the exact sums rounded once.
 
@@ -132,24 +132,24 @@ def quickest_step(
     do.
     """
     _, double = CARRIERS
-    products = a.times(b)
+    products = a.product_bounds(b)
     to_hold = (a, b, products) if initial is None else (a, b, products, initial)
-    if not all(kernels.grid.plain(format, rounding) for format in formats) or not double.holds(products):
+    if not all(kernels.grid.has_plain_grid(format, rounding) for format in formats) or not double.contains(products):
         return None
     if rounding.is_stochastic:
-        return _drawing_step(formats, rounding, products if rounded else None, to_hold, terms, sums)
+        return _stochastic_step(formats, rounding, products if products_format else None, to_hold, terms, sums)
     # The hardware's conversion to FP16 is one instruction. An anchor is a chain of six, which wait for
     # one another: exponent, anchor, add, subtract, compare, select. The conversion rounds subnormal
     # numbers and overflow as FP16 has them, so that only float32's own overflow is to be ruled out.
     if rounding == nearest_even and kernels.processor.CONVERTS_FP16 and all(format == FP16 for format in formats):
         single = CARRIERS[0]
-        if all(map(single.holds, to_hold)) and sums.high < single.highest:
+        if all(map(single.contains, to_hold)) and sums.high < single.highest:
             kind = next(kind for kind, suits in CONVERTED_STEPS if suits(single, FP16, terms, sums))
             return CarrierStep(kind, single.type, sums.high - 1)
     able = [
         carrier
         for carrier in CARRIERS
-        if all(map(carrier.holds, to_hold)) and all(carrier.has_room(format, sums) for format in formats)
+        if all(map(carrier.contains, to_hold)) and all(carrier.has_room(format, sums) for format in formats)
     ]
     for kind, suits in STEPS[kernels.grid.way_of(rounding)]:
         for carrier in able:
@@ -158,26 +158,28 @@ def quickest_step(
     return None
 
 
-def _drawing_step(
+def _stochastic_step(
     formats: tuple[Format, ...],
     rounding: Rounding,
     products: Bounds | None,
-    held: tuple[Bounds, ...],
+    operand_bounds: tuple[Bounds, ...],
     terms: Bounds,
     sums: Bounds,
 ) -> CarrierStep | None:
     """The cheapest step in a stochastic mode; `products` are those that are rounded, None if they are not."""
-    if _is_likely(formats, rounding, products, held, sums):
+    if _may_round_unless_in_doubt(formats, rounding, products, operand_bounds, sums):
         return CarrierStep("likely", CARRIERS[0].type, sums.high - 1)
     for carrier in CARRIERS:
-        if not all(map(carrier.holds, held)) or not all(carrier.shows(format, rounding, sums) for format in formats):
+        if not all(map(carrier.contains, operand_bounds)) or not all(
+            carrier.shows_draws(format, rounding, sums) for format in formats
+        ):
             continue
         # Three ways to draw. `drawn_odd` adds the smallest normal number to small sums, which has to be exact; where it
         # is not, sums are compared with the threshold between two numbers, which has to be a number of the type.
         by_threshold = all(map(carrier.has_thresholds, formats))
-        if not carrier.grows(formats[0], sums):
+        if not carrier.can_add_smallest_normal(formats[0], sums):
             kind = "random" if by_threshold else None
-        elif products is None or carrier.grows(formats[-1], products):
+        elif products is None or carrier.can_add_smallest_normal(formats[-1], products):
             kind = "drawn_odd"
         else:
             kind = "drawn_sums" if by_threshold else None
@@ -186,11 +188,11 @@ def _drawing_step(
     return None
 
 
-def _is_likely(
+def _may_round_unless_in_doubt(
     formats: tuple[Format, ...],
     rounding: Rounding,
     products: Bounds | None,
-    held: tuple[Bounds, ...],
+    operand_bounds: tuple[Bounds, ...],
     sums: Bounds,
 ) -> bool:
     """Whether sums may be drawn in float32 by what is likely, and in float64's images where that is not certain.
@@ -214,6 +216,8 @@ def _is_likely(
         min(rounding.bits, single.precision - format.precision) >= (11 if rounding.variant == "A" else 8)
         for format in formats
     )
-    are_shown = all(double.shows(format, rounding, sums) for format in formats) and double.grows(formats[0], sums)
-    grows = products is None or double.grows(formats[-1], products)
-    return are_told and are_rare and are_shown and grows and all(map(single.holds, held))
+    are_shown = all(
+        double.shows_draws(format, rounding, sums) for format in formats
+    ) and double.can_add_smallest_normal(formats[0], sums)
+    grows = products is None or double.can_add_smallest_normal(formats[-1], products)
+    return are_told and are_rare and are_shown and grows and all(map(single.contains, operand_bounds))

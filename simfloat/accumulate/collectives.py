@@ -15,7 +15,7 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.product import sum as summed
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.bit_stream import Stream
-from simfloat.arithmetic.machines import beside
+from simfloat.arithmetic.machines import on_device_of
 from simfloat.arithmetic.operands import as_operand
 from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
@@ -60,26 +60,28 @@ def all_reduce(
         >>> sf.all_reduce(parts, order="tree", accumulate=sf.BF16)
         array([258., 258.])
     """
-    numbers = _stacked(parts)
+    numbers = _stack_parts(parts)
     if order not in get_args(Order):
         raise ValueError(f"order is one of {', '.join(map(repr, get_args(Order)))}; got {order!r}.")
     accumulator = as_accumulator(accumulate)
     if order == "tree":
         accumulator = _as_tree(accumulator)
-    rows = in_order(numbers.reshape(len(numbers), math.prod(numbers.shape[1:])), order)
+    rows = in_addition_order(numbers.reshape(len(numbers), math.prod(numbers.shape[1:])), order)
     result = summed(rows, 0, accumulate=accumulator, output=output, rounding=rounding, stream=stream, observer=observer)
     return result.reshape(numbers.shape[1:])
 
 
-def in_order(rows: NDArray[np.floating], order: Order) -> NDArray[np.floating]:
+def in_addition_order(rows: NDArray[np.floating], order: Order) -> NDArray[np.floating]:
     """The numbers of every column, one of each replica, in the order in which they are added."""
     if order != "ring":
         return rows
-    ordered: NDArray[np.floating] = rows[beside(_ring(*rows.shape), rows), beside(np.arange(rows.shape[1]), rows)]
+    ordered: NDArray[np.floating] = rows[
+        on_device_of(_replicas_in_ring_order(*rows.shape), rows), on_device_of(np.arange(rows.shape[1]), rows)
+    ]
     return ordered
 
 
-def _stacked(parts: Any) -> NDArray:
+def _stack_parts(parts: Any) -> NDArray:
     """The parts in one array, (replicas, ...); ValueError where they have not one shape."""
     if hasattr(parts, "shape") and len(parts.shape) and len(parts):
         return as_operand(parts, "parts")
@@ -92,7 +94,7 @@ def _stacked(parts: Any) -> NDArray:
     return np.stack(arrays)
 
 
-def _ring(replicas: int, size: int) -> NDArray[np.intp]:
+def _replicas_in_ring_order(replicas: int, size: int) -> NDArray[np.intp]:
     """For each step and element the replica that adds to it, (replicas, size)."""
     chunks = np.arange(size) // max(-(-size // replicas), 1)
     # Chunk c starts at replica c + 1 and is handed on, so that in step s replica c + 1 + s adds to it; c is the last.

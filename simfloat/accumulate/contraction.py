@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from simfloat.accumulate._exact import Fractions
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import bounds_of
-from simfloat.accumulate.engine import Engine, is_direct
-from simfloat.accumulate.given_draws import PLACED, given_steps
-from simfloat.accumulate.operand_bounds import OperandBounds, Problem, Taken, first_stranger
-from simfloat.accumulate.product_plan import SHORT, Options, ProductPlan, Work
+from simfloat.accumulate.engine import Engine, takes_stacks
+from simfloat.accumulate.given_draws import PLACE_ONLY, user_draws_engine
+from simfloat.accumulate.operand_bounds import OperandBounds, Problem, ScaledOperand, first_outside_format
+from simfloat.accumulate.product_plan import MOST_SHORT_TERMS, Options, PreparedSum, ProductPlan
 from simfloat.accumulate.rescaled import engine_by_blocks
 from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
 from simfloat.arithmetic._round import round_vector
-from simfloat.arithmetic.arrays import FEW
+from simfloat.arithmetic.arrays import LEAST_ALIGNED
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, GivenBits, take_draw
 from simfloat.arithmetic.machines import CPU
-from simfloat.arithmetic.nan_causes import OfSum
+from simfloat.arithmetic.nan_causes import SumObserver
 from simfloat.arithmetic.operands import FLOAT32
-from simfloat.arithmetic.operations import compute_drawn
+from simfloat.arithmetic.operations import compute_with_draw
 from simfloat.arithmetic.plan import check_no_nan
 from simfloat.arithmetic.target import Target, check_precision
 
@@ -33,7 +33,7 @@ FEW_PRODUCTS = 1 << 12
 STAGES, DEPTHS = (255, 254), (-1, -2)
 
 
-def prepare(
+def prepare_sum(
     a: NDArray,
     b: NDArray,
     shape: tuple[int, ...],
@@ -41,55 +41,61 @@ def prepare(
     options: Options,
     scales: Scales | None = None,
     initial: NDArray | None = None,
-) -> tuple[NDArray, NDArray, Work]:
+) -> tuple[NDArray, NDArray, PreparedSum]:
     """The operands rounded, and how `depth` products each are summed in this shape. Takes the call's draw.
 
     Operands are matrices (..., m, k) and (..., k, n) if a cast scales blocks of them, else of any shape.
     """
     plan, target, _, _, settled = options
-    machine = plan.machine
+    machine = plan.device
     if machine is not CPU:  # a single number goes to where the other operand is
-        a, b = machine.take(a), machine.take(b)
+        a, b = machine.to_device(a), machine.to_device(b)
     if plan.has_scales:
         _check_scaled(options, scales, initial)
     if isinstance(target.stream, GivenBits) and any(rounding.is_stochastic for rounding in plan.accumulator.roundings):
-        return _prepare_given(a, b, shape, depth, options, scales, initial)
+        return _prepare_with_user_draws(a, b, shape, depth, options, scales, initial)
     # One draw serves the whole call. Casts, steps and the result are told apart by
     # their stage, so that none of them needs a call number of its own.
     draw = take_draw(target.stream, *plan.drawing) if plan.drawing else None
     if scales is not None or initial is not None or plan.is_scaled:
-        return _prepare_further(a, b, shape, depth, options, draw, scales, initial)
+        return _prepare_scaled_or_continued(a, b, shape, depth, options, draw, scales, initial)
     if plan.operands is None:
-        work = plan.works[a.dtype == b.dtype == FLOAT32] or plan.work_as_is(a, b, depth)
+        work = plan.prepared_sums[a.dtype == b.dtype == FLOAT32] or plan.prepare_unrounded(a, b, depth)
         is_usual = target.observer is None and work.engine.carrier is target.dtype
-        if draw is not None or (work.is_final and not is_usual):
-            work = Work(machine, work.engine, work.quiet, False, draw)
+        if draw is not None or (work.sums_are_results and not is_usual):
+            work = PreparedSum(machine, work.engine, work.has_no_signalling_nan, False, draw)
         return a, b, work
     if draw is None and target.observer is None:
         left, right = plan.operands
-        works = plan.rounded_works
+        works = plan.prepared_after_rounding
         # Bounds of the operands take longer than a small product may spare, so it takes an engine that is right for all
         # numbers of the casts' formats, for so few terms. The product of both sizes over the depth is m k n.
-        if works is None and depth <= SHORT and a.size * b.size <= FEW_PRODUCTS * depth:
-            works = plan.short_works
+        if works is None and depth <= MOST_SHORT_TERMS and a.size * b.size <= FEW_PRODUCTS * depth:
+            works = plan.prepared_if_short
         if works is not None:
             # No bounds are needed: neither for the engine nor to see that a rounding changes nothing.
-            left_numbers, right_numbers = left.rounded(a, settled[0]), right.rounded(b, settled[1])
+            left_numbers, right_numbers = left.round(a, settled[0]), right.round(b, settled[1])
             # Roundings make quiet NaN. If both operands were rounded (True, 1), none of their
             # NaN is signalling, and they are converted without care for warnings.
             work = works[left_numbers is not a and right_numbers is not b]
-            if work.is_final and work.engine.carrier is not target.dtype:
-                work = work._replace(is_final=False)
+            if work.sums_are_results and work.engine.carrier is not target.dtype:
+                work = work._replace(sums_are_results=False)
             return left_numbers, right_numbers, work
-        x, y = left.take(a, settled[0]), right.take(b, settled[1])
+        x, y = left.round_with_bounds(a, settled[0]), right.round_with_bounds(b, settled[1])
     else:
-        x, y = _take(a, options, 0, draw), _take(b, options, 1, draw)
+        x, y = _round_operand(a, options, 0, draw), _round_operand(b, options, 1, draw)
     engine = plan.engines[0] or plan.engine_by_bounds(x, y, depth)
     assert x.array is not None and y.array is not None
-    return x.array, y.array, Work(machine, engine, _are_quiet(engine, x, y), _is_final(plan, engine, target), draw)
+    return (
+        x.array,
+        y.array,
+        PreparedSum(
+            machine, engine, _have_no_signalling_nan(engine, x, y), _sums_are_results(plan, engine, target), draw
+        ),
+    )
 
 
-def _prepare_further(
+def _prepare_scaled_or_continued(
     a: NDArray,
     b: NDArray,
     shape: tuple[int, ...],
@@ -98,14 +104,14 @@ def _prepare_further(
     draw: Draw | None,
     scales: Scales | None,
     initial: NDArray | None,
-) -> tuple[NDArray, NDArray, Work]:
+) -> tuple[NDArray, NDArray, PreparedSum]:
     """Prepare sums of operands with scales, and sums that start from `initial`."""
     plan, target = options.plan, options.target
-    machine, accumulator = plan.machine, plan.accumulator
-    x, y, own_scales, divisor = _take_scaled(a, b, options, draw, scales)
+    machine, accumulator = plan.device, plan.accumulator
+    x, y, own_scales, divisor = _scale_operands(a, b, options, draw, scales)
     if divisor != 1.0:
         check_precision(target.format, target.rounding)  # of what is divided
-    initial = None if initial is None else machine.take(_taken_initial(accumulator, initial, shape))
+    initial = None if initial is None else machine.to_device(_broadcast_initial(accumulator, initial, shape))
     factors = (bounds_of(own_scales.a), bounds_of(own_scales.b)) if own_scales and accumulator.scales else None
     addend = None if initial is None else bounds_of(initial)
     problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
@@ -117,15 +123,17 @@ def _prepare_further(
     # Exact sums that float64 does not hold are divided where they are made.
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
     assert x.array is not None and y.array is not None
-    is_final = divisor == 1.0 and _is_final(plan, engine, target)
+    is_final = divisor == 1.0 and _sums_are_results(plan, engine, target)
     return (
         x.array,
         y.array,
-        Work(machine, engine, _are_quiet(engine, x, y), is_final, draw, own_scales, initial, divisor),
+        PreparedSum(
+            machine, engine, _have_no_signalling_nan(engine, x, y), is_final, draw, own_scales, initial, divisor
+        ),
     )
 
 
-def _prepare_given(
+def _prepare_with_user_draws(
     a: NDArray,
     b: NDArray,
     shape: tuple[int, ...],
@@ -133,7 +141,7 @@ def _prepare_given(
     options: Options,
     scales: Scales | None,
     initial: NDArray | None,
-) -> tuple[NDArray, NDArray, Work]:
+) -> tuple[NDArray, NDArray, PreparedSum]:
     """Prepare sums whose steps take the user's draws. Nothing else may draw then, since these draws have one order."""
     plan, target = options.plan, options.target
     others = (plan.rounding, *(cast.rounding for cast in plan.casts or ()))
@@ -142,68 +150,70 @@ def _prepare_given(
             "GivenBits serve the steps of a sum alone: pass operands and an output without stochastic roundings and "
             "scales, or stream=simfloat.BitStream(seed)."
         )
-    x, y = _take(a, options, 0, None), _take(b, options, 1, None)
-    initial = None if initial is None else plan.machine.take(_taken_initial(plan.accumulator, initial, shape))
+    x, y = _round_operand(a, options, 0, None), _round_operand(b, options, 1, None)
+    initial = None if initial is None else plan.device.to_device(_broadcast_initial(plan.accumulator, initial, shape))
     # What the accumulator refuses, it refuses here too.
     addend = None if initial is None else bounds_of(initial)
     # The engine itself is not used: sums with given draws are made by elementwise operations, step by step.
     plan.accumulator.engine(Problem(x, y, depth, target.format, target.rounding, None, addend))
     assert isinstance(target.stream, GivenBits) and x.array is not None and y.array is not None
-    least = x.own_format.emin, y.own_format.emin
-    engine = given_steps(plan.accumulator, math.prod(shape), depth, target.stream, least)
-    return x.array, y.array, Work(plan.machine, engine, False, False, PLACED, None, initial)
+    least = x.known_or_array_format.emin, y.known_or_array_format.emin
+    engine = user_draws_engine(plan.accumulator, math.prod(shape), depth, target.stream, least)
+    return x.array, y.array, PreparedSum(plan.device, engine, False, False, PLACE_ONLY, None, initial)
 
 
-def _is_final(plan: ProductPlan, engine: Engine, target: Target) -> bool:
+def _sums_are_results(plan: ProductPlan, engine: Engine, target: Target) -> bool:
     """Whether the engine's sums are the results as they are."""
-    if not plan.keeps_sums or target.observer is not None:
+    if not plan.sums_are_results or target.observer is not None:
         return False
-    return engine.carrier is target.dtype and is_direct(engine)
+    return engine.carrier is target.dtype and takes_stacks(engine)
 
 
-def _are_quiet(engine: Engine, x: OperandBounds, y: OperandBounds) -> bool:
+def _have_no_signalling_nan(engine: Engine, x: OperandBounds, y: OperandBounds) -> bool:
     """Whether there is no signalling NaN for certain among operands that are converted."""
     # A chain of comparisons: where all three are alike, operands have the engine's type already, and nothing is asked.
     is_converted = not x.is_float32 == y.is_float32 == (engine.carrier is np.float32)
-    return is_converted and x.are_quiet and y.are_quiet
+    return is_converted and x.has_no_signalling_nan and y.has_no_signalling_nan
 
 
-def _take(x: NDArray, options: Options, side: int, draw: Draw | None) -> OperandBounds:
+def _round_operand(x: NDArray, options: Options, side: int, draw: Draw | None) -> OperandBounds:
     """The left (0) or right (1) operand, rounded if there is a cast for it."""
     plans, name = options.plan.operands, options.cast_operations[side]
     if plans is None:
         return OperandBounds(None, None, x.dtype == FLOAT32, x)
     plan = plans[side]
     own_draw = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
-    return plan.take(x, options.settled[side], own_draw, options.target.observer if name else None, name)
+    return plan.round_with_bounds(
+        x, options.already_in_format[side], own_draw, options.target.observer if name else None, name
+    )
 
 
-def _take_scaled(
+def _scale_operands(
     a: NDArray, b: NDArray, options: Options, draw: Draw | None, scales: Scales | None
 ) -> tuple[OperandBounds, OperandBounds, Scales | None, float]:
     """Both operands rounded, the scales of their blocks, and by which products of theirs are too large."""
     plan, divisor = options.plan, 1.0
     if plan.has_scales:
-        left, right = _scaled(a, options, 0, draw), _scaled(b, options, 1, draw)
-        x, y, divisor = left.bounds, right.bounds, left.divisor * right.divisor
+        left, right = _scale_operand(a, options, 0, draw), _scale_operand(b, options, 1, draw)
+        x, y, divisor = left.operand, right.operand, left.divisor * right.divisor
         scales = scales_of_blocks(left, right, plan.accumulator)
     else:
-        x, y = _take(a, options, 0, draw), _take(b, options, 1, draw)
+        x, y = _round_operand(a, options, 0, draw), _round_operand(b, options, 1, draw)
     if scales or plan.accumulator.scales:
         divisor *= scales.divisor if scales else 1.0
         x, y, scales = with_scales(x, y, scales, plan.accumulator)
     return x, y, scales, divisor
 
 
-def _scaled(x: NDArray, options: Options, side: int, draw: Draw | None) -> Taken:
+def _scale_operand(x: NDArray, options: Options, side: int, draw: Draw | None) -> ScaledOperand:
     """An operand, scaled if its cast says so, and rounded."""
     assert options.plan.operands is not None
     plan, name = options.plan.operands[side], options.cast_operations[side]
     if plan.cast.scale is None:
-        return Taken(_take(x, options, side, draw))
+        return ScaledOperand(_round_operand(x, options, side, draw))
     own_draw = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
     observer = options.target.observer if name else None
-    return plan.take_scaled(x, DEPTHS[side], own_draw, observer, name, options.histories[side])
+    return plan.scale_and_round(x, DEPTHS[side], own_draw, observer, name, options.histories[side])
 
 
 def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:
@@ -220,12 +230,12 @@ def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | No
         )
 
 
-def _taken_initial(accumulator: Accumulator, initial: NDArray, shape: tuple[int, ...]) -> NDArray:
+def _broadcast_initial(accumulator: Accumulator, initial: NDArray, shape: tuple[int, ...]) -> NDArray:
     """The initial value of sums, C in D = A B + C, in the shape of the result; ValueError for what cannot be one."""
     if not accumulator.takes_initial:
         raise ValueError(f"{accumulator} has no running sum that could start from initial=; add it to the result.")
     if accumulator.result is not None:
-        place = first_stranger(initial, accumulator.result)
+        place = first_outside_format(initial, accumulator.result)
         if place is not None:
             raise ValueError(
                 f"initial= must hold numbers of {accumulator.result}, the format of the running sum of {accumulator}; "
@@ -240,27 +250,34 @@ def _taken_initial(accumulator: Accumulator, initial: NDArray, shape: tuple[int,
         ) from None
 
 
-def finish(
-    sums: NDArray, shape: tuple[int, ...], options: Options, work: Work, a: NDArray, b: NDArray
+def round_sums(
+    sums: NDArray, shape: tuple[int, ...], options: Options, work: PreparedSum, a: NDArray, b: NDArray
 ) -> NDArray[np.floating]:
     """Sums of products of `a` and `b`, in C order, rounded once to the output format, in an array of `shape`.
 
     It may be that of the sums.
     """
-    if work.is_final:
+    if work.sums_are_results:
         return sums if sums.shape == shape else sums.reshape(shape)
     plan, target, *_ = options
     result = plan.result
     if target.observer is not None:
-        target = target._replace(observer=OfSum(target.observer, (a, b), result))
+        target = target._replace(observer=SumObserver(target.observer, (a, b), result))
     if result is not None and result is not target.format and not result.has_nan:
         check_no_nan(sums.reshape(shape), result)
     # Scales of whole operands are divided out of sums that are not rounded to `output` yet: one rounding in all.
     if work.divisor != 1.0:
-        return compute_drawn("divide", [sums.reshape(-1), np.array([work.divisor])], target, work.draw).reshape(shape)
+        return compute_with_draw("divide", [sums.reshape(-1), np.array([work.divisor])], target, work.draw).reshape(
+            shape
+        )
     single = sums.dtype == FLOAT32
     rounding = plan.plans[single]
-    if sums.size < FEW and single is (target.dtype is np.float32) and work.draw is None and target.observer is None:
+    if (
+        sums.size < LEAST_ALIGNED
+        and single is (target.dtype is np.float32)
+        and work.draw is None
+        and target.observer is None
+    ):
         if rounding.has_nan:
             # Few sums are rounded where they are: a new array would take longer than the arithmetic.
             vector = sums.reshape(-1)

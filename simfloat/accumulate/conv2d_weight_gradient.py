@@ -8,20 +8,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.contraction import finish, prepare
+from simfloat.accumulate.contraction import prepare_sum, round_sums
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.im2col import weight_gradient_by_im2col, weight_gradient_factors
-from simfloat.accumulate.long_sums import in_sight
-from simfloat.accumulate.product_plan import Options, Work
-from simfloat.accumulate.tiles import NARROW, sums_of_matrices
+from simfloat.accumulate.long_sums import with_progress_bar
+from simfloat.accumulate.product_plan import Options, PreparedSum
+from simfloat.accumulate.tiles import FEW_COLUMNS, sums_of_matrices
 from simfloat.accumulate.volumes import Volumes
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 
 #: Elements of the patches that are gathered at a time, so that memory stays small beside that of the images.
-GATHERED = 1 << 22
+PATCH_ELEMENTS = 1 << 22
 
 
 def conv2d_weight_gradient(
@@ -35,17 +35,17 @@ def conv2d_weight_gradient(
     """
     slices = geometry.slices
     if options.plan.has_blocks:
-        return weight_gradient_by_im2col(g, geometry.met(x), slices, options)
+        return weight_gradient_by_im2col(g, geometry.images_for_kernels(x), slices, options)
     channels = x.shape[1] * geometry.layers // slices.groups
     shape = (g.shape[1], channels, *slices.window)
     depth, count = len(g) * slices.pixels, math.prod(shape)
-    g, x, work = prepare(g, x, shape, depth, options)
-    images = geometry.met(x)
-    sums = in_sight(lambda work: _sums(g, images, slices, work), work, count, depth, options.accumulator)
-    return finish(sums, shape, options, work, g, x)
+    g, x, work = prepare_sum(g, x, shape, depth, options)
+    images = geometry.images_for_kernels(x)
+    sums = with_progress_bar(lambda work: _sums(g, images, slices, work), work, count, depth, options.accumulator)
+    return round_sums(sums, shape, options, work, g, x)
 
 
-def _sums(g: NDArray, x: NDArray, geometry: Geometry, work: Work) -> NDArray:
+def _sums(g: NDArray, x: NDArray, geometry: Geometry, work: PreparedSum) -> NDArray:
     """The unrounded sums as one vector in C order."""
     engine = work.engine
     if is_on_gpu(x):
@@ -55,12 +55,12 @@ def _sums(g: NDArray, x: NDArray, geometry: Geometry, work: Work) -> NDArray:
     outputs, channels = g.shape[1] // groups, x.shape[1] // groups
     depth = len(x) * geometry.pixels
     # The innermost loop runs over columns: places of kernels, or if these are few, outputs.
-    swap = channels * places < min(outputs, NARROW)
+    swap = channels * places < min(outputs, FEW_COLUMNS)
     gradients = g.reshape(len(x), groups, outputs, geometry.pixels).transpose((1, 0, 3, 2) if swap else (1, 2, 0, 3))
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         gradients = np.array(gradients, engine.carrier, order="C")
         gradients = gradients.reshape(groups, *((depth, outputs) if swap else (outputs, depth)))
-        images = geometry.padded(x, engine.carrier)
+        images = geometry.pad_images(x, engine.carrier)
     if not swap:  # channels next to each other, as the patches have them: twice as quick to gather
         images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     windows = geometry.windows(images)
@@ -125,9 +125,9 @@ class _WeightGradientTask(NamedTuple):
 
 def _ranges(groups: int, channels: int, places: int, depth: int, threads: int) -> list[_ChannelRange]:
     """All tiles: at least one for every thread, unless they got too narrow for the inner loop."""
-    most = max(GATHERED // max(depth * places, 1), 1)
+    most = max(PATCH_ELEMENTS // max(depth * places, 1), 1)
     pieces = max(-(-channels // most), -(-threads // groups))
-    pieces = min(pieces, max(channels * places // NARROW, 1), channels)
+    pieces = min(pieces, max(channels * places // FEW_COLUMNS, 1), channels)
     width = -(-channels // pieces)
     return [
         _ChannelRange(group, first, min(first + width, channels))

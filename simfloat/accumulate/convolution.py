@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.contraction import finish, prepare
+from simfloat.accumulate.contraction import prepare_sum, round_sums
 from simfloat.accumulate.engine import Engine, Region
-from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of
+from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, read_pair
 from simfloat.accumulate.im2col import convolve_by_im2col, im2col, sums_of_images
-from simfloat.accumulate.long_sums import in_sight
-from simfloat.accumulate.product import Inputs, options_of, refuse_flags
-from simfloat.accumulate.product_plan import Options, Work
-from simfloat.accumulate.tiles import NARROW, begin_from
+from simfloat.accumulate.long_sums import with_progress_bar
+from simfloat.accumulate.product import Inputs, read_options, refuse_flags
+from simfloat.accumulate.product_plan import Options, PreparedSum
+from simfloat.accumulate.tiles import FEW_COLUMNS, start_sums
 from simfloat.accumulate.volumes import Volumes
 from simfloat.arithmetic.bit_stream import Draw, Stream
 from simfloat.arithmetic.machines import is_on_gpu
@@ -28,7 +28,7 @@ from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 #: Elements of the patches that are gathered at a time, so that they stay in the cache while all kernels meet them.
-GATHERED = 1 << 18
+PATCH_ELEMENTS = 1 << 18
 
 #: Pixels below which gathering less at a time would cost the inner loop more than the cache gains.
 LEAST_PIXELS = 256
@@ -76,8 +76,8 @@ def conv2d(
     if flags is not False:
         refuse_flags("conv2d", flags)
     x, w = as_operand(x, "x"), as_operand(w, "w")
-    geometry = geometry_of(x, w, stride, pair_of("padding", padding, 0), dilation, groups)
-    options = options_of([x, w], inputs, accumulate, output, rounding, stream, observer, "conv2d")
+    geometry = geometry_of(x, w, stride, read_pair("padding", padding, 0), dilation, groups)
+    options = read_options([x, w], inputs, accumulate, output, rounding, stream, observer, "conv2d")
     initial = None if initial is None else as_operand(initial, "initial")
     return convolve(x, w, geometry, options, initial)
 
@@ -89,15 +89,15 @@ def convolve(
     and the result is (N * planes, O, rows, columns)."""
     slices = geometry.slices
     if options.plan.has_blocks:
-        return convolve_by_im2col(geometry.met(x), w, slices, options, initial)
+        return convolve_by_im2col(geometry.images_for_kernels(x), w, slices, options, initial)
     shape, depth = (len(x) * geometry.planes, len(w), *slices.result), math.prod(w.shape[1:])
-    x, w, work = prepare(x, w, shape, depth, options, initial=initial)
-    images, count = geometry.met(x), math.prod(shape)
-    sums = in_sight(lambda work: _sums(images, w, slices, work), work, count, depth, options.accumulator)
-    return finish(sums, shape, options, work, x, w)
+    x, w, work = prepare_sum(x, w, shape, depth, options, initial=initial)
+    images, count = geometry.images_for_kernels(x), math.prod(shape)
+    sums = with_progress_bar(lambda work: _sums(images, w, slices, work), work, count, depth, options.accumulator)
+    return round_sums(sums, shape, options, work, x, w)
 
 
-def _sums(x: NDArray, w: NDArray, geometry: Geometry, work: Work) -> NDArray:
+def _sums(x: NDArray, w: NDArray, geometry: Geometry, work: PreparedSum) -> NDArray:
     """The unrounded sums as one vector in C order."""
     engine, draw = work.engine, work.draw
     if is_on_gpu(x):
@@ -105,17 +105,17 @@ def _sums(x: NDArray, w: NDArray, geometry: Geometry, work: Work) -> NDArray:
     groups, pixels = geometry.groups, geometry.pixels
     channels, depth = len(w) // groups, math.prod(w.shape[1:])
     # The innermost loop runs over columns: pixels, or if these are few, channels.
-    swap = pixels < min(channels, NARROW)
+    swap = pixels < min(channels, FEW_COLUMNS)
     weights = w.reshape(groups, channels, depth)
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         weights = np.array(weights.swapaxes(1, 2) if swap else weights, engine.carrier, order="C")
-        windows = geometry.windows(geometry.padded(x, engine.carrier))
+        windows = geometry.windows(geometry.pad_images(x, engine.carrier))
     sums = np.zeros((len(x), groups, channels, pixels), engine.carrier)
     if work.initial is not None:
-        begin_from(work.initial.reshape(sums.shape), sums)
+        start_sums(work.initial.reshape(sums.shape), sums)
     task = _ConvolutionTask(geometry, engine, windows, weights, sums, draw, swap)
     threads = busy_threads(sums.size * depth * engine.cost)
-    run_all(task.compute_all, _shares(_tiles(len(x), depth, geometry, threads, swap), threads))
+    run_all(task.compute_all, _tiles_of_threads(_tiles(len(x), depth, geometry, threads, swap), threads))
     return sums.reshape(-1)
 
 
@@ -181,17 +181,17 @@ class _ConvolutionTask(NamedTuple):
 def _tiles(images: int, depth: int, geometry: Geometry, threads: int, swap: bool) -> list[_ImageRows]:
     """All tiles: at least one for every thread, unless they got too narrow for the inner loop."""
     rows = geometry.result[0]
-    most = max(LEAST_PIXELS, GATHERED // max(depth * geometry.groups, 1))
+    most = max(LEAST_PIXELS, PATCH_ELEMENTS // max(depth * geometry.groups, 1))
     # Few enough patches at a time for the cache, and tiles enough for all threads; but
     # the loop runs over pixels, so that a tile of a few of them would be slow.
     pieces = max(-(-geometry.pixels // most), -(-threads // max(images, 1)))
-    pieces = min(pieces, rows if swap else max(geometry.pixels // NARROW, 1))
+    pieces = min(pieces, rows if swap else max(geometry.pixels // FEW_COLUMNS, 1))
     height = -(-rows // pieces)
     starts = range(0, rows, height)
     return [_ImageRows(image, first, min(first + height, rows)) for image in range(images) for first in starts]
 
 
-def _shares(tiles: list[_ImageRows], threads: int) -> list[list[_ImageRows]]:
+def _tiles_of_threads(tiles: list[_ImageRows], threads: int) -> list[list[_ImageRows]]:
     """The tiles that each thread takes."""
     length = max(-(-len(tiles) // max(threads, 1)), 1)
     return [tiles[start : start + length] for start in range(0, len(tiles), length)]

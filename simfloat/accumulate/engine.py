@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Draw
-from simfloat.arithmetic.machines import CPU, Machine
+from simfloat.arithmetic.machines import CPU, Device
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format, Rounding
 
@@ -26,11 +26,11 @@ class Region(NamedTuple):
     row_step: int
     column_step: int
     draw: Draw | None
-    swapped: bool = False  # the tile is of the transposed product: its left operand is the user's right one
+    is_transposed: bool = False  # the tile is of the transposed product: its left operand is the user's right one
     stage: int = 1  # of the accumulator's first rounding; stage 0 is the result's own
     step: int = 0  # of its first product, a multiple of 4, or of 16 (see accumulator.whole_steps)
     scales: TileScales | None = None
-    machine: Machine = CPU  # of the tile, and of both operands
+    machine: Device = CPU  # of the tile, and of both operands
 
 
 class Engine(Protocol):
@@ -51,14 +51,14 @@ class Engine(Protocol):
         """
 
 
-def is_direct(engine: Engine) -> bool:
+def takes_stacks(engine: Engine) -> bool:
     """Whether an engine is the CPU's loops alone: it takes stacks of matrices, below one another, where no step draws
     (`kernels.stack`), and its sums are numbers of the accumulator's format, the one NaN among them.
     """
     return getattr(engine, "is_direct", False)
 
 
-def keeps_sums(result: Format | None, format: Format, rounding: Rounding) -> bool:
+def sums_are_results(result: Format | None, format: Format, rounding: Rounding) -> bool:
     """Whether a rounding leaves all sums of a direct engine, which come in the format `result`, as they are, signed
     zeros and infinities among them.
     """
@@ -69,12 +69,12 @@ def keeps_sums(result: Format | None, format: Format, rounding: Rounding) -> boo
 
 #: The region and the seed that a loop is given where no step draws: it reads neither. Compiled loops have one signature
 #: for all modes, so one array, made once, stands for every region.
-UNREAD = np.zeros(6, np.int64), np.uint64(0)
+NO_REGION = np.zeros(6, np.int64), np.uint64(0)
 
 
 def kernel_region(region: Region) -> tuple[NDArray[np.int64], np.uint64]:
     """The region and the seed in the form that kernels take them."""
     first, row_step, column_step, draw, _, stage, step, *_ = region
     if draw is None:
-        return UNREAD
+        return NO_REGION
     return np.array([first, row_step, column_step, draw.call, stage, step], np.int64), np.uint64(draw.seed)

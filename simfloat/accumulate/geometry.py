@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import machine_of
+from simfloat.arithmetic.machines import device_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.checks import is_integer
 
@@ -44,7 +44,7 @@ class Geometry(NamedTuple):
         """How many channels a kernel meets for one of the operand: itself."""
         return 1
 
-    def met(self, x: NDArray) -> NDArray:
+    def images_for_kernels(self, x: NDArray) -> NDArray:
         """The images that kernels meet: these."""
         return x
 
@@ -53,12 +53,12 @@ class Geometry(NamedTuple):
         """How many pixels a channel of the result has."""
         return self.result[0] * self.result[1]
 
-    def tiles(self, size: Pair) -> bool:
+    def covers_images(self, size: Pair) -> bool:
         """Whether the windows cover images of this size, each pixel once."""
         covered = self.result[0] * self.window[0], self.result[1] * self.window[1]
         return self.stride == self.window and self.dilation == (1, 1) and self.before == (0, 0) and covered == size
 
-    def padded(self, x: NDArray, dtype: FloatType, border: float = 0.0) -> NDArray:
+    def pad_images(self, x: NDArray, dtype: FloatType, border: float = 0.0) -> NDArray:
         """The images, spread and with zeros around them, or another number, in an array of this type."""
         if self.before == self.after == (0, 0) and self.spacing == (1, 1) and x.dtype == dtype:
             return x
@@ -72,7 +72,7 @@ class Geometry(NamedTuple):
             inside.append(slice(start, start + count * step, step))
             remaining.append(slice(cut, cut + count))
         shape = (*x.shape[:2], *sizes)
-        out = machine_of(x).make("zeros", shape, dtype)
+        out = device_of(x).new_array("zeros", shape, dtype)
         if border:
             out[...] = border
         out[:, :, inside[0], inside[1]] = x[:, :, remaining[0], remaining[1]]
@@ -82,7 +82,7 @@ class Geometry(NamedTuple):
         """A view (image, channel, kernel row, kernel column, row, column) of padded images: what each place meets."""
         # Strides alone make the windows: a pixel that several kernels' places meet lies in memory once.
         image, channel, row, column = x.strides
-        return machine_of(x).arrays.lib.stride_tricks.as_strided(
+        return device_of(x).arrays.lib.stride_tricks.as_strided(
             x,
             (*x.shape[:2], *self.window, *self.result),
             (
@@ -95,10 +95,10 @@ class Geometry(NamedTuple):
             ),
         )
 
-    def transposed(self, size: Pair) -> Geometry:
+    def for_image_gradient(self, size: Pair) -> Geometry:
         """That of the convolution that takes gradients of results to those of images of this size.
 
-        Its kernels are those of `turned`. Results are spread by the stride; what their kernels did not reach of an
+        Its kernels are those of `mirrored_kernels`. Results are spread by the stride; what their kernels did not reach of an
         image, at its end, gets zeros.
         """
         # A pixel is met by every window that begins up to `reach` before it, so the spread
@@ -117,7 +117,7 @@ class Geometry(NamedTuple):
         )
 
 
-def turned(w: NDArray, groups: int) -> NDArray:
+def mirrored_kernels(w: NDArray, groups: int) -> NDArray:
     """Kernels (O, C / groups, h, w) as those (C, O / groups, h, w) of the transposed convolution, mirrored."""
     outputs, channels, *window = w.shape
     parts = w.reshape(groups, outputs // groups, channels, *window).swapaxes(1, 2)
@@ -137,8 +137,8 @@ def geometry_of(x: NDArray, w: NDArray, stride: Any, padding: Any, dilation: Any
             f"conv2d needs x (N, C, H, W) and w (O, C / groups, h, w) with C and O multiples of groups, got shapes "
             f"{x.shape} and {w.shape} with groups={groups}."
         )
-    steps, gaps, window = pair_of("stride", stride, 1), pair_of("dilation", dilation, 1), (w.shape[2], w.shape[3])
-    before, after = border_of(padding, steps, gaps, window)
+    steps, gaps, window = read_pair("stride", stride, 1), read_pair("dilation", dilation, 1), (w.shape[2], w.shape[3])
+    before, after = read_padding(padding, steps, gaps, window)
     padded = [sum(sizes) for sizes in zip(before, x.shape[2:], after, strict=True)]
     spans = [gap * (places - 1) + 1 for gap, places in zip(gaps, window, strict=True)]
     if 0 in window or spans[0] > padded[0] or spans[1] > padded[1]:
@@ -150,13 +150,13 @@ def geometry_of(x: NDArray, w: NDArray, stride: Any, padding: Any, dilation: Any
     return Geometry(window, steps, before, after, gaps, int(groups), (rows, columns))
 
 
-def border_of(padding: Any, steps: Pair, gaps: Pair, window: Pair) -> tuple[Pair, Pair]:
+def read_padding(padding: Any, steps: Pair, gaps: Pair, window: Pair) -> tuple[Pair, Pair]:
     """(rows above, columns left) and (rows below, columns right) of an image.
 
     As in torch.nn.Conv2d, "same" gives results as large as images; of an odd number the one more lies at the end.
     """
     if not isinstance(padding, str):
-        pair = pair_of("padding", padding, 0)
+        pair = read_pair("padding", padding, 0)
         return pair, pair
     if padding not in ("same", "valid") or (padding == "same" and steps != (1, 1)):
         raise ValueError(
@@ -172,7 +172,7 @@ def as_images(x: NDArray) -> NDArray:
     return x[:, :, None] if x.ndim == 3 else x
 
 
-def along_row(name: str, value: Any, least: int, row: int) -> Pair:
+def read_row_option(name: str, value: Any, least: int, row: int) -> Pair:
     """An option of sequences, one integer, as that of images of one row, for whose rows it is `row`."""
     number = value[0] if isinstance(value, tuple | list) and len(value) == 1 else value
     if not is_integer(number, least):
@@ -180,7 +180,7 @@ def along_row(name: str, value: Any, least: int, row: int) -> Pair:
     return row, int(number)
 
 
-def pair_of(name: str, value: Any, least: int) -> Pair:
+def read_pair(name: str, value: Any, least: int) -> Pair:
     """(rows, columns) of an option, which may be one integer for both."""
     pair = (value, value) if is_integer(value, least) else value
     if isinstance(pair, tuple | list) and len(pair) == 2 and all(is_integer(number, least) for number in pair):

@@ -21,24 +21,24 @@ from simfloat.accumulate.nesting import ADD
 from simfloat.accumulate.sums_of_sums import SumOfSums
 from simfloat.arithmetic.bit_stream import Draw, GivenBits
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.operations import compute_drawn
+from simfloat.arithmetic.operations import compute_with_draw
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, Format, Rounding
 
 #: The draw of a call whose steps have draws of their own: it says where elements stand.
-PLACED = Draw(0, 0)
+PLACE_ONLY = Draw(0, 0)
 
 #: Roundings of a step of Kahan's sum.
-KAHAN = 5
+KAHAN_ROUNDINGS = 5
 
 
-def roundings_of(accumulator: Accumulator, terms: int) -> int:
+def count_roundings(accumulator: Accumulator, terms: int) -> int:
     """How many draws a sum of so many products takes. Raises ValueError for accumulators of other kinds."""
     match accumulator:
         case SequentialSum(products=products):
             count = terms if products is None else 2 * terms
         case Kahan():
-            count = KAHAN * terms
+            count = KAHAN_ROUNDINGS * terms
         case Pairwise() | TreeSum():
             count = 2 * terms - 1 if terms else 0
         case NumPySum():
@@ -47,7 +47,7 @@ def roundings_of(accumulator: Accumulator, terms: int) -> int:
             return -(-terms // accumulator.terms) if accumulator.mode.is_stochastic else 0
         case SumOfSums():
             runs = _runs(accumulator, list(range(terms)))
-            return sum(roundings_of(accumulator.inner, len(run)) for run in runs) + roundings_of(
+            return sum(count_roundings(accumulator.inner, len(run)) for run in runs) + count_roundings(
                 accumulator.outer, len(runs)
             )
         case _:
@@ -66,7 +66,7 @@ def _runs(accumulator: SumOfSums, products: list[Any]) -> list[list[Any]]:
     return [products[first : first + size] for first in range(0, len(products), size)]
 
 
-class GivenSteps(NamedTuple):
+class UserDrawsEngine(NamedTuple):
     """Sums by elementwise operations, with draws in C order of the result, step by step."""
 
     accumulator: Accumulator
@@ -78,14 +78,14 @@ class GivenSteps(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         rows, columns = np.indices(out.shape)
         elements = region.first + rows * region.row_step + columns * region.column_step
-        operations = _Drawn(np.moveaxis(self.words[elements], -1, 0))
-        least = self.least[::-1] if region.swapped else self.least
+        operations = _OperationsWithDraws(np.moveaxis(self.words[elements], -1, 0))
+        least = self.least[::-1] if region.is_transposed else self.least
         out[...] = operations.sum(self.accumulator, _factors(a, b), out, least)
 
     def running_sums(self, row: NDArray, column: NDArray, start: NDArray) -> NDArray[np.float64]:
         """The sum of one element after every step of its accumulator, drawn as if it ended there."""
-        operations, begin = _Drawn(self.words[0].reshape(-1, 1, 1)), start.astype(np.float64)
-        totals = list(operations.running(self.accumulator, _factors(row, column), begin, self.least))
+        operations, begin = _OperationsWithDraws(self.words[0].reshape(-1, 1, 1)), start.astype(np.float64)
+        totals = list(operations.running_sums(self.accumulator, _factors(row, column), begin, self.least))
         sums = np.zeros(len(totals), like=row)
         for i, total in enumerate(totals):
             sums[i] = total[0, 0]
@@ -97,22 +97,25 @@ def _factors(a: NDArray, b: NDArray) -> list[Any]:
     return [(a[:, k : k + 1], b[k : k + 1, :]) for k in range(a.shape[1])]
 
 
-def given_steps(
+def user_draws_engine(
     accumulator: Accumulator, elements: int, terms: int, stream: GivenBits, least: tuple[int, int]
-) -> GivenSteps:
+) -> UserDrawsEngine:
     """The engine of so many sums, whose draws are the next ones of the stream."""
-    each, bits = roundings_of(accumulator, terms), {mode.bits for mode in accumulator.roundings if mode.is_stochastic}
+    each, bits = (
+        count_roundings(accumulator, terms),
+        {mode.bits for mode in accumulator.roundings if mode.is_stochastic},
+    )
     if len(bits) > 1:
         raise ValueError(f"GivenBits hold draws of one width, and the steps of {accumulator} take several.")
     words = stream.take_words(elements * each, bits.pop())
-    return GivenSteps(accumulator, words.reshape(elements, each), least)
+    return UserDrawsEngine(accumulator, words.reshape(elements, each), least)
 
 
-class _Drawn:
+class _OperationsWithDraws:
     """Rounded operations on a tile, each of which takes the next draws of its elements."""
 
     def __init__(self, words: NDArray[np.uint32]) -> None:
-        self._words, self._taken = words, 0
+        self._words, self._draws_so_far = words, 0
 
     def sum(self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]) -> NDArray:
         """The sums of the products of pairs of factors, from `start` on."""
@@ -123,12 +126,12 @@ class _Drawn:
                 return self._in_order(accumulator, factors, start)
             case SumOfSums():
                 totals = list(self._totals(accumulator, factors, start, least))
-                return self.sum(accumulator.outer, totals, start, _ends(accumulator))
-        for total in self.running(accumulator, factors, start, least):
+                return self.sum(accumulator.outer, totals, start, _least_exponents(accumulator))
+        for total in self.running_sums(accumulator, factors, start, least):
             start = total
         return start
 
-    def running(
+    def running_sums(
         self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]
     ) -> Iterator[NDArray]:
         """The sums after every step."""
@@ -155,28 +158,30 @@ class _Drawn:
         outer, totals, ends = accumulator.outer, list[Any](), list[int]()
         for total in self._totals(accumulator, factors, start, least):
             totals.append(total)
-            ends.append(self._taken)
+            ends.append(self._draws_so_far)
         if not all(any(mode.is_stochastic for mode in sums.roundings) for sums in (accumulator.inner, outer)):
-            yield from self.running(outer, totals, start, _ends(accumulator))
+            yield from self.running_sums(outer, totals, start, _least_exponents(accumulator))
             return
         # The user's draws are in one order: those of all runs, then those of their sum. A sum of fewer
         # runs finds its draws at another place, so the outer sum is made anew for every step.
         for first in range(0, len(totals), outer.chunk or 1):
             count = min(first + (outer.chunk or 1), len(totals))
-            yield _Drawn(self._words[ends[count - 1] :]).sum(outer, totals[:count], start, _ends(accumulator))
+            yield _OperationsWithDraws(self._words[ends[count - 1] :]).sum(
+                outer, totals[:count], start, _least_exponents(accumulator)
+            )
 
     def _sequential(self, accumulator: SequentialSum, factors: list[Any], total: NDArray) -> Iterator[NDArray]:
-        do = self._in(accumulator.format, accumulator.rounding, total.shape)
+        do = self._operations_in(accumulator.format, accumulator.rounding, total.shape)
         for x, y in factors:
             if accumulator.products is None:
                 total = do("fma", x, y, total)
             else:
-                product = self._in(accumulator.products, accumulator.rounding, total.shape)("multiply", x, y)
+                product = self._operations_in(accumulator.products, accumulator.rounding, total.shape)("multiply", x, y)
                 total = do("add", total, product)
             yield total
 
     def _kahan(self, accumulator: Kahan, factors: list[Any], s: NDArray) -> Iterator[NDArray]:
-        do, c = self._in(accumulator.format, accumulator.rounding, s.shape), np.zeros_like(s)
+        do, c = self._operations_in(accumulator.format, accumulator.rounding, s.shape), np.zeros_like(s)
         for factor in factors:
             y = do("subtract", do("multiply", *factor), c)
             t = do("add", s, y)
@@ -185,7 +190,7 @@ class _Drawn:
             yield s
 
     def _pairwise(self, accumulator: Pairwise, factors: list[Any], start: NDArray) -> NDArray:
-        do = self._in(accumulator.format, accumulator.rounding, start.shape)
+        do = self._operations_in(accumulator.format, accumulator.rounding, start.shape)
         nodes = [do("multiply", x, y) for x, y in factors]
         while len(nodes) > 1:
             pairs = [do("add", *nodes[i : i + 2]) for i in range(0, len(nodes) - 1, 2)]
@@ -193,10 +198,10 @@ class _Drawn:
         return nodes[0] if nodes else start
 
     def _in_order(self, accumulator: InTreeOrder, factors: list[Any], start: NDArray) -> NDArray:
-        do = self._in(accumulator.format, accumulator.rounding, start.shape)
+        do = self._operations_in(accumulator.format, accumulator.rounding, start.shape)
         if isinstance(accumulator, NumPySum) and accumulator.products is not None:
             round_products, ones = (
-                self._in(accumulator.products, accumulator.rounding, start.shape),
+                self._operations_in(accumulator.products, accumulator.rounding, start.shape),
                 np.ones_like(start),
             )
             factors = [(round_products("multiply", x, y), ones) for x, y in factors]
@@ -213,7 +218,7 @@ class _Drawn:
     def _fused(
         self, accumulator: Fused, factors: list[Any], total: NDArray, least: tuple[int, int]
     ) -> Iterator[NDArray]:
-        do = self._in(accumulator.output, accumulator.mode, total.shape)
+        do = self._operations_in(accumulator.output, accumulator.mode, total.shape)
         for first in range(0, len(factors), accumulator.terms):
             chunk = chunk_total(accumulator, factors[first : first + accumulator.terms], total, least)
             # The chunk is exact, so adding zero rounds it once, with its draw. A unit has no -0: + 0.0 makes it +0.
@@ -224,34 +229,34 @@ class _Drawn:
                 total = np.where(beyond, np.copysign(np.inf, chunk), total)
             yield total
 
-    def _next(self) -> NDArray[np.uint32]:
-        self._taken += 1
-        return self._words[self._taken - 1]
+    def _next_words(self) -> NDArray[np.uint32]:
+        self._draws_so_far += 1
+        return self._words[self._draws_so_far - 1]
 
-    def _in(self, format: Format, rounding: Rounding, shape: tuple[int, ...]) -> Any:
+    def _operations_in(self, format: Format, rounding: Rounding, shape: tuple[int, ...]) -> Any:
         """The operations of a format, with results in this shape."""
         target = Target(format, rounding, np.float64)
 
         def do(operation: str, *operands: NDArray) -> NDArray:
             arrays = [np.broadcast_to(operand, shape) for operand in operands]
-            draw = Draw(0, 0, given=_Words(self._next())) if rounding.is_stochastic else None
-            return compute_drawn(operation, arrays, target, draw)
+            draw = Draw(0, 0, user_bits=_ReadyWords(self._next_words())) if rounding.is_stochastic else None
+            return compute_with_draw(operation, arrays, target, draw)
 
         return do
 
 
-def _ends(accumulator: SumOfSums) -> tuple[int, int]:
+def _least_exponents(accumulator: SumOfSums) -> tuple[int, int]:
     """emin of the ones and of the sums of runs that an outer sum multiplies."""
     assert accumulator.inner.result is not None
     return FP32.emin, accumulator.inner.result.emin
 
 
-class _Words(GivenBits):
+class _ReadyWords(GivenBits):
     """Draws that are words already."""
 
     def __init__(self, words: NDArray[np.uint32]) -> None:
-        self._given = words.reshape(-1)
+        self._ready_words = words.reshape(-1)
 
     def take_words(self, count: int, bits: int) -> NDArray[np.uint32]:
         """All of them."""
-        return self._given
+        return self._ready_words

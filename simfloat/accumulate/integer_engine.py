@@ -18,10 +18,10 @@ from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even, toward_zero
 
 #: The largest total that is converted to float32, with room for the magnitude to be rounded up.
-LARGEST = 2.0**31 - 2.0**7
+LARGEST_TOTAL = 2.0**31 - 2.0**7
 
 #: So many binades the last bits of products lie below one, at most.
-FAR_BELOW = 126
+MOST_BINADES_BELOW_ONE = 126
 
 #: Units that a chunk's terms and the sum so far are below where they are added to anchors of float32 (see
 #: `kernels/anchored_sums.py`), and emin of formats whose exponents leave those room.
@@ -55,13 +55,13 @@ class FusedUnit(Protocol):
 class IntegerEngine(NamedTuple):
     """Sums by a loop in 32-bit lanes, but matrices whose numbers leave no room for that by an engine in float64."""
 
-    wide: Engine
+    engine_in_float64: Engine
     loop: str
     numbers: tuple[NDArray[np.float64], NDArray[np.float64]]  # of the unit, also for the transposed product
     grid: NDArray[np.float64]
     carrier: FloatType = np.float32
     cost: float = 0.1
-    is_direct: bool = True
+    takes_stacks: bool = True
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         machine, number = region.machine, 0
@@ -69,7 +69,7 @@ class IntegerEngine(NamedTuple):
         while number < count:
             if machine is CPU:
                 loop = machine.loops.integer_sums.loops[self.loop]
-                number = loop(a, b, out, number, self.numbers[region.swapped], self.grid, *kernel_region(region))
+                number = loop(a, b, out, number, self.numbers[region.is_transposed], self.grid, *kernel_region(region))
             # The loop stops at a matrix whose exponents lie too far apart, and says which one:
             # that one is summed in float64, and the loop goes on with the next.
             if number < count:
@@ -84,19 +84,19 @@ class IntegerEngine(NamedTuple):
         with np.errstate(invalid="ignore"):  # converting a signalling NaN
             left, right = copy(left, np.float64), copy(b[number * depth : (number + 1) * depth], np.float64)
             sums = copy(out[within], np.float64)
-        self.wide.run(left, right, sums, region)
+        self.engine_in_float64.run(left, right, sums, region)
         out[within] = np.where(sums == sums, sums, np.nan)
 
 
 @lru_cache(maxsize=1024)
-def in_integers(
+def choose_integer_engine(
     wide: Engine, unit: FusedUnit, precisions: tuple[int, int], least: tuple[int, int], dropped: int = 0
 ) -> Engine:
     """The engine for operands with so many significant bits and these least exponents, which float32 holds and of
     which it reads all but the last `dropped` bits; `wide` itself, if they leave no room for 32 bits.
     """
     output, bits = unit.output, unit.fraction_bits
-    totals, zero = _totals(unit), unit.zero_exponent
+    totals, zero = _rounding_of_totals(unit), unit.zero_exponent
     if totals is None or (zero is not None and zero > output.emin):
         return wide
     is_exact = totals == "exact"
@@ -109,27 +109,27 @@ def in_integers(
     most += unit.align != toward_zero
     # An int32 holds so many terms of the largest size and the sum so far; a chunk has two
     # parts at most. Passes add four products before a sum is put back into memory.
-    part = max(int((LARGEST - 2.0 ** (bits + 1)) / most), 0)
+    part = max(int((LARGEST_TOTAL - 2.0 ** (bits + 1)) / most), 0)
     part -= part % kernels.integer_panels.PASS
     if 2 * part < unit.terms:
         return wide
-    lowest = bits - FAR_BELOW
+    lowest = bits - MOST_BINADES_BELOW_ONE
     if totals == "random":  # the smallest normal number is added to smaller totals in float64
         lowest = max(lowest, bits + output.last_exponent - FP64.mantissa_bits)
     drops = 0 if is_exact else 23 - output.mantissa_bits
-    how = kernels.integer_sums.how_of(unit.align.steps, totals)
+    how = kernels.integer_sums.codes_of_unit(unit.align.steps, totals)
     rounding = output.emin, NO_EXPONENT if zero is None else zero, drops, lowest, *how
-    numbers = _numbers(least, lambda pair: (unit.terms, 1, part, bits, *pair, dropped, *rounding))
+    numbers = _unit_numbers(least, lambda pair: (unit.terms, 1, part, bits, *pair, dropped, *rounding))
     # Where all terms and the sum so far are below 2^23 units, float32 itself holds them: a term is two multiply-adds
     # toward zero, where int32 lanes take four instructions. This made FP8 sums of Hopper twice as fast.
     is_cut = (unit.align, totals) == (toward_zero, "truncated") and unit.terms * most + 2.0 ** (bits + 1) < ANCHOR
     is_anchored = is_cut and min(least) >= NEAR_ONE and kernels.processor.ROUNDS_LANES
     loop = "anchored" if is_anchored else kernels.integer_sums.fused_name(unit.align.steps, totals)
     carrier: FloatType = np.float64 if is_exact else np.float32
-    return IntegerEngine(wide, loop, numbers, unit.grid, carrier, is_direct=totals != "random")
+    return IntegerEngine(wide, loop, numbers, unit.grid, carrier, takes_stacks=totals != "random")
 
 
-def _totals(unit: FusedUnit) -> str | None:
+def _rounding_of_totals(unit: FusedUnit) -> str | None:
     """How totals are rounded in 32-bit lanes: a name of `kernels.integer_sums`; None if they are not made there."""
     output, mode = unit.output, unit.mode
     if output == FP64:
@@ -147,16 +147,29 @@ def _totals(unit: FusedUnit) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def floored_in_integers(wide: Engine, terms: int, sections: int, least: tuple[int, int], dropped: int) -> Engine:
+def choose_floored_engine(wide: Engine, terms: int, sections: int, least: tuple[int, int], dropped: int) -> Engine:
     """The engine for sums of CDNA3, whose products have 24 fraction bits: 8 of at most 22 bits need 29 of an int32."""
-    numbers = _numbers(
+    numbers = _unit_numbers(
         least,
-        lambda pair: (terms, sections, terms, 24, *pair, dropped, FP32.emin, NO_EXPONENT, 0, 24 - FAR_BELOW, 0, 0),
+        lambda pair: (
+            terms,
+            sections,
+            terms,
+            24,
+            *pair,
+            dropped,
+            FP32.emin,
+            NO_EXPONENT,
+            0,
+            24 - MOST_BINADES_BELOW_ONE,
+            0,
+            0,
+        ),
     )
-    return IntegerEngine(wide, "floored", numbers, kernels.grid.numbers(FP32, nearest_even))
+    return IntegerEngine(wide, "floored", numbers, kernels.grid.pack_grid(FP32, nearest_even))
 
 
-def _numbers(
+def _unit_numbers(
     least: tuple[int, int], fields: Callable[[tuple[int, int]], tuple[int, ...]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The numbers of a unit for operands with these least exponents, and for swapped ones."""

@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.engine import Engine, Region, is_direct
+from simfloat.accumulate.engine import Engine, Region, takes_stacks
 from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.operations import compute_alone
+from simfloat.arithmetic.operations import compute_in_thread
 from simfloat.arithmetic.target import Target
 from simfloat.formats import Format, Rounding
 
 #: Products of a result from which on it is cut into runs, the products of a run, and the results that are few.
-LEAST_CUT, RUN, FEW = 1 << 11, 1 << 8, 16
+LEAST_CUT, RUN, FEW_RESULTS = 1 << 11, 1 << 8, 16
 
 
 class RoundedProducts(NamedTuple):
@@ -34,15 +34,15 @@ class RoundedProducts(NamedTuple):
     format: Format
     rounding: Rounding
     carrier: FloatType
-    is_inside: bool  # whether the left operand's numbers are those of the format
+    left_is_in_format: bool  # whether the left operand's numbers are those of the format
 
-    def of(self, x: NDArray, y: NDArray) -> NDArray[np.floating]:
+    def multiply(self, x: NDArray, y: NDArray) -> NDArray[np.floating]:
         """Those of two vectors."""
-        if self.is_inside and are_ones(y):
+        if self.left_is_in_format and are_ones(y):
             return x.astype(self.carrier, copy=False)
         target = Target(self.format, self.rounding, self.carrier)
         # One number without strides stays one, so that as many need not be read.
-        return compute_alone("multiply", [x, y[:1] if y.strides == (0,) else np.ascontiguousarray(y)], target)
+        return compute_in_thread("multiply", [x, y[:1] if y.strides == (0,) else np.ascontiguousarray(y)], target)
 
 
 def sum_one_by_one(
@@ -54,7 +54,7 @@ def sum_one_by_one(
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             x, y = (b[:, j], a[i]) if swapped else (a[i], b[:, j])
-            out[i, j] = sum_up(products.of(x, y))
+            out[i, j] = sum_up(products.multiply(x, y))
 
 
 def are_ones(y: NDArray) -> bool:
@@ -79,10 +79,10 @@ class LongPairwise(NamedTuple):
         return self.engine.cost
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        if out.size > FEW:
+        if out.size > FEW_RESULTS:
             self.engine.run(np.ascontiguousarray(a), np.ascontiguousarray(b), out, region)
             return
-        sum_one_by_one(lambda numbers: self._sum(numbers, region), self.products, a, b, out, region.swapped)
+        sum_one_by_one(lambda numbers: self._sum(numbers, region), self.products, a, b, out, region.is_transposed)
 
     def _sum(self, numbers: NDArray, region: Region) -> np.floating:
         """The pairwise sum of numbers of the format."""
@@ -121,17 +121,17 @@ class LongNumPy(NamedTuple):
         return self.engine.cost
 
     @property
-    def is_direct(self) -> bool:
-        return is_direct(self.engine)
+    def takes_stacks(self) -> bool:
+        return takes_stacks(self.engine)
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         if region.machine is not CPU:
             self.engine.run(a, b, out, region)
             return
-        if out.size > FEW or a.shape[1] < LEAST_CUT or len(b) != a.shape[1]:
+        if out.size > FEW_RESULTS or a.shape[1] < LEAST_CUT or len(b) != a.shape[1]:
             self.engine.run(np.ascontiguousarray(a), np.ascontiguousarray(b), out, region)
             return
-        sum_one_by_one(self._sum, self.products, a, b, out, region.swapped)
+        sum_one_by_one(self._sum, self.products, a, b, out, region.is_transposed)
 
     def _sum(self, numbers: NDArray) -> np.floating:
         """The sum of numbers of the format in NumPy's order."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.operand_bounds import OperandBounds, Problem, first_stranger
+from simfloat.accumulate.operand_bounds import OperandBounds, Problem, first_outside_format
 from simfloat.checks import did_you_mean
 from simfloat.formats import FP32, TF32, Format, as_format
 from simfloat.formats.format_names import FormatLike
@@ -65,7 +65,7 @@ def check_architecture(kind: str, table: Collection[str], architecture: Any) -> 
         raise ValueError(f"{kind} knows {', '.join(table)}; got {architecture!r}.{did_you_mean(architecture, table)}")
 
 
-def find(
+def find_instruction(
     architecture: str,
     instructions: tuple[Instruction, ...],
     inputs: FormatPair,
@@ -83,28 +83,28 @@ def find(
     raise ValueError(f"{architecture} has no unit for {request}. It has {has}.")
 
 
-def taken_by(inputs: FormatPair) -> FormatPair:
+def operand_formats(inputs: FormatPair) -> FormatPair:
     """The formats of the operands that a unit takes: one for TF32 takes float32 numbers."""
     a, b = (FP32 if format == TF32 else format for format in inputs)
     return a, b
 
 
-def check_operands(unit: object, taken: FormatPair, problem: Problem) -> None:
+def check_operands(unit: object, formats: FormatPair, problem: Problem) -> None:
     """Refuse operands that are not numbers of the formats that the unit takes."""
-    if not _are_numbers(problem.a, taken[0]):
-        _refuse(unit, "a", problem.a, taken[0])
-    if not _are_numbers(problem.b, taken[1]):
-        _refuse(unit, "b", problem.b, taken[1])
+    if not _are_numbers(problem.a, formats[0]):
+        _refuse_operand(unit, "a", problem.a, formats[0])
+    if not _are_numbers(problem.b, formats[1]):
+        _refuse_operand(unit, "b", problem.b, formats[1])
 
 
-def _are_numbers(known: OperandBounds, format: Format) -> bool:
+def _are_numbers(operand: OperandBounds, format: Format) -> bool:
     """Whether all are numbers of the format for certain. A unit reads -0 as 0."""
     # Identity first: most formats are the catalog's own objects, and comparing two takes all their fields.
-    if known.format is format or (known.is_float32 and format is FP32):
+    if operand.format is format or (operand.is_float32 and format is FP32):
         return True
-    if known.format == format:
+    if operand.format == format:
         return True
-    return (known.bounds.finite or _has_specials_of(format, known.format)) and known.bounds.inside(format)
+    return (operand.bounds.finite or _has_specials_of(format, operand.format)) and operand.bounds.are_in_format(format)
 
 
 def _has_specials_of(format: Format, other: Format | None) -> bool:
@@ -114,19 +114,19 @@ def _has_specials_of(format: Format, other: Format | None) -> bool:
     return (format.has_infinity or not other.has_infinity) and (format.has_nan or not other.has_nan)
 
 
-def _refuse(unit: object, name: str, known: OperandBounds, format: Format) -> None:
+def _refuse_operand(unit: object, name: str, operand: OperandBounds, format: Format) -> None:
     """Raise ValueError if a number is none of the format's, or if there is no array in which to look for one."""
-    if known.array is None:
-        raise ValueError(f"{unit} takes {format} operands, which sums in {known.format} are not.")
-    place = first_stranger(known.array, format)
+    if operand.array is None:
+        raise ValueError(f"{unit} takes {format} operands, which sums in {operand.format} are not.")
+    place = first_outside_format(operand.array, format)
     if place is not None:
         raise ValueError(
-            f"{unit} takes {format} operands, and {name}{list(place)} = {float(known.array[place])!r} is none. "
+            f"{unit} takes {format} operands, and {name}{list(place)} = {float(operand.array[place])!r} is none. "
             f"Pass inputs={format} to round them."
         )
 
 
-def padded(a: NDArray, b: NDArray, terms: int) -> tuple[NDArray, NDArray]:
+def pad_to_chunks(a: NDArray, b: NDArray, terms: int) -> tuple[NDArray, NDArray]:
     """Both operands with zeros up to a whole number of chunks."""
     short = -a.shape[1] % terms
     return (np.pad(a, ((0, 0), (0, short))), np.pad(b, ((0, short), (0, 0)))) if short else (a, b)

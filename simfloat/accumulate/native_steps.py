@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.engine import Engine, Region
-from simfloat.accumulate.lane_engines import can_be_cut, fits, lift_of
+from simfloat.accumulate.lane_engines import can_drop_bits, fits_when_lifted, lift_exponent
 from simfloat.accumulate.operand_bounds import Problem
-from simfloat.arithmetic.machines import Machine
+from simfloat.arithmetic.machines import Device
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import BF16, FP16, FP32, Format, Rounding, nearest_even
 
@@ -20,16 +20,16 @@ from simfloat.formats import BF16, FP16, FP32, Format, Rounding, nearest_even
 IMAGES, CUT, LIFTED = ("halves", "bfloats"), "cut_", "lifted_"
 
 
-def own_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | None:
+def hardware_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | None:
     """The kind of steps that the machine makes itself for such sums, rounded in `formats`; None if it has none."""
-    loops, format = problem.machine.loops, formats[0]
+    loops, format = problem.device.loops, formats[0]
     if any(other != format for other in formats):
         return None
     if format == FP32 and rounding.instruction and loops.processor.COMPUTES_DIRECTED:
         return rounding.mode if problem.a.in_float32 and problem.b.in_float32 else None
     if rounding == nearest_even and format == FP16 and loops.processor.COMPUTES_FP16:
-        return "halves" if _inside(problem, FP16) else None
-    if rounding == nearest_even and format == BF16 and loops.processor.COMPUTES_BF16 and _inside(problem, BF16):
+        return "halves" if _are_in_format(problem, FP16) else None
+    if rounding == nearest_even and format == BF16 and loops.processor.COMPUTES_BF16 and _are_in_format(problem, BF16):
         return "bfloats"
     # A GPU's fma.rz, .rm and .rp round FP32 in the directed modes. Formats with float32's
     # exponents are made of these by cutting bits off. Others are multiplied by a power of
@@ -40,40 +40,40 @@ def own_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | No
         return None
     if is_cut:
         return kind if problem.a.in_float32 and problem.b.in_float32 else None
-    return kind if _can_be_lifted(problem, rounding, format) else None
+    return kind if _can_be_scaled(problem, rounding, format) else None
 
 
-def _can_be_lifted(problem: Problem, rounding: Rounding, format: Format) -> bool:
+def _can_be_scaled(problem: Problem, rounding: Rounding, format: Format) -> bool:
     """Whether sums can be those of float32 cut off, times a power of two, and nothing is quicker: FP16 to nearest even
     is converted by one instruction.
     """
-    if not (can_be_cut(format, format, rounding) and format.has_nan) or (format, rounding) == (FP16, nearest_even):
+    if not (can_drop_bits(format, format, rounding) and format.has_nan) or (format, rounding) == (FP16, nearest_even):
         return False
-    return all(fits(operand, lift_of(format)) for operand in (problem.a, problem.b))
+    return all(fits_when_lifted(operand, lift_exponent(format)) for operand in (problem.a, problem.b))
 
 
-def _inside(problem: Problem, format: Format) -> bool:
+def _are_in_format(problem: Problem, format: Format) -> bool:
     """Whether operands, and what the sums start from, are numbers of the format."""
     all_bounds = (problem.a.bounds, problem.b.bounds, problem.initial)
-    return all(bounds is None or bounds.inside(format) for bounds in all_bounds)
+    return all(bounds is None or bounds.are_in_format(format) for bounds in all_bounds)
 
 
-class Liftable(Engine, Protocol):
+class ScalableLoop(Engine, Protocol):
     """An engine that can be made for numbers times a power of two."""
 
-    def lifted(self, factor: np.float32) -> Engine:
+    def with_scaled_grids(self, factor: np.float32) -> Engine:
         """The engine with its grids times a power of two, `factor`."""
 
 
-def of_own_kind(engine: Liftable, kind: str, format: Format) -> Engine:
+def hardware_engine(engine: ScalableLoop, kind: str, format: Format) -> Engine:
     """The engine of a loop of this kind, for numbers that travel as float32, and sums in a format."""
     if kind.startswith(LIFTED):
-        factor = np.float32(2.0 ** lift_of(format))
-        return Lifted(engine.lifted(factor), factor)
-    return InImages(engine, kind) if kind in IMAGES else engine
+        factor = np.float32(2.0 ** lift_exponent(format))
+        return ScaledIntoFloat32(engine.with_scaled_grids(factor), factor)
+    return OnBitPatterns(engine, kind) if kind in IMAGES else engine
 
 
-class Lifted(NamedTuple):
+class ScaledIntoFloat32(NamedTuple):
     """An engine whose loop takes left factors and sums times a power of two, which loses no bit of either."""
 
     engine: Engine
@@ -92,7 +92,7 @@ class Lifted(NamedTuple):
         out[...] = sums * (np.float32(1.0) / self.factor)
 
 
-class InImages(NamedTuple):
+class OnBitPatterns(NamedTuple):
     """An engine whose loop takes images."""
 
     engine: Engine
@@ -106,10 +106,10 @@ class InImages(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         left, right, sums = (_images_of(x, self.kind, region.machine) for x in (a, b, out))
         self.engine.run(left, right, sums, region)
-        region.machine.loops.halves.numbers_of[self.kind](sums, out)
+        region.machine.loops.halves.number_loops[self.kind](sums, out)
 
 
-def _images_of(x: NDArray, kind: str, machine: Machine) -> NDArray[np.uint16]:
-    images = machine.make("empty", x.shape, np.uint16)
-    machine.loops.halves.images_of[kind](x, images)
+def _images_of(x: NDArray, kind: str, machine: Device) -> NDArray[np.uint16]:
+    images = machine.new_array("empty", x.shape, np.uint16)
+    machine.loops.halves.image_loops[kind](x, images)
     return images

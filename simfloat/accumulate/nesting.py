@@ -25,18 +25,18 @@ LONGEST_RUN = 8
 _ADD = object()
 
 
-def in_postfix(nesting: Any) -> list[int]:
+def as_postfix(nesting: Any) -> list[int]:
     """The postfix form of an order: nested tuples or lists of terms, added from left to right, or a text.
 
     Raises ValueError unless every term from 0 to the largest occurs once.
     """
     nesting = getattr(nesting, "text", nesting)  # a tree of simfloat.reveal has one
-    postfix = _flattened(_read(nesting) if isinstance(nesting, str) else nesting)
+    postfix = _flatten_nesting(_read(nesting) if isinstance(nesting, str) else nesting)
     terms = sorted(k for k in postfix if k != ADD)
     wrong = next((n for n, k in enumerate(terms) if k != n), None)
     if wrong is not None:
         fault = f"term {terms[wrong]} twice" if terms[wrong] < wrong else f"no term {wrong}"
-        raise ValueError(f"A tree adds every term from 0 to the largest once; {_shown(nesting)} has {fault}.")
+        raise ValueError(f"A tree adds every term from 0 to the largest once; {_shorten_text(nesting)} has {fault}.")
     return postfix
 
 
@@ -46,10 +46,10 @@ def text_of(postfix: Sequence[int]) -> str:
     for k in postfix:
         if k == ADD:
             right = sums.pop()
-            sums[-1].append(right[0] if len(right) == 1 else f"({joined(right, ' + ')})")
+            sums[-1].append(right[0] if len(right) == 1 else f"({join_operands(right, ' + ')})")
         else:
             sums.append([k])
-    return joined(sums[0], " + ")
+    return join_operands(sums[0], " + ")
 
 
 def program_of(postfix: Sequence[int]) -> list[int]:
@@ -78,7 +78,7 @@ def program_of(postfix: Sequence[int]) -> list[int]:
     return waiting[0][2]
 
 
-def joined(parts: Sequence[int | str], sign: str) -> str:
+def join_operands(parts: Sequence[int | str], sign: str) -> str:
     """Operands with a sign between them; of a long run of terms at equal distances only the first two and the last."""
     shown: list[str] = []
     start = 0
@@ -105,7 +105,7 @@ def _end_of_run(parts: Sequence[int | str], start: int) -> int:
     return stop
 
 
-def _flattened(nesting: Any) -> list[int]:
+def _flatten_nesting(nesting: Any) -> list[int]:
     """The postfix form of nested tuples."""
     postfix: list[int] = []
     # A stack of our own: an order from left to right may be nested deeper than Python's recursion goes.
@@ -119,7 +119,7 @@ def _flattened(nesting: Any) -> list[int]:
         else:
             raise ValueError(
                 f"The order of a tree's additions is nested tuples of the numbers of its terms, ((0, 1), (2, 3)), or a "
-                f"text such as '0 + 1 + (2 + 3)'; got {_shown(part)}."
+                f"text such as '0 + 1 + (2 + 3)'; got {_shorten_text(part)}."
             )
     return postfix
 
@@ -138,15 +138,15 @@ def _read(text: str) -> list[Any]:
             wants_operand = True
         elif part == ")" and not wants_operand and len(sums) > 1:
             inside = sums.pop()
-            sums[-1].append(_filled(inside, text))
+            sums[-1].append(_fill_dots(inside, text))
         else:
-            raise _misread(text, f"{part!r} at a place where it means nothing")
+            raise _reading_error(text, f"{part!r} at a place where it means nothing")
     if wants_operand or len(sums) > 1:
-        raise _misread(text, "an end where more is expected")
-    return _filled(sums[0], text)
+        raise _reading_error(text, "an end where more is expected")
+    return _fill_dots(sums[0], text)
 
 
-def _filled(operands: list[Any], text: str) -> list[Any]:
+def _fill_dots(operands: list[Any], text: str) -> list[Any]:
     """The operands with what three dots among them stand for."""
     whole: list[Any] = []
     for n, operand in enumerate(operands):
@@ -155,22 +155,22 @@ def _filled(operands: list[Any], text: str) -> list[Any]:
             continue
         around = [*operands[max(n - 2, 0) : n], *operands[n + 1 : n + 2]]
         if len(around) != 3 or not all(is_integer(k) for k in around):
-            raise _misread(text, "three dots that do not stand between two terms and one")
+            raise _reading_error(text, "three dots that do not stand between two terms and one")
         first, second, last = around
         if first == second or (last - second) % (second - first):
-            raise _misread(text, f"no run from {first} and {second} to {last}")
+            raise _reading_error(text, f"no run from {first} and {second} to {last}")
         whole.extend(range(2 * second - first, last, second - first))
     return whole
 
 
-def _misread(text: str, found: str) -> ValueError:
+def _reading_error(text: str, fault: str) -> ValueError:
     more = " What is added at once, in square brackets, is a fused sum: sf.fused." if "[" in text else ""
     return ValueError(
-        f"The order of a tree's additions reads like '0 + 1 + (2 + 3)' or '0 + 1 + ... + 63'; {_shown(text)} has "
-        f"{found}.{more}"
+        f"The order of a tree's additions reads like '0 + 1 + (2 + 3)' or '0 + 1 + ... + 63'; {_shorten_text(text)} has "
+        f"{fault}.{more}"
     )
 
 
-def _shown(nesting: object) -> str:
+def _shorten_text(nesting: object) -> str:
     text = repr(nesting)
     return text if len(text) <= 80 else f"{text[:40]} ... {text[-30:]}"

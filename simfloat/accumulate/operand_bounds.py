@@ -15,7 +15,7 @@ from simfloat.arithmetic._cast import Cast, PlannedTarget
 from simfloat.arithmetic._round import round_array, round_vector
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.block_scaling import Block, BlockScales
-from simfloat.arithmetic.machines import CPU, Machine, machine_of
+from simfloat.arithmetic.machines import CPU, Device, device_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.scaling import AmaxHistory
@@ -23,7 +23,7 @@ from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
 #: Numbers from which on it is worth a look whether they are those of a format.
-WORTH_A_LOOK = 1 << 12
+LEAST_FOR_CLOSER_BOUNDS = 1 << 12
 
 
 class OperandBounds:
@@ -34,7 +34,7 @@ class OperandBounds:
     which are known before there is an array.
     """
 
-    __slots__ = ("_bounds", "_find", "array", "format", "is_float32", "is_made")
+    __slots__ = ("_bounds", "_find", "array", "format", "is_float32", "is_newly_rounded")
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class OperandBounds:
         is_float32: bool,
         array: NDArray | None = None,
         find: Callable[[], Bounds] | None = None,
-        is_made: bool = False,
+        is_newly_rounded: bool = False,
     ) -> None:
         self._bounds, self._find, self.array = bounds, find, array
-        self.format, self.is_float32, self.is_made = format, is_float32, is_made
+        self.format, self.is_float32, self.is_newly_rounded = format, is_float32, is_newly_rounded
 
     @property
     def bounds(self) -> Bounds:
@@ -61,56 +61,58 @@ class OperandBounds:
         return self._bounds
 
     @property
-    def are_quiet(self) -> bool:
+    def has_no_signalling_nan(self) -> bool:
         """Whether there is no signalling NaN among them, as far as is known by now: roundings make quiet ones."""
-        return self.is_made or (self._bounds is not None and self._bounds.finite)
+        return self.is_newly_rounded or (self._bounds is not None and self._bounds.finite)
 
     @property
     def in_float32(self) -> bool:
         """Whether all numbers are float32 numbers."""
         in_format = self.format is not None and self.format.fits_float32
-        return self.is_float32 or in_format or CARRIERS[0].holds(self.bounds)
+        return self.is_float32 or in_format or CARRIERS[0].contains(self.bounds)
 
     @property
-    def own_format(self) -> Format:
+    def known_or_array_format(self) -> Format:
         """The format that they were rounded to, or else that of their array."""
         return self.format or (FP32 if self.is_float32 else FP64)
 
 
 def operand_bounds(
-    array: NDArray, format: Format | None = None, bounds: Bounds | None = None, is_made: bool = False
+    array: NDArray, format: Format | None = None, bounds: Bounds | None = None, is_newly_rounded: bool = False
 ) -> OperandBounds:
     """The bounds of an operand whose numbers are those of an array, in this format if one is given."""
     dtype = array.dtype
-    return OperandBounds(bounds, format, dtype is FLOAT32 or dtype == FLOAT32, array, None, is_made)
+    return OperandBounds(bounds, format, dtype is FLOAT32 or dtype == FLOAT32, array, None, is_newly_rounded)
 
 
 class OperandPlan(NamedTuple):
     """How an operand is rounded by a cast; pairs are for float64 and for float32 arrays."""
 
     cast: Cast
-    ways: tuple[PlannedTarget, PlannedTarget]  # where rounded numbers go, without an observer, and by which loop
-    keeps: tuple[bool, bool]  # whether the cast leaves all numbers of such an array as they are
-    looks: bool  # whether an engine is chosen by the numbers, so that their bounds are found before they are rounded
+    targets: tuple[PlannedTarget, PlannedTarget]  # where rounded numbers go, without an observer, and by which loop
+    is_identity: tuple[bool, bool]  # whether the cast leaves all numbers of such an array as they are
+    needs_bounds: (
+        bool  # whether an engine is chosen by the numbers, so that their bounds are found before they are rounded
+    )
 
     @property
     def format(self) -> Format:
         """The format of the rounded numbers."""
         return self.cast.format
 
-    def rounded(self, x: NDArray, is_settled: bool) -> NDArray:
+    def round(self, x: NDArray, already_in_format: bool) -> NDArray:
         """The operand rounded, without a scale, a draw or an observer: itself, if the cast leaves its numbers."""
         dtype = x.dtype
         single = dtype is FLOAT32 or dtype == FLOAT32
-        if is_settled or self.keeps[single]:
+        if already_in_format or self.is_identity[single]:
             return x
-        target, plan = self.ways[single]
+        target, plan = self.targets[single]
         return round_vector(flat(x), plan, x.shape, target, None)
 
-    def take(
+    def round_with_bounds(
         self,
         x: NDArray,
-        is_settled: bool,
+        already_in_format: bool,
         draw: Draw | None = None,
         observer: Observer | None = None,
         operation: str | None = None,
@@ -120,23 +122,23 @@ class OperandPlan(NamedTuple):
         `is_settled` if the cast is known to leave the numbers as they are.
         """
         single, cast = x.dtype == FLOAT32, self.cast
-        if observer is None and (is_settled or self.keeps[single]):
+        if observer is None and (already_in_format or self.is_identity[single]):
             return OperandBounds(None, cast.format, single, x)
         bounds = None
-        if self.looks:
+        if self.needs_bounds:
             # Operands are often in the format already, and then need not be rounded again.
             measured = bounds_of(x)
-            unchanged, bounds = after_cast(measured, cast)
+            unchanged, bounds = bounds_after_cast(measured, cast)
             if unchanged and observer is None:
                 return OperandBounds(measured, cast.format, single, x)
         # An observer counts all casts, also those that change nothing.
-        target, plan = self.ways[single]
+        target, plan = self.targets[single]
         if observer is not None:
             target = target._replace(observer=observer, operation=operation or "")
         rounded = round_vector(flat(x), plan, x.shape, target, draw)
         return OperandBounds(bounds, cast.format, target.dtype is np.float32, rounded, None, True)
 
-    def take_scaled(
+    def scale_and_round(
         self,
         x: NDArray,
         axis: int,
@@ -144,32 +146,32 @@ class OperandPlan(NamedTuple):
         observer: Observer | None,
         operation: str | None,
         history: AmaxHistory | None,
-    ) -> Taken:
+    ) -> ScaledOperand:
         """The operand scaled as a whole or in blocks along an axis, and then rounded."""
         cast, format = self.cast, self.cast.format
         if isinstance(cast.scale, Block):
             elements, blocks = cast.apply_in_blocks(x, axis, draw, observer, operation or "")
-            return Taken(operand_bounds(elements, format, is_made=True), blocks.whole, blocks)
+            return ScaledOperand(operand_bounds(elements, format, is_newly_rounded=True), blocks.whole, blocks)
         rounded, scale = cast.apply(x, draw, observer, operation or "", history)
-        return Taken(operand_bounds(rounded, format, is_made=True), scale or 1.0)
+        return ScaledOperand(operand_bounds(rounded, format, is_newly_rounded=True), scale or 1.0)
 
 
-class Taken(NamedTuple):
+class ScaledOperand(NamedTuple):
     """An operand that was scaled and rounded."""
 
-    bounds: OperandBounds
+    operand: OperandBounds
     divisor: float = 1.0  # by which its numbers are too large: the scale of all
     blocks: BlockScales | None = None
 
 
 @lru_cache(maxsize=4096)
-def after_cast(bounds: Bounds, cast: Cast) -> tuple[bool, Bounds]:
+def bounds_after_cast(bounds: Bounds, cast: Cast) -> tuple[bool, Bounds]:
     """Whether a cast changes nothing for certain, and the bounds of what it gives."""
-    return bounds.unchanged_by(cast.format), bounds.rounded(cast.format, cast.rounding)
+    return bounds.need_no_rounding(cast.format), bounds.after_rounding(cast.format, cast.rounding)
 
 
 #: The factors of sums without factors.
-UNITY = OperandBounds(ONES, None, True)
+BOUNDS_OF_ONES = OperandBounds(ONES, None, True)
 
 
 class Problem:
@@ -193,50 +195,50 @@ class Problem:
         scales: tuple[Bounds, Bounds] | None = None,
         initial: Bounds | None = None,
         divisor: float = 1.0,
-        machine: Machine | None = None,
+        device: Device | None = None,
     ) -> None:
         self.a, self.b, self.depth, self.output, self.rounding = a, b, depth, output, rounding
         self.scales, self.initial, self.divisor = scales, initial, divisor
         self._products: Bounds | None = None
-        self._machine = machine
+        self._machine = device
 
     @property
-    def machine(self) -> Machine:
+    def device(self) -> Device:
         """Where the operands are: as they say, if there are arrays of them yet."""
         if self._machine is not None:
             return self._machine
-        return CPU if self.a.array is None else machine_of(self.a.array)
+        return CPU if self.a.array is None else device_of(self.a.array)
 
     @property
     def products(self) -> Bounds:
         """What is known of the products, with their scales."""
         if self._products is None:
-            products = self.a.bounds.times(self.b.bounds)
+            products = self.a.bounds.product_bounds(self.b.bounds)
             for scales in self.scales or ():
-                products = products.times(scales)
+                products = products.product_bounds(scales)
             self._products = products
         return self._products
 
 
-def raw_bounds_in(format: Format | None, x: NDArray) -> RawBounds:
+def raw_bounds_in_format(format: Format | None, x: NDArray) -> RawBounds:
     """The fields of an array's bounds, which are closer if its numbers are those of the format.
 
     Bounds do not show that where some are subnormal: they are those of a number as small as one of these and with as
     many bits as the longest.
     """
     raw = raw_bounds_of(x)
-    if format is None or x.size < WORTH_A_LOOK:
+    if format is None or x.size < LEAST_FOR_CLOSER_BOUNDS:
         return raw
     # Example: 1 + 2^-10 beside FP16's subnormal 2^-24. Their bounds, eleven bits that end at 2^-34, are not FP16's,
     # though both numbers are. So all numbers are compared with their roundings, where that would change the answer.
     bounds, smallest = Bounds._make(raw), format.emin - format.mantissa_bits
     closer = bounds._replace(low=smallest)
-    if not bounds.low < smallest <= bounds.least or not closer.inside(format):
+    if not bounds.low < smallest <= bounds.least or not closer.are_in_format(format):
         return raw
-    return closer if first_stranger(x, format) is None else raw
+    return closer if first_outside_format(x, format) is None else raw
 
 
-def first_stranger(array: NDArray, format: Format) -> tuple[int, ...] | None:
+def first_outside_format(array: NDArray, format: Format) -> tuple[int, ...] | None:
     """The index of the first element that is no number of the format; None if there is none. -0 passes for 0."""
     if (array.dtype, format) in ((np.float32, FP32), (np.float64, FP64)):
         return None

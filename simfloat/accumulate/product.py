@@ -13,19 +13,27 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.accumulate import long_sums
 from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.contraction import finish, prepare
+from simfloat.accumulate.contraction import prepare_sum, round_sums
 from simfloat.accumulate.product_plan import Casts, Options, product_plan
-from simfloat.accumulate.scales import Scales, as_scales, unpacked
+from simfloat.accumulate.scales import Scales, as_scales, unpack_blocks
 from simfloat.accumulate.tiles import sums_of_matrices
 from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.blocks import BlockScaled
-from simfloat.arithmetic.machines import CPU, Machine
+from simfloat.arithmetic.machines import CPU, Device
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import as_operand, types_of
+from simfloat.arithmetic.operands import as_operand, common_type_and_device
 from simfloat.arithmetic.target import Target, as_target, carrier_of
 from simfloat.checks import check_flags, is_integer
-from simfloat.environment import LARGEST_SUBNORMAL, NORMAL, ONE, SUBNORMAL, TINY, computed, in_usual_environment
+from simfloat.environment import (
+    LARGEST_SUBNORMAL,
+    NORMAL,
+    ONE,
+    SUBNORMAL,
+    TINY,
+    call_in_usual_environment,
+    in_usual_environment,
+)
 from simfloat.formats import as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import Rounding, RoundingLike, as_rounding
@@ -36,7 +44,7 @@ Inputs = OneInput | tuple[OneInput, OneInput] | None
 
 
 #: Numbers of a sum from which on its factors, ones, are one number without strides.
-MANY = 1 << 12
+LEAST_STRIDELESS_ONES = 1 << 12
 
 
 def matmul(
@@ -90,14 +98,14 @@ def matmul(
     """
     operands: tuple[Any, Any, Any] = a, b, scales
     if isinstance(a, BlockScaled) or isinstance(b, BlockScaled):
-        operands = unpacked(*operands)
+        operands = unpack_blocks(*operands)
     x, y, blocks = as_operand(operands[0], "a"), as_operand(operands[1], "b"), operands[2]
     left, right, shape = (x, y, None) if x.ndim == y.ndim == 2 else _as_matrices(x, y)
     if left.shape[-1] != right.shape[-2]:
-        raise _unfit(x, y)
+        raise _shape_error(x, y)
     if flags is not False:
         refuse_flags("matmul", flags)
-    options = options_of([x, y], inputs, accumulate, output, rounding, stream, observer, "matmul")
+    options = read_options([x, y], inputs, accumulate, output, rounding, stream, observer, "matmul")
     if blocks is not None:
         blocks = as_scales(blocks, left, right, options.accumulator)
     initial = None if initial is None else as_operand(initial, "initial")
@@ -107,7 +115,7 @@ def matmul(
 def _as_matrices(x: NDArray, y: NDArray) -> tuple[NDArray, NDArray, tuple[int, ...] | None]:
     """The factors of a product as matrices, and the result's shape if it is another one than that of their product."""
     if x.ndim == 0 or y.ndim == 0:
-        raise _unfit(x, y)
+        raise _shape_error(x, y)
     if x.ndim > 1 and y.ndim > 1:
         return x, y, None
     # A vector meets every matrix of the other factor, of whose rows or columns the result has as many elements.
@@ -116,7 +124,7 @@ def _as_matrices(x: NDArray, y: NDArray) -> tuple[NDArray, NDArray, tuple[int, .
     return x[np.newaxis], (y if y.ndim > 1 else y[:, np.newaxis]), y.shape[:-2] + y.shape[-1:] if y.ndim > 1 else ()
 
 
-def _unfit(x: NDArray, y: NDArray) -> ValueError:
+def _shape_error(x: NDArray, y: NDArray) -> ValueError:
     return ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {x.shape} and {y.shape}.")
 
 
@@ -141,11 +149,11 @@ def dot(
         >>> sf.dot([2048.0, 1.0], [1.0, 1.0], accumulate=sf.FP16), sf.dot([2048.0, 1.0], [1.0, 1.0], accumulate=sf.FP32)
         (array(2048.), array(2049.))
     """
-    x, y, blocks = unpacked(a, b) if isinstance(a, BlockScaled) or isinstance(b, BlockScaled) else (a, b, None)
+    x, y, blocks = unpack_blocks(a, b) if isinstance(a, BlockScaled) or isinstance(b, BlockScaled) else (a, b, None)
     x, y = as_vectors(x, y)
     if flags is not False:
         refuse_flags("dot", flags)
-    options = options_of([x, y], inputs, accumulate, output, rounding, stream, observer, "dot")
+    options = read_options([x, y], inputs, accumulate, output, rounding, stream, observer, "dot")
     row, column = x[np.newaxis], y[:, np.newaxis]
     if blocks is not None:
         blocks = as_scales(blocks, row, column, options.accumulator)
@@ -197,15 +205,15 @@ def sum(
         raise ValueError(f"axis must be {places}, got {axis!r}.")
     if flags is not False:
         refuse_flags("sum", flags)
-    options = options_of([x], inputs, accumulate, output, rounding, stream, observer, "sum")
+    options = read_options([x], inputs, accumulate, output, rounding, stream, observer, "sum")
     # The ones are ours: their cast is not reported, and they are not scaled.
     options = options._replace(cast_operations=("cast_input", None))
     plan = options.plan
     if plan.has_scales:
         assert plan.casts is not None
-        casts = plan.casts[0], plan.casts[1].unscaled
-        options = options._replace(plan=product_plan(plan.accumulator, casts, plan.format, plan.rounding, plan.machine))
-    many = rows.shape[1] > MANY and plan.machine is CPU
+        casts = plan.casts[0], plan.casts[1].without_scale
+        options = options._replace(plan=product_plan(plan.accumulator, casts, plan.format, plan.rounding, plan.device))
+    many = rows.shape[1] > LEAST_STRIDELESS_ONES and plan.device is CPU
     ones = np.ones_like(x, order="C", shape=(1 if many else rows.shape[1], 1))
     if many:
         ones = np.broadcast_to(ones, (rows.shape[1], 1))
@@ -223,7 +231,7 @@ def refuse_flags(operation: str, flags: bool) -> None:
         )
 
 
-def options_of(
+def read_options(
     operands: list[NDArray],
     inputs: Inputs,
     accumulate: Accumulator | FormatLike,
@@ -234,7 +242,7 @@ def options_of(
     operation: str,
 ) -> Options:
     """The options as users give them, checked."""
-    arguments: tuple[Any, ...] = (inputs, accumulate, output, *types_of(operands), operation)
+    arguments: tuple[Any, ...] = (inputs, accumulate, output, *common_type_and_device(operands), operation)
     try:
         options = _default_options(*arguments)
     except TypeError:  # what is not hashable is none of these, and is refused
@@ -247,7 +255,7 @@ def options_of(
     if rounding is not None:
         if format == plan.accumulator.result and not plan.divides_sums:
             _refuse_rounding(plan.accumulator, rounding)
-        plan = product_plan(plan.accumulator, plan.casts, format, rounding, plan.machine)
+        plan = product_plan(plan.accumulator, plan.casts, format, rounding, plan.device)
     return options._replace(plan=plan, target=target)
 
 
@@ -258,7 +266,7 @@ def _default_options(
     accumulate: Accumulator | FormatLike,
     output: FormatLike | None,
     single: bool,
-    machine: Machine,
+    device: Device,
     operation: str,
 ) -> Options:
     """The options of a call that gives no others; `single` if all operands are float32. Kept: calls repeat."""
@@ -269,7 +277,7 @@ def _default_options(
     if format is None:
         raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
     target = Target(format, nearest_even, carrier_of(format) if single else np.float64, operation=operation)
-    return Options(product_plan(accumulator, casts, format, nearest_even, machine), target)
+    return Options(product_plan(accumulator, casts, format, nearest_even, device), target)
 
 
 def _as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> Casts:
@@ -304,19 +312,19 @@ def multiply_matrices(
     """The products of matrices a (..., m, k) and b (..., k, n), in an array of `shape` if it is to have another one."""
     # The decorator's check without its call, which took 5 % of a product of four numbers (AMD Zen 3).
     if NORMAL - SUBNORMAL != LARGEST_SUBNORMAL or ONE + TINY != ONE - TINY:
-        return computed(lambda: multiply_matrices(a, b, options, scales, initial, shape))
+        return call_in_usual_environment(lambda: multiply_matrices(a, b, options, scales, initial, shape))
     matrices = (a.shape[0], b.shape[1]) if a.ndim == b.ndim == 2 else _result_shape(a, b)
     shape = matrices if shape is None else shape
     depth = a.shape[-1]
-    a, b, work = prepare(a, b, shape, depth, options, scales, initial)
+    a, b, work = prepare_sum(a, b, shape, depth, options, scales, initial)
     count = math.prod(matrices)
     # `in_sight` asks this first, too: three of the 29 calls of a product of 4 x 4 went to it.
-    if max(count * work.engine.cost, long_sums.ALONE) * depth < long_sums.LONG:
+    if max(count * work.engine.cost, long_sums.SINGLE_SUM_COST) * depth < long_sums.LEAST_WATCHED_WORK:
         sums = sums_of_matrices(matrices, a, b, work)
     else:
         own = options.plan.accumulator
-        sums = long_sums.in_sight(lambda work: sums_of_matrices(matrices, a, b, work), work, count, depth, own)
-    return finish(sums, shape, options, work, a, b)
+        sums = long_sums.with_progress_bar(lambda work: sums_of_matrices(matrices, a, b, work), work, count, depth, own)
+    return round_sums(sums, shape, options, work, a, b)
 
 
 def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.bounds import Bounds, RawBounds, numbers_of
-from simfloat.accumulate.engine import Engine, is_direct, keeps_sums
-from simfloat.accumulate.operand_bounds import OperandBounds, OperandPlan, Problem, raw_bounds_in
+from simfloat.accumulate.bounds import Bounds, RawBounds, format_bounds
+from simfloat.accumulate.engine import Engine, sums_are_results, takes_stacks
+from simfloat.accumulate.operand_bounds import OperandBounds, OperandPlan, Problem, raw_bounds_in_format
 from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.block_scaling import Block
-from simfloat.arithmetic.machines import CPU, Machine
+from simfloat.arithmetic.machines import CPU, Device
 from simfloat.arithmetic.operands import FLOAT32, FLOAT64
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.scaling import AmaxHistory
@@ -39,16 +39,16 @@ Histories = tuple[AmaxHistory | None, AmaxHistory | None]
 
 
 #: Terms of sums that are short: an engine for all of them is as quick as one for the bounds of the operands.
-SHORT = 64
+MOST_SHORT_TERMS = 64
 
 
-class Work(NamedTuple):
+class PreparedSum(NamedTuple):
     """How operands that are ready are summed."""
 
-    machine: Machine
+    device: Device
     engine: Engine
-    quiet: bool  # operands that are converted have no signalling NaN for certain
-    is_final: bool  # the sums are the results as they are
+    has_no_signalling_nan: bool  # operands that are converted have no signalling NaN for certain
+    sums_are_results: bool  # the sums are the results as they are
     draw: Draw | None = None
     scales: Scales | None = None  # those that the engine takes
     initial: NDArray | None = None  # what the sums start from, in the shape of the result
@@ -59,7 +59,7 @@ class Work(NamedTuple):
 class ProductPlan:
     """All that products of a kind have in common: those on one machine, with the same casts, accumulator and output."""
 
-    machine: Machine
+    device: Device
     casts: Casts | None
     accumulator: Accumulator  # for operands in the formats of the casts
     format: Format  # of results
@@ -67,28 +67,40 @@ class ProductPlan:
     operands: tuple[OperandPlan, OperandPlan] | None  # how they are rounded
     drawing: tuple[Rounding, ...]  # the modes of the result, the steps and the casts; none, if none of them draws
     engines: tuple[Engine | None, Engine | None]  # for any operands in float64, in float32, where there is one
-    works: tuple[Work | None, Work | None]  # of these, for operands as they are and results as below
-    rounded_works: tuple[Work, Work] | None  # of operands rounded by casts: which may hold a signalling NaN, or do not
-    short_works: tuple[Work, Work] | None  # of such operands in sums of at most SHORT products
+    prepared_sums: tuple[
+        PreparedSum | None, PreparedSum | None
+    ]  # of these, for operands as they are and results as below
+    prepared_after_rounding: (
+        tuple[PreparedSum, PreparedSum] | None
+    )  # of operands rounded by casts: which may hold a signalling NaN, or do not
+    prepared_if_short: tuple[PreparedSum, PreparedSum] | None  # of such operands in sums of at most SHORT products
     is_by_bounds: bool  # whether else bounds on operands, their formats and their arrays' types are enough to find it
-    own: Format | None  # that the machine computes in, if operands have to be numbers of it for that
+    hardware_format: Format | None  # that the machine computes in, if operands have to be numbers of it for that
     plans: tuple[Plan, Plan]  # by which sums in float64, in float32 are rounded
     result: Format | None  # that sums come in
-    keeps_sums: bool  # whether those of direct engines are results as they are
+    sums_are_results: bool  # whether those of direct engines are results as they are
     has_scales: bool  # whether a cast scales its operand
     is_scaled: bool  # whether operands have scales, of a cast or as the accumulator takes them
     has_blocks: bool  # whether one scales blocks of it
     divides_sums: bool  # whether one scales it as a whole, so that sums are divided in the end
 
-    def work_as_is(self, a: NDArray, b: NDArray, depth: int) -> Work:
+    def prepare_unrounded(self, a: NDArray, b: NDArray, depth: int) -> PreparedSum:
         """How such numbers are summed from zero, of operands without casts; where nothing is drawn, and results come
         in arrays of the carrier's type and without an observer.
         """
         single = a.dtype == FLOAT32, b.dtype == FLOAT32
         if self.is_by_bounds:
-            return _work_for(self, raw_bounds_in(self.own, a), raw_bounds_in(self.own, b), single, depth)
+            return _prepare_by_bounds(
+                self,
+                raw_bounds_in_format(self.hardware_format, a),
+                raw_bounds_in_format(self.hardware_format, b),
+                single,
+                depth,
+            )
         left, right = OperandBounds(None, None, single[0], a), OperandBounds(None, None, single[1], b)
-        return _work(self, self.engine_by_bounds(left, right, depth), left.are_quiet and right.are_quiet)
+        return _prepared_sum(
+            self, self.engine_by_bounds(left, right, depth), left.has_no_signalling_nan and right.has_no_signalling_nan
+        )
 
     def engine_by_bounds(self, a: OperandBounds, b: OperandBounds, depth: int) -> Engine:
         """The engine for sums of so many products that start from zero, and whose operands have no scales.
@@ -96,32 +108,34 @@ class ProductPlan:
         Raises ValueError for operands that the accumulator does not take.
         """
         if self.is_by_bounds:
-            return _engine_for(self, a.bounds, b.bounds, (a.is_float32, b.is_float32), depth)
+            return _engine_by_bounds(self, a.bounds, b.bounds, (a.is_float32, b.is_float32), depth)
         return self.accumulator.engine(Problem(a, b, depth, self.format, self.rounding))
 
 
 @lru_cache(maxsize=4096)
-def _work_for(plan: ProductPlan, a: RawBounds, b: RawBounds, single: tuple[bool, bool], depth: int) -> Work:
+def _prepare_by_bounds(
+    plan: ProductPlan, a: RawBounds, b: RawBounds, single: tuple[bool, bool], depth: int
+) -> PreparedSum:
     """How operands as they are with such bounds are summed."""
-    return _work(plan, _engine_for(plan, a, b, single, depth), a[-1] and b[-1])
+    return _prepared_sum(plan, _engine_by_bounds(plan, a, b, single, depth), a[-1] and b[-1])
 
 
-def _work(plan: ProductPlan, engine: Engine, quiet: bool) -> Work:
-    return Work(plan.machine, engine, quiet, plan.keeps_sums and is_direct(engine))
+def _prepared_sum(plan: ProductPlan, engine: Engine, has_no_signalling_nan: bool) -> PreparedSum:
+    return PreparedSum(plan.device, engine, has_no_signalling_nan, plan.sums_are_results and takes_stacks(engine))
 
 
 @lru_cache(maxsize=4096)
-def _engine_for(plan: ProductPlan, a: RawBounds, b: RawBounds, single: tuple[bool, bool], depth: int) -> Engine:
+def _engine_by_bounds(plan: ProductPlan, a: RawBounds, b: RawBounds, single: tuple[bool, bool], depth: int) -> Engine:
     """The engine for operands with such bounds; `single` tells which are float32."""
     left, right = (one.format for one in plan.operands) if plan.operands else (None, None)
     x, y = OperandBounds(Bounds._make(a), left, single[0]), OperandBounds(Bounds._make(b), right, single[1])
-    return plan.accumulator.engine(Problem(x, y, depth, plan.format, plan.rounding, machine=plan.machine))
+    return plan.accumulator.engine(Problem(x, y, depth, plan.format, plan.rounding, device=plan.device))
 
 
 @lru_cache(maxsize=1024)
 @in_usual_environment
 def product_plan(
-    accumulator: Accumulator, casts: Casts | None, format: Format, rounding: Rounding, machine: Machine
+    accumulator: Accumulator, casts: Casts | None, format: Format, rounding: Rounding, device: Device
 ) -> ProductPlan:
     """The plan of products in this format and mode; ValueError where the accumulator does not take such operands."""
     formats: Formats = (None, None) if casts is None else (casts[0].format, casts[1].format)
@@ -135,19 +149,19 @@ def product_plan(
         # Operands are measured before they are rounded only where that decides something: if the
         # formats decide the engine, or if a unit asks for formats alone, it would be wasted.
         looks = engines[0] is None and not accumulator.is_matrix_unit
-        operands = _operand_plan(casts[0], looks, machine), _operand_plan(casts[1], looks, machine)
+        operands = _operand_plan(casts[0], looks, device), _operand_plan(casts[1], looks, device)
     # Sums of such engines may be the results themselves, which are then returned as they are.
-    may_be_direct = machine is CPU and not draws and any(one is None or is_direct(one) for one in engines)
-    keeps = may_be_direct and keeps_sums(accumulator.result, format, rounding)
-    works = [Work(machine, one, False, keeps and is_direct(one)) if one else None for one in engines]
+    may_be_direct = device is CPU and not draws and any(one is None or takes_stacks(one) for one in engines)
+    keeps = may_be_direct and sums_are_results(accumulator.result, format, rounding)
+    works = [PreparedSum(device, one, False, keeps and takes_stacks(one)) if one else None for one in engines]
     rounded_works = short_works = None
     if casts is not None and engines[0] is not None:
-        rounded_works = _works(machine, engines[0], keeps)
-    elif casts is not None and accumulator.result is not None and machine is CPU:
+        rounded_works = _prepared_pair(device, engines[0], keeps)
+    elif casts is not None and accumulator.result is not None and device is CPU:
         short = _short_engine(accumulator, casts, format, rounding)
-        short_works = None if short is None else _works(machine, short, keeps)
+        short_works = None if short is None else _prepared_pair(device, short, keeps)
     return ProductPlan(
-        machine,
+        device,
         casts,
         accumulator,
         format,
@@ -155,14 +169,14 @@ def product_plan(
         operands,
         drawing=modes if draws else (),
         engines=(engines[0], engines[1]),
-        works=(works[0], works[1]),
-        rounded_works=rounded_works,
-        short_works=short_works,
+        prepared_sums=(works[0], works[1]),
+        prepared_after_rounding=rounded_works,
+        prepared_if_short=short_works,
         is_by_bounds=accumulator.result is not None and not accumulator.is_matrix_unit,
-        own=FP16 if accumulator.result == FP16 and machine.loops.processor.COMPUTES_FP16 else None,
-        plans=(plan_for(format, rounding, np.float64, machine), plan_for(format, rounding, np.float32, machine)),
+        hardware_format=FP16 if accumulator.result == FP16 and device.loops.processor.COMPUTES_FP16 else None,
+        plans=(plan_for(format, rounding, np.float64, device), plan_for(format, rounding, np.float32, device)),
         result=accumulator.result,
-        keeps_sums=keeps,
+        sums_are_results=keeps,
         has_scales=bool(scales),
         is_scaled=bool(scales) or accumulator.scales is not None,
         has_blocks=any(isinstance(scale, Block) for scale in scales),
@@ -170,32 +184,38 @@ def product_plan(
     )
 
 
-def _engine_for_all(accumulator: Accumulator, formats: Formats, own: Format) -> Engine | None:
+def _engine_for_all(accumulator: Accumulator, formats: Formats, array_format: Format) -> Engine | None:
     """The engine for any operands in these formats, or in arrays of the format `own`, if there is one."""
-    engine = accumulator.engine_for_all(formats[0] or own, formats[1] or own) if not accumulator.scales else None
+    engine = (
+        accumulator.engine_for_all(formats[0] or array_format, formats[1] or array_format)
+        if not accumulator.scales
+        else None
+    )
     # Operands as they are that have to be converted are looked at, for a signalling NaN: then bounds are at hand.
-    return engine if formats[0] or (engine and (engine.carrier is np.float32) == (own == FP32)) else None
+    return engine if formats[0] or (engine and (engine.carrier is np.float32) == (array_format == FP32)) else None
 
 
-def _works(machine: Machine, engine: Engine, keeps: bool) -> tuple[Work, Work]:
+def _prepared_pair(device: Device, engine: Engine, sums_are_results: bool) -> tuple[PreparedSum, PreparedSum]:
     """How rounded operands are summed that may hold a signalling NaN, and such as do not."""
-    is_final = keeps and is_direct(engine)
-    return Work(machine, engine, False, is_final), Work(machine, engine, True, is_final)
+    is_final = sums_are_results and takes_stacks(engine)
+    return PreparedSum(device, engine, False, is_final), PreparedSum(device, engine, True, is_final)
 
 
 def _short_engine(accumulator: Accumulator, casts: Casts, format: Format, rounding: Rounding) -> Engine | None:
     """The engine for sums of at most SHORT products of any numbers of the casts' formats, if there is one."""
     if accumulator.is_matrix_unit or accumulator.scales or any(cast.scale is not None for cast in casts):
         return None
-    left, right = (OperandBounds(numbers_of(cast.format), cast.format, False) for cast in casts)
+    left, right = (OperandBounds(format_bounds(cast.format), cast.format, False) for cast in casts)
     try:
-        return accumulator.engine(Problem(left, right, SHORT, format, rounding))
+        return accumulator.engine(Problem(left, right, MOST_SHORT_TERMS, format, rounding))
     except ValueError:  # some operands may still be taken
         return None
 
 
-def _operand_plan(cast: Cast, looks: bool, machine: Machine) -> OperandPlan:
-    return OperandPlan(cast, cast.targets_on(machine), (cast.takes_all(FLOAT64), cast.takes_all(FLOAT32)), looks)
+def _operand_plan(cast: Cast, needs_bounds: bool, device: Device) -> OperandPlan:
+    return OperandPlan(
+        cast, cast.targets_on(device), (cast.is_identity_on(FLOAT64), cast.is_identity_on(FLOAT32)), needs_bounds
+    )
 
 
 class Options(NamedTuple):
@@ -205,7 +225,7 @@ class Options(NamedTuple):
     target: Target
     cast_operations: CastOperations = ("cast_input", "cast_input")
     histories: Histories = (None, None)
-    settled: tuple[bool, bool] = (False, False)  # whether a cast is known to leave its operand as it is
+    already_in_format: tuple[bool, bool] = (False, False)  # whether a cast is known to leave its operand as it is
 
     @property
     def accumulator(self) -> Accumulator:

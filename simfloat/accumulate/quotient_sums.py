@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: Parts of a total, and quotients that are taken of a numerator and then of its remainders.
-PARTS = 3
+PARTS_OF_TOTAL = 3
 
 #: The exponent up to which numerators and divisors have quotients and remainders that lie in float64's range: a last
 #: remainder has 324 bits less than its numerator, and is divided once more.
@@ -25,7 +25,7 @@ class QuotientSums:
     __slots__ = ("_are_known", "_lost", "_parts")
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self._parts = np.zeros((PARTS, *shape))
+        self._parts = np.zeros((PARTS_OF_TOTAL, *shape))
         self._lost = np.zeros(shape)  # at least what all parts together lack
         self._are_known = np.ones(shape, bool)
 
@@ -35,9 +35,9 @@ class QuotientSums:
         self._are_known &= _has_quotients(divisors)
         # Long division with digits of 53 bits: each quotient's remainder is exact, and is divided in its turn.
         remainder = numerators
-        for _ in range(PARTS):
+        for _ in range(PARTS_OF_TOTAL):
             quotients = remainder / divisors
-            self._take(quotients)
+            self._add_exactly(quotients)
             product, error = _product(quotients, divisors)
             remainder = (remainder - product) - error  # without error: a remainder is a float64 number
         self._lost += np.abs(remainder / divisors)
@@ -71,7 +71,7 @@ class QuotientSums:
         beside = np.nextafter(first, np.copysign(np.inf, second))
         return np.where(is_exact | is_odd, first, beside) + 0.0, are_certain
 
-    def _take(self, rest: Numbers) -> None:
+    def _add_exactly(self, rest: Numbers) -> None:
         # Each part takes what it can and hands on what it lacks; below the last one nothing is kept but a bound.
         for part in self._parts:
             part[...], rest = _sum(part, rest)

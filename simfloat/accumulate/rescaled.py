@@ -13,10 +13,10 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.blocked_engines import RunLengths, RunsEngine
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine
-from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
+from simfloat.accumulate.operand_bounds import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.accumulate.scales import Scales
 from simfloat.accumulate.sums_of_sums import SumOfSums
-from simfloat.arithmetic.operations import compute_alone, odd_results
+from simfloat.arithmetic.operations import compute_in_thread, results_rounded_to_odd
 from simfloat.arithmetic.target import Target, carrier_of, odd_suffices
 from simfloat.formats import Format, Rounding, nearest_even
 
@@ -29,27 +29,27 @@ def engine_by_blocks(accumulator: Accumulator, problem: Problem, scales: Scales)
     format, divide = accumulator.result, bool(scales.divide)
     if format is None:
         return fractions_for(problem, scales.block)
-    mode, blocks = _mode(accumulator), -(-problem.depth // scales.block)
-    machine, depth = problem.machine, min(scales.block, problem.depth)
+    mode, blocks = _rounding_of_results(accumulator), -(-problem.depth // scales.block)
+    machine, depth = problem.device, min(scales.block, problem.depth)
     # Blocks start from zero: an initial value goes to the outer sum, which adds blocks without their scales.
-    inner = accumulator.engine(Problem(problem.a, problem.b, depth, format, machine=machine))
+    inner = accumulator.engine(Problem(problem.a, problem.b, depth, format, device=machine))
     _check_draws(format, mode)
-    freeing = _Freeing("divide" if divide else "multiply", format, mode)
+    freeing = _ScaleRemoval("divide" if divide else "multiply", format, mode)
     outer = freeing.total.engine(
-        Problem(freeing.results, UNITY, blocks, format, initial=problem.initial, machine=machine)
+        Problem(freeing.results, BOUNDS_OF_ONES, blocks, format, initial=problem.initial, device=machine)
     )
     stages, steps = freeing.total.stages, accumulator.steps(scales.block)
     return RunsEngine(RunLengths(scales.block), 0, inner, outer, format, stages, steps, mode.is_stochastic, freeing)
 
 
-def _mode(accumulator: Accumulator) -> Rounding:
+def _rounding_of_results(accumulator: Accumulator) -> Rounding:
     """The mode in which an accumulator's results are rounded."""
     while isinstance(accumulator, SumOfSums):
         accumulator = accumulator.outer
     return getattr(accumulator, "rounding", None) or nearest_even
 
 
-class _Freeing(NamedTuple):
+class _ScaleRemoval(NamedTuple):
     """How sums of blocks are freed of their scales, and what is known of the results."""
 
     operation: str  # divide or multiply
@@ -72,14 +72,14 @@ class _Freeing(NamedTuple):
         bounds = Bounds(self.format.precision, smallest, smallest, self.format.last_binade + 1, False)
         return OperandBounds(bounds, self.format, self.format.fits_float32)
 
-    def free(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
+    def remove_scales(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
         """The sums (rows, columns) of a block without its scales: a of the rows, b of the columns."""
         # Scales have at most 24 bits: their products are float64 numbers.
         scales = a.astype(np.float64)[:, np.newaxis] * b.astype(np.float64)
         if not self.rounding.is_stochastic:
             target = Target(self.format, self.rounding, carrier_of(self.format))
-            return compute_alone(self.operation, [sums, scales], target)
-        return odd_results(self.operation, [sums, scales])
+            return compute_in_thread(self.operation, [sums, scales], target)
+        return results_rounded_to_odd(self.operation, [sums, scales])
 
 
 def _check_draws(format: Format, rounding: Rounding) -> None:

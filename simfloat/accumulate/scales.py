@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import bounds_of
-from simfloat.accumulate.operand_bounds import OperandBounds, Taken, first_stranger
+from simfloat.accumulate.operand_bounds import OperandBounds, ScaledOperand, first_outside_format
 from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.operands import as_operand
 from simfloat.environment import in_usual_environment
@@ -27,18 +27,21 @@ class Scales(NamedTuple):
 
 
 @in_usual_environment
-def unpacked(a: Any, b: Any, scales: Any = None) -> tuple[Any, Any, Any]:
+def unpack_blocks(a: Any, b: Any, scales: Any = None) -> tuple[Any, Any, Any]:
     """Elements and scales of operands, of which one or both are results of block_quantize; the other has ones."""
     if scales is not None:
         raise ValueError("scales= are given, and block-scaled operands bring their own: pass one of both.")
     blocks = [x.block for x in (a, b) if isinstance(x, BlockScaled)]
     if blocks[0] != blocks[-1]:
         raise ValueError(f"Both operands must have blocks of one size along k; a has {blocks[0]}, b has {blocks[1]}.")
-    (x, s, left_divisor), (y, t, right_divisor) = _parts(a, "a", -1, blocks[0]), _parts(b, "b", -2, blocks[0])
+    (x, s, left_divisor), (y, t, right_divisor) = (
+        _elements_and_scales(a, "a", -1, blocks[0]),
+        _elements_and_scales(b, "b", -2, blocks[0]),
+    )
     return x, y, Scales(s, t, blocks[0], left_divisor * right_divisor)
 
 
-def _parts(x: Any, name: str, axis: int, block: int) -> tuple[NDArray, NDArray, float]:
+def _elements_and_scales(x: Any, name: str, axis: int, block: int) -> tuple[NDArray, NDArray, float]:
     """Elements, scales along k, and the tensor's scale."""
     if not isinstance(x, BlockScaled):
         x = as_operand(x, name)
@@ -61,7 +64,7 @@ def as_scales(scales: Scales | tuple[ArrayLike, ArrayLike], a: NDArray, b: NDArr
     An accumulator without scales of its own takes blocks of any length that divides k.
     """
     if not isinstance(scales, Scales):
-        scales = _as_given(scales, a.shape[-1], accumulator)
+        scales = _read_scales(scales, a.shape[-1], accumulator)
     elif accumulator.scales and accumulator.scales[0] != scales.block:
         raise ValueError(
             f"{accumulator} takes blocks of {accumulator.scales[0]} products, got blocks of {scales.block}."
@@ -78,11 +81,11 @@ def as_scales(scales: Scales | tuple[ArrayLike, ArrayLike], a: NDArray, b: NDArr
             f"one scale a block of k; got {scales.a.shape} and {scales.b.shape}."
         )
     for name, values in (("a", scales.a), ("b", scales.b)):
-        _check(name, values, accumulator.scales[1] if accumulator.scales else None)
+        _check_values(name, values, accumulator.scales[1] if accumulator.scales else None)
     return scales
 
 
-def _as_given(scales: Any, depth: int, accumulator: Accumulator) -> Scales:
+def _read_scales(scales: Any, depth: int, accumulator: Accumulator) -> Scales:
     if not isinstance(scales, tuple | list) or len(scales) != 2:
         raise ValueError("scales is a pair, of the blocks of a (..., m, k / block) and of b (..., k / block, n).")
     left, right = as_operand(scales[0], "a's scales"), as_operand(scales[1], "b's scales")
@@ -92,19 +95,19 @@ def _as_given(scales: Any, depth: int, accumulator: Accumulator) -> Scales:
     return Scales(left, right, max(depth // blocks, 1) if blocks and depth % blocks == 0 else 1)
 
 
-def _check(name: str, values: NDArray, format: Format | None) -> None:
+def _check_values(name: str, values: NDArray, format: Format | None) -> None:
     """Scales are numbers of their format, and finite ones or NaN."""
     infinite = np.isinf(values)
     place = tuple(int(i) for i in np.argwhere(infinite)[0]) if infinite.any() else None
     what = "a finite number or NaN"
     if place is None and format is not None:
         # A scale's sign is not read.
-        place, what = first_stranger(np.abs(values), format), f"an {format} number"
+        place, what = first_outside_format(np.abs(values), format), f"an {format} number"
     if place is not None:
         raise ValueError(f"A scale must be {what}, and that of {name}{list(place)} is {float(values[place])!r}.")
 
 
-def scales_of_blocks(left: Taken, right: Taken, accumulator: Accumulator) -> Scales | None:
+def scales_of_blocks(left: ScaledOperand, right: ScaledOperand, accumulator: Accumulator) -> Scales | None:
     """The scales that casts gave to blocks of one or of both operands; None if there are no blocks.
 
     The other operand's are ones. Raises ValueError for blocks of two sizes, or of another kind than the accumulator's.
@@ -127,13 +130,13 @@ def scales_of_blocks(left: Taken, right: Taken, accumulator: Accumulator) -> Sca
     # FP32's scales are max / amax, by which sums are divided; those of other formats multiply. A product has one kind.
     # Powers of two serve either way.
     divide = first.divide if first.format != E8M0 else last.divide
-    values = [_values_of(operand, axis, first.block, divide) for operand, axis in ((left, -1), (right, -2))]
+    values = [_scale_values(operand, axis, first.block, divide) for operand, axis in ((left, -1), (right, -2))]
     return Scales(values[0], values[1], first.block, divide=divide)
 
 
-def _values_of(taken: Taken, axis: int, block: int, divide: bool) -> NDArray:
+def _scale_values(operand: ScaledOperand, axis: int, block: int, divide: bool) -> NDArray:
     """An operand's scales, as what divides sums or as what multiplies them."""
-    blocks, array = taken.blocks, taken.bounds.array
+    blocks, array = operand.blocks, operand.operand.array
     if blocks is None:
         assert array is not None
         shape = list(array.shape)
@@ -163,18 +166,18 @@ def with_scales(
         return x, y, scales
     # An exact sum of scaled products is one of products of scaled operands.
     if scales.divide is None or (accumulator.result is None and not scales.divide):
-        return scaled(x, scales.a, scales.block, -1), scaled(y, scales.b, scales.block, -2), None
+        return scale_operand(x, scales.a, scales.block, -1), scale_operand(y, scales.b, scales.block, -2), None
     return x, y, scales
 
 
-def scaled(known: OperandBounds, scales: NDArray, block: int, axis: int) -> OperandBounds:
+def scale_operand(operand: OperandBounds, scales: NDArray, block: int, axis: int) -> OperandBounds:
     """An operand times the scales of its blocks, exact, for accumulators that know no scales."""
-    x = known.array
+    x = operand.array
     assert x is not None
     factors = np.repeat(scales.astype(np.float64), block, axis)
     factors = factors[..., : x.shape[-1]] if axis == -1 else factors[..., : x.shape[-2], :]
-    values, scale = known.bounds, bounds_of(scales)
-    products = values.times(scale)
+    values, scale = operand.bounds, bounds_of(scales)
+    products = values.product_bounds(scale)
     if products.precision > 53 or products.low < -1074 or products.high > 1023:
         raise ValueError(
             f"Operands of {values.precision} bits times scales of {scale.precision} bits, from 2^{products.low} to "

@@ -11,8 +11,8 @@ import numpy as np
 from simfloat.accumulate.accumulator import Accumulator, whole_steps
 from simfloat.accumulate.blocked_engines import RunLengths, RunsEngine, StackedRunsEngine
 from simfloat.accumulate.bounds import ONES, Bounds
-from simfloat.accumulate.engine import Engine, is_direct
-from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
+from simfloat.accumulate.engine import Engine, takes_stacks
+from simfloat.accumulate.operand_bounds import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.arithmetic.machines import CPU
 from simfloat.formats import Format, Rounding
 
@@ -30,7 +30,7 @@ class SumOfSums(Accumulator):
     __hash__ = Accumulator.__hash__
 
     def __post_init__(self) -> None:
-        _format(self.inner), _format(self.outer)
+        _result_format(self.inner), _result_format(self.outer)
         if self.outer.scales:
             raise ValueError(f"outer sums run results, which have no block scales; got {self.outer!r}.")
         if self.stages > MOST_STAGES:
@@ -68,7 +68,7 @@ class SumOfSums(Accumulator):
     def steps(self, terms: int) -> int:
         """Every run has steps of its own; so has the sum of run results, at other stages."""
         lengths = self.lengths(terms)
-        runs = lengths.runs(terms)
+        runs = lengths.count_runs(terms)
         return whole_steps(self.roundings, max(runs * self.inner.steps(lengths.size), self.outer.steps(runs)))
 
     @property
@@ -85,22 +85,24 @@ class SumOfSums(Accumulator):
     def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products."""
         lengths = self.lengths(terms)
-        return self.outer.sums(ONES.times(self.inner.sums(products, lengths.size)), lengths.runs(terms))
+        return self.outer.sums(ONES.product_bounds(self.inner.sums(products, lengths.size)), lengths.count_runs(terms))
 
     def engine(self, problem: Problem) -> Engine:
         """The engines of both accumulators."""
-        within, outside, lengths = _format(self.inner), _format(self.outer), self.lengths(problem.depth)
-        depth, machine = min(lengths.size, problem.depth), problem.machine
-        inner = self.inner.engine(Problem(problem.a, problem.b, depth, within, scales=problem.scales, machine=machine))
+        within, outside, lengths = _result_format(self.inner), _result_format(self.outer), self.lengths(problem.depth)
+        depth, machine = min(lengths.size, problem.depth), problem.device
+        inner = self.inner.engine(Problem(problem.a, problem.b, depth, within, scales=problem.scales, device=machine))
         # Bounds of the results follow from those of the products, and most outer
         # engines are chosen without them: they are found when somebody asks.
         find = partial(self._results, problem, lengths.size)
         results = OperandBounds(None, within, inner.carrier is np.float32, find=find)
-        runs = lengths.runs(problem.depth)
-        outer = self.outer.engine(Problem(results, UNITY, runs, outside, initial=problem.initial, machine=machine))
+        runs = lengths.count_runs(problem.depth)
+        outer = self.outer.engine(
+            Problem(results, BOUNDS_OF_ONES, runs, outside, initial=problem.initial, device=machine)
+        )
         # Loops alone take all runs of all matrices of a stack in one
         # call each: runs of a few products are bound by calls.
-        if is_direct(inner) and is_direct(outer) and machine is CPU:
+        if takes_stacks(inner) and takes_stacks(outer) and machine is CPU:
             return StackedRunsEngine(lengths, inner, outer, within)
         blocks = lengths.size // self.inner.scales[0] if self.inner.scales else 0
         draws, steps = any(rounding.is_stochastic for rounding in self.outer.roundings), self.inner.steps(lengths.size)
@@ -115,7 +117,7 @@ def _sums_of_a_run(accumulator: Accumulator, products: Bounds, terms: int) -> Bo
     return accumulator.sums(products, terms)
 
 
-def _format(accumulator: Accumulator) -> Format:
+def _result_format(accumulator: Accumulator) -> Format:
     """The format of its sums, which both accumulators need."""
     if accumulator.result is None:
         raise ValueError(f"A sum of sums takes accumulators with a format of their own, got {accumulator!r}.")

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.engine import Engine, Region, is_direct
-from simfloat.accumulate.native_steps import InImages
-from simfloat.accumulate.product_plan import Work
+from simfloat.accumulate.engine import Engine, Region, takes_stacks
+from simfloat.accumulate.native_steps import OnBitPatterns
+from simfloat.accumulate.product_plan import PreparedSum
 from simfloat.accumulate.scales import Scales
-from simfloat.arithmetic.arrays import FEW, begins_a_line, copy, zeros
+from simfloat.arithmetic.arrays import LEAST_ALIGNED, copy, is_cache_aligned, zeros
 from simfloat.arithmetic.bit_stream import Draw
-from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu
+from simfloat.arithmetic.machines import CPU, Device, is_on_gpu
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all, scratch
 
@@ -22,50 +22,54 @@ from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all, scrat
 STACKED = 1 << 16
 
 #: Columns below which the inner loop, which runs over columns, is too short to be quick.
-NARROW = 64
+FEW_COLUMNS = 64
 
 #: Elements up to which memory for sums is used again for the next ones.
-REUSED = 1 << 20
+MOST_REUSED = 1 << 20
 
 #: Nanoseconds of work from which on several threads share it.
 LEAST_SHARED = 2 * LEAST_WORK
 
 #: From so many reads on it is worth copying an array to where a line of the cache begins.
-OFTEN = 32
+LEAST_ALIGNED_READS = 32
 
 #: The regions of products whose steps do not draw, and of those whose transposed one is summed.
 UPRIGHT, TURNED = Region(0, 0, 0, None), Region(0, 0, 0, None, True)
 
 
-def sums_of_matrices(shape: tuple[int, ...], a: NDArray, b: NDArray, work: Work, turned: bool = False) -> NDArray:
+def sums_of_matrices(
+    shape: tuple[int, ...], a: NDArray, b: NDArray, work: PreparedSum, is_transposed: bool = False
+) -> NDArray:
     """The unrounded sums of matrices of `shape` in C order, in that of the transposed matrices if `turned`."""
     machine, engine, quiet, is_final, draw, scales, initial, _ = work
     if len(shape) > 2 and b.ndim == 2:
         # One matrix on the right: the leading axes of the left one are rows.
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
         shape = (a.shape[0], b.shape[1])
-    if machine is not CPU or len(shape) > 2 or turned or initial is not None or scales is not None:
-        return _sums_of_tiles(shape, a, b, scales, work, turned)
+    if machine is not CPU or len(shape) > 2 or is_transposed or initial is not None or scales is not None:
+        return _sums_of_tiles(shape, a, b, scales, work, is_transposed)
     m, n = shape
     # What one thread does sooner than it wakes another goes the short way below, without tiles and their tasks.
     if m * n * a.shape[1] * engine.cost >= LEAST_SHARED:
-        return _sums_of_tiles(shape, a, b, scales, work, turned)
+        return _sums_of_tiles(shape, a, b, scales, work, is_transposed)
     # One tile, which one thread sums at once.
-    carrier, region, swap = engine.carrier, UPRIGHT, n < m and n < NARROW
+    carrier, region, swap = engine.carrier, UPRIGHT, n < m and n < FEW_COLUMNS
     if swap:
         a, b, m, n, region = b.T, a.T, n, m, TURNED
     if draw is not None:
         region = Region(0, 1, m, draw, True) if swap else Region(0, n, 1, draw)
-    sums = np.zeros((m, n), carrier) if m * n < FEW else zeros_for((m, n), carrier, is_final)
+    sums = np.zeros((m, n), carrier) if m * n < LEAST_ALIGNED else new_sums((m, n), carrier, is_final)
     if getattr(engine, "takes_ones", False):
-        engine.run(_as_read(a, carrier, quiet, 1, True), _as_read(b, carrier, quiet, m, True), sums, region)
+        engine.run(
+            _as_engine_reads(a, carrier, quiet, 1, True), _as_engine_reads(b, carrier, quiet, m, True), sums, region
+        )
     else:
-        engine.run(in_carrier(a, carrier, quiet), in_carrier(b, carrier, quiet, m), sums, region)
+        engine.run(as_carrier(a, carrier, quiet), as_carrier(b, carrier, quiet, m), sums, region)
     return np.ascontiguousarray(sums.T) if swap else sums
 
 
 def _sums_of_tiles(
-    shape: tuple[int, ...], a: NDArray, b: NDArray, scales: Scales | None, work: Work, turned: bool
+    shape: tuple[int, ...], a: NDArray, b: NDArray, scales: Scales | None, work: PreparedSum, is_transposed: bool
 ) -> NDArray:
     """Sum as many tiles as keep the threads busy, of operands with these scales."""
     machine, engine, quiet, is_final, draw, _, initial, _ = work
@@ -74,15 +78,15 @@ def _sums_of_tiles(
     # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
     # The inner loop runs over columns, and a short one costs as much as a longer one. A transposed
     # product has the same sums, for products commute; only the places of draws have to follow.
-    swap = machine is CPU and n < min(m, NARROW)
+    swap = machine is CPU and n < min(m, FEW_COLUMNS)
     rows, columns = (n, m) if swap else (m, n)
-    flips = swap != turned  # the result's rows are columns here
+    flips = swap != is_transposed  # the result's rows are columns here
     row_step, column_step = (1, rows) if flips else (columns, 1)
     left, right = (b, a) if swap else (a, b)
-    sums = zeros_for((count, rows, columns), engine.carrier, is_final, machine)
+    sums = new_sums((count, rows, columns), engine.carrier, is_final, machine)
     if initial is not None:
         addend = initial.reshape(count, columns, rows) if flips else initial.reshape(count, rows, columns)
-        begin_from(addend.transpose(0, 2, 1) if flips else addend, sums)
+        start_sums(addend.transpose(0, 2, 1) if flips else addend, sums)
     ones = getattr(engine, "takes_ones", False)
     left = _matrices(left, batch, engine.carrier, swap, quiet, ones=ones)
     right = _matrices(right, batch, engine.carrier, swap, quiet, rows, ones)
@@ -92,11 +96,11 @@ def _sums_of_tiles(
     return (sums.transpose(0, 2, 1) if flips else sums).reshape(-1)
 
 
-def zeros_for(shape: tuple[int, ...], carrier: FloatType, lasting: bool, machine: Machine = CPU) -> NDArray:
+def new_sums(shape: tuple[int, ...], carrier: FloatType, lasting: bool, device: Device = CPU) -> NDArray:
     """Zeros for sums. Where these are needed until they are rounded only, and are many, scratch memory serves again."""
     size = math.prod(shape)
-    if lasting or machine is not CPU or not FEW <= size <= REUSED:
-        return zeros(shape, carrier, machine)
+    if lasting or device is not CPU or not LEAST_ALIGNED <= size <= MOST_REUSED:
+        return zeros(shape, carrier, device)
     # Fresh memory is paid for by page faults: a step of an MLP (784-256-128-10, bf16-standard) had 376 of them,
     # and with none, and without casts of parameters that change nothing, it took 0.74 of the time.
     sums = scratch("sums", size, carrier).reshape(shape)
@@ -104,13 +108,13 @@ def zeros_for(shape: tuple[int, ...], carrier: FloatType, lasting: bool, machine
     return sums
 
 
-def begin_from(initial: NDArray, sums: NDArray) -> None:
+def start_sums(initial: NDArray, sums: NDArray) -> None:
     """Let sums start from an addend; a signalling NaN in it is no warning."""
     with np.errstate(invalid="ignore"):
         sums[:] = initial
 
 
-def in_carrier(x: NDArray, carrier: FloatType, quiet: bool, reads: int = 1) -> NDArray:
+def as_carrier(x: NDArray, carrier: FloatType, has_no_signalling_nan: bool, reads: int = 1) -> NDArray:
     """The numbers in the carrier's type and in C order; `quiet` if there is no signalling NaN among them for certain.
 
     If rows are read often, from a line of the cache on.
@@ -120,25 +124,25 @@ def in_carrier(x: NDArray, carrier: FloatType, quiet: bool, reads: int = 1) -> N
     if x.dtype == carrier:
         # Vectors that cross from one line of the cache to the next are loaded as two: products of aligned
         # operands and sums took 0.6 to 0.8 of the time. A copy is worth it where rows are read often.
-        lies_well = x.flags.carray and (reads < OFTEN or x.size < FEW or begins_a_line(x))
+        lies_well = x.flags.carray and (reads < LEAST_ALIGNED_READS or x.size < LEAST_ALIGNED or is_cache_aligned(x))
         return x if lies_well else copy(x, carrier)
-    if quiet:
+    if has_no_signalling_nan:
         return copy(x, carrier)
     with np.errstate(invalid="ignore"):
         return copy(x, carrier)
 
 
-def _as_read(x: NDArray, carrier: FloatType, quiet: bool, reads: int, ones: bool) -> NDArray:
+def _as_engine_reads(x: NDArray, carrier: FloatType, has_no_signalling_nan: bool, reads: int, ones: bool) -> NDArray:
     """An operand as an engine reads it, which may take one number without strides for many (`ones`)."""
     if ones and x.size and not any(x.strides):
         return np.broadcast_to(x[(slice(1),) * x.ndim].astype(carrier), x.shape)
-    return in_carrier(x, carrier, quiet, reads)
+    return as_carrier(x, carrier, has_no_signalling_nan, reads)
 
 
 class _MatrixTask(NamedTuple):
     """What the tiles of products have in common. Matrices are as the engine takes them; one factor may serve all."""
 
-    machine: Machine
+    machine: Device
     engine: Engine
     left: NDArray  # (products or 1, rows, k)
     right: NDArray  # (products or 1, k, columns)
@@ -154,7 +158,7 @@ class _MatrixTask(NamedTuple):
         count, rows, columns = self.sums.shape
         work_of_row = columns * self.left.shape[-1] * self.engine.cost
         in_pieces, draws = self.machine.in_pieces, self.draw is not None
-        if in_pieces and is_direct(self.engine) and not draws and count > busy_threads(count * rows * work_of_row):
+        if in_pieces and takes_stacks(self.engine) and not draws and count > busy_threads(count * rows * work_of_row):
             # Matrices enough for all threads: each takes a stack of them in one call of the loop, since
             # entering a loop takes half a microsecond. Draws are placed in one matrix at a time.
             run_all(self._compute_stack, _stacks(count, rows * columns, rows * work_of_row))
@@ -162,7 +166,7 @@ class _MatrixTask(NamedTuple):
             tiles = _tiles(count, rows, work_of_row)
             run_all(self._compute_each, _groups(tiles, count * rows * work_of_row))
         # On a GPU a stack is one launch.
-        elif not draws and count > 1 and (is_direct(self.engine) or isinstance(self.engine, InImages)):
+        elif not draws and count > 1 and (takes_stacks(self.engine) or isinstance(self.engine, OnBitPatterns)):
             self._compute_stack(slice(None))
         else:
             for i in range(count):
@@ -189,10 +193,10 @@ class _MatrixTask(NamedTuple):
     def _compute_stack(self, part: slice) -> None:
         left, right = (x if len(x) == 1 else x[part] for x in (self.left, self.right))
         region = (TURNED if self.swap else UPRIGHT)._replace(machine=self.machine)
-        self.engine.run(_stacked(left), _stacked(right), _stacked(self.sums[part]), region)
+        self.engine.run(_stack_matrices(left), _stack_matrices(right), _stack_matrices(self.sums[part]), region)
 
 
-def _stacked(x: NDArray) -> NDArray:
+def _stack_matrices(x: NDArray) -> NDArray:
     """Matrices below one another."""
     return x.reshape(x.shape[0] * x.shape[1], x.shape[2])
 
@@ -203,14 +207,20 @@ def _as_rows(x: NDArray) -> NDArray:
 
 
 def _matrices(
-    x: NDArray, batch: list[int], carrier: FloatType, transpose: bool, quiet: bool, reads: int = 1, ones: bool = False
+    x: NDArray,
+    batch: list[int],
+    carrier: FloatType,
+    transpose: bool,
+    has_no_signalling_nan: bool,
+    reads: int = 1,
+    ones: bool = False,
 ) -> NDArray:
     """The matrices of an operand, one for every product or a single one for all, in the carrier's type."""
     if transpose:
         x = np.swapaxes(x, -1, -2)
     if x.ndim > 2:
         x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
-    x = _as_read(x, carrier, quiet, reads, ones)
+    x = _as_engine_reads(x, carrier, has_no_signalling_nan, reads, ones)
     return x[np.newaxis] if x.ndim == 2 else x.reshape(math.prod(batch), *x.shape[-2:])
 
 

@@ -28,16 +28,16 @@ class Volumes(NamedTuple):
         """How many slices of a volume a kernel meets."""
         return self.depth.window[0]
 
-    def transposed(self, size: tuple[int, Pair]) -> Volumes:
+    def for_image_gradient(self, size: tuple[int, Pair]) -> Volumes:
         """That of the convolution that takes gradients of results to those of volumes of this size."""
         depth, slices = size
-        return Volumes(self.depth.transposed((depth, 1)), self.slices.transposed(slices))
+        return Volumes(self.depth.for_image_gradient((depth, 1)), self.slices.for_image_gradient(slices))
 
-    def met(self, x: NDArray) -> NDArray:
+    def images_for_kernels(self, x: NDArray) -> NDArray:
         """The slices that a kernel meets, for each of its depths: (N, C, D, H, W) as (N * planes, C * layers, H, W)."""
         # Along the depth a volume is an image of d rows, each a whole slice
         # of h * w pixels: `Geometry` pads and strides it.
         n, c, d, h, w = x.shape
         geometry = self.depth._replace(result=(self.planes, h * w))
-        windows = geometry.windows(geometry.padded(x.reshape(n, c, d, h * w), x.dtype))
+        windows = geometry.windows(geometry.pad_images(x.reshape(n, c, d, h * w), x.dtype))
         return windows.transpose(0, 4, 1, 2, 3, 5).reshape(-1, c * self.layers, h, w)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from simfloat.arithmetic._round import round_vector
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.block_scaling import Block, BlockScales
-from simfloat.arithmetic.machines import Machine, machine_of
+from simfloat.arithmetic.machines import Device, device_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FLOAT32, flat
-from simfloat.arithmetic.operations import compute_drawn
+from simfloat.arithmetic.operations import compute_with_draw
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.scaling import AmaxHistory, Scaling, WholeScaling
 from simfloat.arithmetic.target import Target, carrier_of, result_dtype
@@ -84,36 +84,36 @@ class Cast:
         return self.rounding == nearest_even and self.scale is None
 
     @cached_property
-    def unscaled(self) -> Cast:
+    def without_scale(self) -> Cast:
         """The cast without its scale."""
         return self if self.scale is None else replace(self, scale=None)
 
-    def takes_all(self, dtype: np.dtype) -> bool:
+    def is_identity_on(self, dtype: np.dtype) -> bool:
         """Whether it leaves every number as it is that an array of this type, float32 or float64, can hold."""
-        return self.scale is None and self._takes_all[dtype == FLOAT32]
+        return self.scale is None and self._is_identity[dtype == FLOAT32]
 
-    def leaves(self, format: Format) -> bool:
+    def leaves_unchanged(self, format: Format) -> bool:
         """Whether it leaves every number of the format as it is, for certain."""
         return self.format == format and self.scale is None and not self.rounding.saturates
 
     @cached_property
-    def _takes_all(self) -> tuple[bool, bool]:
+    def _is_identity(self) -> tuple[bool, bool]:
         """Of float64 and of float32 arrays."""
         all_float64 = self.format == FP64 and not self.rounding.saturates
         return all_float64, all_float64 or (self.format == FP32 and not self.rounding.saturates)
 
-    def targets_on(self, machine: Machine) -> tuple[PlannedTarget, PlannedTarget]:
+    def targets_on(self, device: Device) -> tuple[PlannedTarget, PlannedTarget]:
         """Targets of float64 and of float32 operands without an observer, each with its plan."""
-        targets = self._targets.get(machine)
+        targets = self._targets.get(device)
         if targets is None:
             format, rounding = self.format, self.rounding
-            wide = Target(format, rounding, np.float64), plan_for(format, rounding, np.float64, machine)
-            single = Target(format, rounding, carrier_of(format)), plan_for(format, rounding, np.float32, machine)
-            targets = self._targets[machine] = wide, single
+            wide = Target(format, rounding, np.float64), plan_for(format, rounding, np.float64, device)
+            single = Target(format, rounding, carrier_of(format)), plan_for(format, rounding, np.float32, device)
+            targets = self._targets[device] = wide, single
         return targets
 
     @cached_property
-    def _targets(self) -> dict[Machine, tuple[PlannedTarget, PlannedTarget]]:
+    def _targets(self) -> dict[Device, tuple[PlannedTarget, PlannedTarget]]:
         return {}
 
     def apply(
@@ -132,8 +132,8 @@ class Cast:
         """
         if self.scale is not None and isinstance(self.scale, WholeScaling):
             factor, target = self.scale.scale(x, self.format, history), self._target(x, observer, operation)
-            return compute_drawn("multiply", [x, np.array(factor, np.float32)], target, draw), factor
-        target, plan = self.targets_on(machine_of(x))[x.dtype == FLOAT32]
+            return compute_with_draw("multiply", [x, np.array(factor, np.float32)], target, draw), factor
+        target, plan = self.targets_on(device_of(x))[x.dtype == FLOAT32]
         if observer is not None:
             target = target._replace(observer=observer, operation=operation)
         return round_vector(flat(x), plan, x.shape, target, draw), None

@@ -12,11 +12,11 @@ from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.exact_operations import ROUND, operate_exactly
 from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
-from simfloat.arithmetic.machines import CPU, Machine, machine_of
+from simfloat.arithmetic.machines import CPU, Device, device_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, OperandLike, as_operand, exact_operand, flat
 from simfloat.arithmetic.plan import BLOCK, Plan, is_one_piece, plan_for, round_planned
-from simfloat.arithmetic.results import check_out, handed_over, memory_for
+from simfloat.arithmetic.results import check_out, copied_to_out, output_array
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.checks import check_flags
@@ -105,43 +105,43 @@ def round(
     x = numbers
     if flags is not False:
         check_flags(flags=flags)
-    if flags and machine_of(x) is not CPU:
+    if flags and device_of(x) is not CPU:
         return on_cpu_alone(
             lambda xs: round(xs[0], format, rounding, stream=stream, observer=observer, flags=True), [x], out
         )
     arguments: tuple[Any, ...] = format, rounding, x.dtype.type
     try:
-        target, plan = _prepared(*arguments, machine_of(x))
+        target, plan = _target_and_plan(*arguments, device_of(x))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
-        target, plan = _prepared.__wrapped__(*arguments, CPU)
+        target, plan = _target_and_plan.__wrapped__(*arguments, CPU)
     if format is not target.format or stream is not None or observer is not None:
-        target = target.of_call(format, stream, observer)
+        target = target.with_call_options(format, stream, observer)
     if out is not None:
-        check_out(out, [x], target.dtype, plan.machine)
+        check_out(out, [x], target.dtype, plan.device)
     draw = take_draw(stream, target.rounding) if target.rounding.mode == "stochastic" else None
     if flags:
         vector = flat(x)
-        results = memory_for(out, x.shape, (vector,), plan, target, reads_once=False)
+        results = output_array(out, x.shape, (vector,), plan, target, reads_once=False)
         raised = round_flagged(Elements(vector), plan, results, target, draw)
-        return handed_over(results, out), raised
+        return copied_to_out(results, out), raised
     return round_vector(flat(x), plan, x.shape, target, draw, out)
 
 
 @lru_cache(maxsize=512)
 @in_usual_environment
-def _prepared(format: Any, rounding: Any, carrier: FloatType, machine: Machine) -> tuple[Target, Plan]:
+def _target_and_plan(format: Any, rounding: Any, carrier: FloatType, device: Device) -> tuple[Target, Plan]:
     """What a call needs beside its numbers, which travel as `carrier`; checked."""
     format, rounding = as_format(format), as_rounding(rounding)
     dtype = carrier_of(format) if carrier is np.float32 else np.float64
-    return Target(format, rounding, dtype, operation="round"), plan_for(format, rounding, carrier, machine)
+    return Target(format, rounding, dtype, operation="round"), plan_for(format, rounding, carrier, device)
 
 
 def round_array(x: NDArray, target: Target) -> NDArray[np.floating]:
     """The numbers of a float array rounded; nothing is checked."""
-    return round_drawn(x, target, take_draw(target.stream, target.rounding))
+    return round_with_draw(x, target, take_draw(target.stream, target.rounding))
 
 
-def round_drawn(x: NDArray, target: Target, draw: Draw | None) -> NDArray[np.floating]:
+def round_with_draw(x: NDArray, target: Target, draw: Draw | None) -> NDArray[np.floating]:
     """The numbers of a float array rounded, in a call whose draw is already taken."""
     return round_vector(flat(x), None, x.shape, target, draw)
 
@@ -157,15 +157,15 @@ def round_vector(
     """The numbers of a vector rounded, by the plan if that is known, in an array of `shape`: `out`, if it is given."""
     if plan is None:
         carrier: FloatType = x.dtype.type
-        plan = plan_for(target.format, target.rounding, carrier, machine_of(x))
+        plan = plan_for(target.format, target.rounding, carrier, device_of(x))
     if out is None:
-        results = empty(shape, target.dtype, plan.machine)
+        results = empty(shape, target.dtype, plan.device)
     else:
-        results = memory_for(out, shape, (x,), plan, target, reads_once=True)
+        results = output_array(out, shape, (x,), plan, target, reads_once=True)
     alone = draw is None and target.observer is None and plan.has_nan
     if alone and (x.size <= BLOCK or is_one_piece(Elements(x), x.size)):
         # round_planned would do the same, and take longer.
         plan.loop(x, NO_WORDS, results.reshape(-1), plan.numbers)
     else:
         round_planned(Elements(x), plan, results, target, draw)
-    return results if out is None else handed_over(results, out)
+    return results if out is None else copied_to_out(results, out)

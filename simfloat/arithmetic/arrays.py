@@ -13,48 +13,56 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import CPU, Machine, machine_of
+from simfloat.arithmetic.machines import CPU, Device, device_of
 from simfloat.arithmetic.operands import FloatType
 
 #: Bytes of a line of the cache.
 LINE = 64
 
 #: Elements below which an array is sooner made than aligned.
-FEW = 1 << 14
+LEAST_ALIGNED = 1 << 14
 
 
-def empty(shape: tuple[int, ...], dtype: FloatType, machine: Machine = CPU) -> NDArray[Any]:
+def empty(shape: tuple[int, ...], dtype: FloatType, device: Device = CPU) -> NDArray[Any]:
     """An uninitialised array in C order."""
-    if machine is not CPU:
-        return machine.make("empty", shape, dtype)
+    if device is not CPU:
+        return device.new_array("empty", shape, dtype)
     array = np.empty(shape, dtype)
-    return array if array.size < FEW else _from_a_line_on(np.empty(array.size + LINE, dtype), shape, array.size)
+    return (
+        array
+        if array.size < LEAST_ALIGNED
+        else _cache_aligned_part(np.empty(array.size + LINE, dtype), shape, array.size)
+    )
 
 
-def zeros(shape: tuple[int, ...], dtype: FloatType, machine: Machine = CPU) -> NDArray[Any]:
+def zeros(shape: tuple[int, ...], dtype: FloatType, device: Device = CPU) -> NDArray[Any]:
     """An array of zeros in C order."""
-    if machine is not CPU:
-        return machine.make("zeros", shape, dtype)
+    if device is not CPU:
+        return device.new_array("zeros", shape, dtype)
     size = math.prod(shape)
-    return np.zeros(shape, dtype) if size < FEW else _from_a_line_on(np.zeros(size + LINE, dtype), shape, size)
+    return (
+        np.zeros(shape, dtype)
+        if size < LEAST_ALIGNED
+        else _cache_aligned_part(np.zeros(size + LINE, dtype), shape, size)
+    )
 
 
 def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
     """The numbers in another type and in C order."""
-    machine = machine_of(x)
-    if x.size < FEW and machine is CPU:
+    machine = device_of(x)
+    if x.size < LEAST_ALIGNED and machine is CPU:
         return x.astype(dtype, "C")
     out = empty(x.shape, dtype, machine)
     out[...] = x
     return out
 
 
-def begins_a_line(x: NDArray) -> bool:
+def is_cache_aligned(x: NDArray) -> bool:
     """Whether an array begins where a line does."""
     return x.__array_interface__["data"][0] % LINE == 0
 
 
-def _from_a_line_on(longer: NDArray, shape: tuple[int, ...], size: int) -> NDArray:
+def _cache_aligned_part(longer: NDArray, shape: tuple[int, ...], size: int) -> NDArray:
     """The first part of the vector that begins with a line, in this shape."""
     skipped = -longer.__array_interface__["data"][0] % LINE // longer.itemsize
     return longer[skipped : skipped + size].reshape(shape)

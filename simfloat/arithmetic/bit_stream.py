@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import CPU, Machine
+from simfloat.arithmetic.machines import CPU, Device
 from simfloat.arithmetic.operands import check_not_masked
 from simfloat.arithmetic.threads import scratch
-from simfloat.checks import is_integer, shown, uneven
+from simfloat.checks import first_uneven_row, is_integer, message_text
 from simfloat.formats import Rounding
 
 NO_WORDS = np.zeros(1, np.uint32)
@@ -20,7 +20,7 @@ NO_WORDS = np.zeros(1, np.uint32)
 CALLS = 2**44
 
 #: Four draws of at most so many bits share a random word.
-SHORT = 8
+MOST_SHORT_BITS = 8
 
 
 class BitStream:
@@ -98,14 +98,16 @@ class GivenBits:
         try:
             draws = np.asarray(integers)
         except ValueError:
-            rows = uneven(integers)
+            rows = first_uneven_row(integers)
             raise ValueError(f"GivenBits takes an array of integers, one draw for each element{rows}.") from None
         if draws.dtype.kind == "O" and draws.size and all(is_integer(one) for one in draws.reshape(-1)):
             raise ValueError(
                 "Draws are integers from 0 below 2^bits, bits being at most 32; one of these is beyond 2^63."
             )
         if draws.size == 0 or draws.dtype.kind not in "iu":
-            raise ValueError(f"GivenBits takes an array of integers, one draw for each element; got {shown(integers)}.")
+            raise ValueError(
+                f"GivenBits takes an array of integers, one draw for each element; got {message_text(integers)}."
+            )
         if int(draws.min()) < 0 or int(draws.max()) >= 2**32:
             wrong = int(draws.min()) if int(draws.min()) < 0 else int(draws.max())
             raise ValueError(f"Draws are integers from 0 below 2^bits, bits being at most 32; got {wrong}.")
@@ -143,7 +145,7 @@ class Draw(NamedTuple):
     call: int
     seed: int
     stage: int = 0
-    given: GivenBits | None = None
+    user_bits: GivenBits | None = None
 
 
 def check_stream(stream: Any) -> None:
@@ -175,24 +177,24 @@ def take_draw(stream: Stream | None, *roundings: Rounding) -> Draw | None:
             "GivenBits serve a result's rounding or the steps of its sum, and more than these draw here; pass "
             "stream=simfloat.BitStream(seed)."
         )
-    return Draw(0, 0, given=stream)
+    return Draw(0, 0, user_bits=stream)
 
 
 def random_words(
-    draw: Draw, start: int, stop: int, bits: int = 32, machine: Machine = CPU
+    draw: Draw, start: int, stop: int, bits: int = 32, device: Device = CPU
 ) -> NDArray[np.unsignedinteger]:
     """The words of the elements from start to stop, the bytes for short draws; start is a multiple of 16.
 
     Where loops take all elements at once, they make the words themselves, from the place that is handed to them: see
     `cuda/thread_random.py`.
     """
-    if not machine.in_pieces:
-        return np.array([draw.call, draw.stage, draw.seed, bits <= SHORT], np.uint64)
-    share = 4 if bits <= SHORT else 1
+    if not device.in_pieces:
+        return np.array([draw.call, draw.stage, draw.seed, bits <= MOST_SHORT_BITS], np.uint64)
+    share = 4 if bits <= MOST_SHORT_BITS else 1
     # Words come in fours; a short last block leaves some of them unused.
     count = -(-(stop - start) // (4 * share)) * 4
     words = scratch("words", count, np.uint32)
-    machine.loops.random.fill_words(words, start // share, draw.call, draw.stage, np.uint64(draw.seed))
+    device.loops.random.fill_words(words, start // share, draw.call, draw.stage, np.uint64(draw.seed))
     return (words.view(np.uint8) if share == 4 else words)[: stop - start]
 
 
@@ -203,5 +205,5 @@ def _integer_below(limit: int, value: Any, what: str) -> int:
     except TypeError:
         number = -1
     if not 0 <= number < limit:
-        raise ValueError(f"{what} is an integer from 0 below 2**{limit.bit_length() - 1}, got {shown(value)}.")
+        raise ValueError(f"{what} is an integer from 0 below 2**{limit.bit_length() - 1}, got {message_text(value)}.")
     return number

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic._round import round_array, round_drawn
+from simfloat.arithmetic._round import round_array, round_with_draw
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import is_on_gpu
-from simfloat.arithmetic.operations import compute_drawn
-from simfloat.arithmetic.scaling import LARGEST, largest_magnitude, quotients
+from simfloat.arithmetic.operations import compute_with_draw
+from simfloat.arithmetic.scaling import LARGEST, largest_magnitude, scale_quotients
 from simfloat.arithmetic.target import Target, result_dtype
 from simfloat.formats import E4M3, E8M0, Format, nearest_even
 
@@ -26,27 +26,29 @@ class Blocks(NamedTuple):
     along: int
     axis: int  # counted from the first
     across: int = 1
-    other: int = 0
+    across_axis: int = 0
 
     def largest(self, x: NDArray) -> NDArray:
         """The largest magnitude of each block; NaN where there is one."""
-        amax = _reduced(np.abs(x), self.along, self.axis)
+        amax = _largest_of_runs(np.abs(x), self.along, self.axis)
         if self.across == 1:
             return amax
-        return repeated(_reduced(amax, self.across, self.other), self.across, self.other, amax.shape)
+        return repeat_for_elements(
+            _largest_of_runs(amax, self.across, self.across_axis), self.across, self.across_axis, amax.shape
+        )
 
     def spread(self, scales: NDArray, x: NDArray) -> NDArray:
         """For every element of `x` what its block has."""
-        return repeated(scales, self.along, self.axis, x.shape)
+        return repeat_for_elements(scales, self.along, self.axis, x.shape)
 
 
-def repeated(scales: NDArray, block: int, axis: int, shape: tuple[int, ...]) -> NDArray:
+def repeat_for_elements(scales: NDArray, block: int, axis: int, shape: tuple[int, ...]) -> NDArray:
     """For every element of an array of this shape what its run of `block` elements along the axis has."""
     spread = np.repeat(scales, block, axis)
     return spread[(slice(None),) * axis + (slice(shape[axis]),)]
 
 
-def _reduced(magnitudes: NDArray, block: int, axis: int) -> NDArray:
+def _largest_of_runs(magnitudes: NDArray, block: int, axis: int) -> NDArray:
     """The largest of each run along an axis."""
     if is_on_gpu(magnitudes):
         # CuPy's maximum has no reduceat: a short last run is filled up with zeros.
@@ -70,8 +72,8 @@ def scaled_by_powers(
     usable = np.isfinite(amax) & (exponents <= E8M0.emax)
     exponents = np.where(usable, exponents, 0)
     reciprocals = blocks.spread(np.ldexp(np.ones_like(x, order="C", shape=1), -exponents), x)
-    sound = without_unusable(x, usable, target.format, blocks)
-    elements = compute_drawn("multiply", [sound, reciprocals], target, draw)
+    sound = replace_unusable(x, usable, target.format, blocks)
+    elements = compute_with_draw("multiply", [sound, reciprocals], target, draw)
     return elements, np.where(usable, np.ldexp(1.0, exponents), np.nan).astype(result_dtype([x], E8M0))
 
 
@@ -85,16 +87,16 @@ def scaled_in_two_levels(
         amax = blocks.largest(single)
         usable = np.isfinite(amax)
         greatest = largest_magnitude(np.where(usable, amax, np.float32(0)))
-        tensor_scale = quotients(float(most_scale * most), greatest) if greatest else one
+        tensor_scale = scale_quotients(float(most_scale * most), greatest) if greatest else one
         reciprocal = np.minimum(one / tensor_scale, LARGEST)
         # TransformerEngine multiplies by the float32 1 / 6 here: one scale in some thousands is then another one.
         exact_scales = np.clip(amax * (tensor_scale / most), -most_scale, most_scale)
         scales = np.where(usable, round_array(exact_scales, Target(E4M3, nearest_even, np.float32)), np.float32(np.nan))
         factors = np.minimum(one / (scales * reciprocal), LARGEST)
-        sound = without_unusable(single, usable, target.format, blocks)
+        sound = replace_unusable(single, usable, target.format, blocks)
         # What lies beyond the largest number becomes it where it is rounded, so that it counts as an overflow.
         scaled = np.clip(sound * blocks.spread(np.where(usable, factors, one), x), -LARGEST, LARGEST)
-    elements = round_drawn(scaled, target, draw)
+    elements = round_with_draw(scaled, target, draw)
     return elements, scales.astype(result_dtype([x], E4M3)), float(tensor_scale)
 
 
@@ -103,11 +105,11 @@ def scaled_by_quotients(x: NDArray, blocks: Blocks, target: Target, draw: Draw |
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         amax = blocks.largest(x).astype(np.float32)
     usable = np.isfinite(amax) & (amax > 0)
-    scales = np.where(usable, quotients(target.format.max, amax), np.float32(1))
-    return compute_drawn("multiply", [x, blocks.spread(scales, x)], target, draw), scales
+    scales = np.where(usable, scale_quotients(target.format.max, amax), np.float32(1))
+    return compute_with_draw("multiply", [x, blocks.spread(scales, x)], target, draw), scales
 
 
-def without_unusable(x: NDArray, usable: NDArray, format: Format, blocks: Blocks) -> NDArray:
+def replace_unusable(x: NDArray, usable: NDArray, format: Format, blocks: Blocks) -> NDArray:
     """`x` with the elements of blocks that have no scale replaced."""
     if usable.all():
         return x

@@ -16,7 +16,7 @@ from simfloat.arithmetic.block_elements import (
     scaled_in_two_levels,
 )
 from simfloat.arithmetic.blocks import check_elements
-from simfloat.arithmetic.own_scales import Rule, check_rule, has_two_levels, scaled_by_own
+from simfloat.arithmetic.own_scales import Rule, check_rule, has_two_levels, scaled_by_rule
 from simfloat.arithmetic.scaling import Scaling
 from simfloat.arithmetic.target import Target
 from simfloat.checks import is_integer
@@ -24,7 +24,7 @@ from simfloat.formats import E4M3, E8M0, FP32, Format, as_format
 from simfloat.formats.format_names import FormatLike
 
 #: The rule of scales that are powers of two, unless another one is named.
-ROUNDED_UP = "rceil"
+DEFAULT_RULE = "rceil"
 
 
 class BlockScales(NamedTuple):
@@ -91,7 +91,7 @@ class Block(Scaling):
                 f"along it; got {self.size!r}."
             )
         check_rule(self.rule, self.format)
-        if self.rule == ROUNDED_UP:
+        if self.rule == DEFAULT_RULE:
             object.__setattr__(self, "rule", None)
 
     @property
@@ -125,9 +125,9 @@ class Block(Scaling):
         if self.divides:
             elements, scales = scaled_by_quotients(x, blocks, target, draw)
         elif self.format == E8M0 and function is None:
-            elements, scales = scaled_by_powers(x, blocks, target, RULES[str(self.rule or ROUNDED_UP)], draw)
+            elements, scales = scaled_by_powers(x, blocks, target, RULES[str(self.rule or DEFAULT_RULE)], draw)
         else:
-            elements, scales = scaled_by_own(x, blocks, target, self.format, function, draw)
+            elements, scales = scaled_by_rule(x, blocks, target, self.format, function, draw)
         return elements, BlockScales(scales, self.along, self.format, self.divides)
 
     def _call(self, write: Any) -> str:

@@ -9,9 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.bit_stream import Stream, check_stream, take_draw
-from simfloat.arithmetic.block_elements import RULES, Blocks, repeated, scaled_by_powers, scaled_in_two_levels
+from simfloat.arithmetic.block_elements import (
+    RULES,
+    Blocks,
+    repeat_for_elements,
+    scaled_by_powers,
+    scaled_in_two_levels,
+)
 from simfloat.arithmetic.operands import as_operand
-from simfloat.arithmetic.own_scales import Rule, check_rule, has_two_levels, scaled_by_own
+from simfloat.arithmetic.own_scales import Rule, check_rule, has_two_levels, scaled_by_rule
 from simfloat.arithmetic.scaling import LARGEST
 from simfloat.arithmetic.target import Target, result_dtype
 from simfloat.checks import is_integer
@@ -21,7 +27,7 @@ from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 #: The rule of OCP MX, that of scales that are powers of two unless another one is given.
-FLOORED = "floor"
+DEFAULT_RULE = "floor"
 
 
 @in_usual_environment
@@ -59,7 +65,7 @@ class BlockScaled:
 
         Exact if `tensor_scale` is 1, else the exact quotient rounded to float64.
         """
-        scales = repeated(self.scales, self.block, self.axis, self.elements.shape)
+        scales = repeat_for_elements(self.scales, self.block, self.axis, self.elements.shape)
         return self.elements.astype(np.float64) * scales / self.tensor_scale
 
 
@@ -126,22 +132,24 @@ def block_quantize(
     format, scale, rounding = as_format(format), as_format(scale), as_rounding(rounding)
     check_stream(stream)
     x = as_operand(x)
-    block, axis = _checked(x, format, block, scale, rule, axis)
+    block, axis = _check_block_and_axis(x, format, block, scale, rule, axis)
     blocks, draw = Blocks(block, axis), take_draw(stream, rounding)
     target = Target(format, rounding.saturating(), result_dtype([x], format))
     if has_two_levels(scale, rule):
         elements, scales, tensor_scale = scaled_in_two_levels(x, blocks, target, draw)
         return BlockScaled(elements, scales, block, axis, tensor_scale)
     if scale == E8M0 and not callable(rule):
-        elements, scales = scaled_by_powers(x, blocks, target, RULES[rule or FLOORED], draw)
+        elements, scales = scaled_by_powers(x, blocks, target, RULES[rule or DEFAULT_RULE], draw)
     else:
-        elements, scales = scaled_by_own(x, blocks, target, scale, rule if callable(rule) else None, draw)
+        elements, scales = scaled_by_rule(x, blocks, target, scale, rule if callable(rule) else None, draw)
     return BlockScaled(elements, scales, block, axis)
 
 
-def _checked(x: NDArray, format: Format, block: int | None, scale: Format, rule: Rule, axis: int) -> tuple[int, int]:
+def _check_block_and_axis(
+    x: NDArray, format: Format, block: int | None, scale: Format, rule: Rule, axis: int
+) -> tuple[int, int]:
     """The block size and the axis counted from the first."""
-    check_rule(None if rule == FLOORED and scale == E4M3 else rule, scale, "scale=E8M0")
+    check_rule(None if rule == DEFAULT_RULE and scale == E4M3 else rule, scale, "scale=E8M0")
     check_elements(format, scale, rule)
     if block is None:
         block = 16 if has_two_levels(scale, rule) else 32

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat import kernels
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu, machine_of
+from simfloat.arithmetic.machines import CPU, Device, device_of, is_on_gpu
 from simfloat.arithmetic.operands import (
     PAIRS,
     at_index,
@@ -22,13 +22,13 @@ from simfloat.arithmetic.operands import (
     first_beyond_float64,
     pairs_of_codes,
 )
-from simfloat.arithmetic.plan import pieces
+from simfloat.arithmetic.plan import element_ranges
 from simfloat.arithmetic.target import carrier_of
 from simfloat.arithmetic.threads import run_all
-from simfloat.checks import rectangular, shown
+from simfloat.checks import as_rectangular_array, message_text
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, Format, as_format, fixed
-from simfloat.formats.description import hex_of
+from simfloat.formats.description import hexadecimal_code
 from simfloat.formats.format_names import DTYPES, FormatLike
 
 #: Nanoseconds that a number's code takes, and a code's number.
@@ -56,7 +56,7 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
         operand = exact_operand(x)
         if operand.dtype == object:
             _refuse_beyond_float64(operand, format)
-        codes = _codes_at_once(operand, format)
+        codes = _codes_by_loop(operand, format)
         if codes is not None:
             return codes
         x = operand.astype(np.float64)
@@ -83,13 +83,15 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
 def _refuse_beyond_float64(x: NDArray, format: Format) -> None:
     """Raise ValueError naming the first number that float64 lacks, and so the format."""
     place = first_beyond_float64(x)
-    raise ValueError(f"{shown(x[place])}{at_index(place)} is not a number of {format}; round to the format first.")
+    raise ValueError(
+        f"{message_text(x[place])}{at_index(place)} is not a number of {format}; round to the format first."
+    )
 
 
-def _codes_at_once(x: NDArray, format: Format) -> NDArray[np.unsignedinteger] | None:
+def _codes_by_loop(x: NDArray, format: Format) -> NDArray[np.unsignedinteger] | None:
     """The codes by one compiled loop; None where it has none, as for what is not a number of the format."""
-    numbers = _coding(format)
-    if numbers is None or machine_of(x) is not CPU:
+    numbers = _encoding_numbers(format)
+    if numbers is None or device_of(x) is not CPU:
         return None
     operands = np.ascontiguousarray(x).reshape(-1)
     codes: NDArray[np.unsignedinteger] = np.empty(operands.size, _code_dtype(format))
@@ -99,18 +101,18 @@ def _codes_at_once(x: NDArray, format: Format) -> NDArray[np.unsignedinteger] | 
         part = slice(*piece)
         return bool(loop(operands[part], codes[part], numbers))
 
-    return codes.reshape(x.shape) if all(run_all(work, pieces(operands.size, ENCODING))) else None
+    return codes.reshape(x.shape) if all(run_all(work, element_ranges(operands.size, ENCODING))) else None
 
 
 def _encoder(format: Format, carrier: type) -> Loop:
     """The loop for numbers of a format in an array of this type."""
     if carrier is np.float32 and _codes_are_images(format):
-        return CPU.loops.encoding.codes_of_images
+        return CPU.loops.encoding.encode_images
     # One over the lowest spacing, and the smallest normal number, are float32's.
     in_single = format.bias < 128 and format.mantissa_bits + format.bias <= 128
     if carrier is np.float32 and in_single:
-        return CPU.loops.encoding.codes_of_single
-    return CPU.loops.encoding.codes_of
+        return CPU.loops.encoding.encode_float32
+    return CPU.loops.encoding.encode
 
 
 def _codes_are_images(format: Format) -> bool:
@@ -119,7 +121,7 @@ def _codes_are_images(format: Format) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _coding(format: Format) -> NDArray[np.float64] | None:
+def _encoding_numbers(format: Format) -> NDArray[np.float64] | None:
     """What the loop reads of a format; None for formats beyond float32, and for those that lack subnormals or zero."""
     if not format.fits_float32 or format.flushes or not format.has_zero:
         return None
@@ -156,7 +158,7 @@ def to_hex(x: ArrayLike, format: FormatLike) -> str | NDArray[np.str_]:
     """
     format = as_format(format)
     codes = encode(x, format)
-    return texts_of(codes, format)[()].item() if codes.ndim == 0 else texts_of(codes, format)
+    return hexadecimal_texts(codes, format)[()].item() if codes.ndim == 0 else hexadecimal_texts(codes, format)
 
 
 @in_usual_environment
@@ -180,13 +182,13 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """
     format = as_format(format)
     check_not_masked(codes, "codes")
-    array: NDArray = codes if is_on_gpu(codes) else _stored(codes, format)  # type: ignore[assignment]
-    codes = codes_of(codes, format) if array.dtype.kind in "UT" else array
+    array: NDArray = codes if is_on_gpu(codes) else _as_code_array(codes, format)  # type: ignore[assignment]
+    codes = read_codes(codes, format) if array.dtype.kind in "UT" else array
     if codes.dtype.kind not in "iu":
         raise ValueError(f"Codes are integers, got dtype {codes.dtype}.")
     if format.special == "fixed_symmetric":
         _check_symmetric(codes, format)
-    numbers = _numbers_at_once(codes, format)
+    numbers = _numbers_by_loop(codes, format)
     if numbers is not None:
         return numbers
     if codes.size and (int(codes.min()) < 0 or int(codes.max()) >> format.bits):
@@ -195,15 +197,15 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
             f"Code {codes.reshape(-1)[place]} is not one of {format}, whose codes have {format.bits} bits."
         )
     flat = codes.reshape(-1)
-    numbers = _table(format, machine_of(codes))[flat] if format.bits <= 16 else _decode(flat.astype(np.uint64), format)
+    numbers = _table(format, device_of(codes))[flat] if format.bits <= 16 else _decode(flat.astype(np.uint64), format)
     return numbers.reshape(codes.shape)
 
 
-def _stored(codes: Any, format: Format) -> NDArray:
+def _as_code_array(codes: Any, format: Format) -> NDArray:
     """Codes as an array: of integers or texts, or those that an array of narrow numbers, or of bytes, consists of."""
     if type(codes).__module__.partition(".")[0] == "torch" and hasattr(codes, "detach"):
-        return _stored_by_torch(codes, format)
-    array = rectangular(codes, "codes")
+        return _codes_in_tensor(codes, format)
+    array = as_rectangular_array(codes, "codes")
     dtype = array.dtype
     if dtype.type.__module__ == "ml_dtypes" and dtype.name in DTYPES:
         _check_same(dtype, format)
@@ -218,7 +220,7 @@ def _stored(codes: Any, format: Format) -> NDArray:
     return np.ascontiguousarray(array).view(integer).reshape(array.shape)
 
 
-def _stored_by_torch(codes: Any, format: Format) -> NDArray:
+def _codes_in_tensor(codes: Any, format: Format) -> NDArray:
     """The codes in a PyTorch tensor on the CPU: its integers, or the bits of its narrow floating-point numbers."""
     if codes.device.type != "cpu":
         raise ValueError(f"codes is a tensor on {codes.device}; pass codes.cpu().")
@@ -243,10 +245,10 @@ def _check_same(dtype: Any, format: Format) -> None:
         )
 
 
-def _numbers_at_once(codes: NDArray, format: Format) -> NDArray[np.floating] | None:
+def _numbers_by_loop(codes: NDArray, format: Format) -> NDArray[np.floating] | None:
     """The numbers by one compiled loop; None where it has none, as for what is no code of the format."""
-    numbers = _decoding(format)
-    if numbers is None or machine_of(codes) is not CPU or (format.bits == 64 and codes.dtype.kind == "i"):
+    numbers = _decoding_numbers(format)
+    if numbers is None or device_of(codes) is not CPU or (format.bits == 64 and codes.dtype.kind == "i"):
         return None
     vector = np.ascontiguousarray(codes, codes.dtype.newbyteorder("=")).reshape(-1)
     out = empty((vector.size,), carrier_of(format))
@@ -255,16 +257,16 @@ def _numbers_at_once(codes: NDArray, format: Format) -> NDArray[np.floating] | N
     def work(piece: tuple[int, int]) -> bool:
         part, results = vector[slice(*piece)], out[slice(*piece)]
         if is_image:
-            return bool(CPU.loops.encoding.numbers_of_images(part, results, format.bits))
+            return bool(CPU.loops.encoding.decode_images(part, results, format.bits))
         if format.bits <= 16:
-            return bool(CPU.loops.encoding.numbers_in_table(part, _table(format, CPU), results))
-        return bool(CPU.loops.encoding.numbers_of(part, results, numbers))
+            return bool(CPU.loops.encoding.decode_by_table(part, _table(format, CPU), results))
+        return bool(CPU.loops.encoding.decode(part, results, numbers))
 
-    return out.reshape(codes.shape) if all(run_all(work, pieces(vector.size, DECODING))) else None
+    return out.reshape(codes.shape) if all(run_all(work, element_ranges(vector.size, DECODING))) else None
 
 
 @lru_cache(maxsize=64)
-def _decoding(format: Format) -> NDArray[np.float64] | None:
+def _decoding_numbers(format: Format) -> NDArray[np.float64] | None:
     """What the loop reads of a format; None where normal numbers, or the largest code, are not float64's."""
     none = 2.0**63
     above = none if not format.has_nan else format.max_code if format.infinity_code is None else format.infinity_code
@@ -302,14 +304,14 @@ def _check_symmetric(codes: NDArray, format: Format) -> None:
         where = f" at index {place[0] if len(place) == 1 else place}" if place else ""
         full = fixed(format.bits, format.fraction_bits, symmetric=False)
         raise ValueError(
-            f"Code {hex_of(1 << (format.bits - 1), format)}{where} is not one of {format}, whose range is symmetric: "
+            f"Code {hexadecimal_code(1 << (format.bits - 1), format)}{where} is not one of {format}, whose range is symmetric: "
             f"{format.min:g} to {format.max:g}. Decode it in simfloat.{full}, which has {full.min:g}."
         )
 
 
 @lru_cache(maxsize=64)
-def _table(format: Format, machine: Machine) -> NDArray[np.floating]:
-    return _decode(machine.arrays.arange(1 << format.bits, dtype=np.uint64), format)
+def _table(format: Format, device: Device) -> NDArray[np.floating]:
+    return _decode(device.arrays.arange(1 << format.bits, dtype=np.uint64), format)
 
 
 def _decode(codes: NDArray[np.uint64], format: Format) -> NDArray[np.floating]:
@@ -357,24 +359,24 @@ def magnitudes(codes: NDArray, format: Format) -> NDArray[np.float64]:
         return np.ldexp(significand, np.where(low, 1, field) - format.bias - format.mantissa_bits)
 
 
-def texts_of(codes: NDArray[np.unsignedinteger], format: Format) -> NDArray[np.str_]:
+def hexadecimal_texts(codes: NDArray[np.unsignedinteger], format: Format) -> NDArray[np.str_]:
     """Each code in lower-case digits, as many as codes of the format have at most."""
     digits = -(-format.bits // 4)
     texts = [f"{code:0{digits}x}" for code in codes.reshape(-1).tolist()]
     return np.array(texts, f"U{digits}").reshape(codes.shape)
 
 
-def codes_of(texts: Any, format: Format) -> NDArray[np.uint64]:
+def read_codes(texts: Any, format: Format) -> NDArray[np.uint64]:
     """The codes that a text, or texts in an array or in sequences, are written for.
 
     Raises ValueError naming the first that is no code of the format.
     """
     array = np.asarray(texts, object)
-    codes = [code_of(text, format) for text in array.reshape(-1).tolist()]
+    codes = [read_code(text, format) for text in array.reshape(-1).tolist()]
     return np.array(codes, np.uint64).reshape(array.shape)
 
 
-def code_of(text: Any, format: Format) -> int:
+def read_code(text: Any, format: Format) -> int:
     """The code that a text is written for. Raises ValueError for anything else."""
     digits = CODE.fullmatch(text) if isinstance(text, str) else None
     if digits is None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array, is_on_gpu
-from simfloat.checks import rectangular, uneven
+from simfloat.checks import as_rectangular_array, first_uneven_row
 
 
 def elements(array: NDArray, key: Any) -> Any:
@@ -24,16 +24,16 @@ def elements(array: NDArray, key: Any) -> Any:
     try:
         return array[key]
     except ValueError:  # lists of unlike lengths
-        raise ValueError(f"An index must be a rectangular array of integers{uneven(key)}.") from None
+        raise ValueError(f"An index must be a rectangular array of integers{first_uneven_row(key)}.") from None
 
 
-def write(array: NDArray, key: Any, value: Any) -> None:
+def write_elements(array: NDArray, key: Any, value: Any) -> None:
     """array[key] = value, with a value on the array's machine. Raises IndexError for places that it does not have."""
     if not is_on_gpu(array):
         array[key] = value
         return
     names_places = _check_key(array, key)
-    key = tuple(_in_full(part) for part in (key if isinstance(key, tuple) else (key,)))
+    key = tuple(_as_full_integers(part) for part in (key if isinstance(key, tuple) else (key,)))
     if np.may_share_memory(array, value):
         value = value.copy()
     if names_places:
@@ -71,10 +71,10 @@ def _check_key(array: NDArray, key: Any) -> bool:
 
 def _as_indices(part: Any) -> Any:
     """One index of a key, a list as the array that NumPy makes of it."""
-    return rectangular(part, "an index", None if part else np.intp) if isinstance(part, list | tuple) else part
+    return as_rectangular_array(part, "an index", None if part else np.intp) if isinstance(part, list | tuple) else part
 
 
-def _in_full(part: Any) -> Any:
+def _as_full_integers(part: Any) -> Any:
     """An array of integers in the type of places; another index as it is."""
     part = _as_indices(part)
     return part.astype(np.intp) if hasattr(part, "dtype") and part.dtype.kind in "iu" else part

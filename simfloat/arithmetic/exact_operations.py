@@ -20,8 +20,8 @@ from simfloat.arithmetic.nan_causes import causes_of_operation, causes_of_roundi
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, broadcast_shape
 from simfloat.arithmetic.plan import Plan, plan_for, round_planned
-from simfloat.arithmetic.results import check_out, handed_over
-from simfloat.arithmetic.sources import Computed, route_of
+from simfloat.arithmetic.results import check_out, copied_to_out
+from simfloat.arithmetic.sources import InFloat64, route_of
 from simfloat.arithmetic.target import Target, as_target, check_inexact, check_precision
 from simfloat.checks import check_flags
 from simfloat.environment import in_usual_environment
@@ -32,7 +32,7 @@ from simfloat.formats.exact_results import EXACT, Irrational, exact_result, func
 from simfloat.formats.exceptions import flags_of
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
-from simfloat.kernels.events import wants_more
+from simfloat.kernels.events import wants_optional_counts
 
 #: What a rounding is called among operations.
 ROUND = "round"
@@ -57,25 +57,25 @@ def operate_exactly(
         check_precision(target.format, target.rounding)
     if out is not None:
         check_out(out, arrays, np.float64, GPU if there else CPU)
-    results, raised = _computed(operation, arrays, target, bool(flags))
+    results, raised = _results_and_flags(operation, arrays, target, bool(flags))
     if there:
-        results, raised = GPU.take(results), GPU.take(raised)
-    return (handed_over(results, out), raised) if flags else handed_over(results, out)
+        results, raised = GPU.to_device(results), GPU.to_device(raised)
+    return (copied_to_out(results, out), raised) if flags else copied_to_out(results, out)
 
 
 @in_usual_environment
 def compute_exactly(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
     """An operation, or ROUND, on arrays of exact operands and of floats, in the target's type; nothing is checked."""
     target = target._replace(operation=operation)
-    return _computed(operation, list(map(on_cpu, arrays)), target, False)[0].astype(target.dtype, copy=False)
+    return _results_and_flags(operation, list(map(on_cpu, arrays)), target, False)[0].astype(target.dtype, copy=False)
 
 
 @in_usual_environment
-def _computed(
+def _results_and_flags(
     operation: str, arrays: list[NDArray], target: Target, flags: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     """The results in float64, and their flags, zeros where they are not asked for."""
-    if target.observer is not None and operation != ROUND and wants_more(target.observer):
+    if target.observer is not None and operation != ROUND and wants_optional_counts(target.observer):
         check_inexact(target.format, operation)
     shape = broadcast_shape(arrays)
     vectors = [_numbers(np.broadcast_to(x, shape)) for x in arrays]
@@ -110,8 +110,8 @@ class ExactResults:
         self.format, self.rounding = target.format, target.rounding
         rows, size = list(zip(*vectors, strict=True)), len(vectors[0])
         self.results: dict[int, Exact | Irrational] = {}
-        self.compiled: Computed | None = None
-        self.flagged: Any = None
+        self.compiled_source: InFloat64 | None = None
+        self.flagged_source: Any = None
         if operation == ROUND:
             self.results = dict(enumerate(vectors[0]))
         elif operation in EXACT:
@@ -119,11 +119,11 @@ class ExactResults:
             self.results = {i: exact_result(operation, *row, negative_zero_sums=down) for i, row in enumerate(rows)}
         else:
             route = route_of(operation, target.format, target.rounding, False, CPU)
-            near = [np.array([_near(x, operation, i) for x in vector]) for i, vector in enumerate(vectors)]
-            self.compiled = route.source(route, near, size)
+            near = [np.array([_odd_float64(x, operation, i) for x in vector]) for i, vector in enumerate(vectors)]
+            self.compiled_source = route.source(route, near, size)
             if flags is not None:
-                self.flagged = flagged_source(self.compiled, route.plan, target, flags)
-            values = self.compiled.exact(0, size).tolist() if size else []
+                self.flagged_source = flagged_source(self.compiled_source, route.plan, target, flags)
+            values = self.compiled_source.exact(0, size).tolist() if size else []
             for i, row in enumerate(rows):
                 if not all(map(is_float64, row)) and not any(isinstance(x, float) for x in row):
                     self.results[i] = function_value(OPERATIONS[operation], row, values[i])
@@ -131,23 +131,27 @@ class ExactResults:
     @property
     def plan(self) -> Plan:
         """The plan for the results: the compiled loop's, where there is one."""
-        return self.compiled.route.plan if self.compiled else plan_for(self.format, self.rounding, np.float64, CPU)
+        return (
+            self.compiled_source.route.plan
+            if self.compiled_source
+            else plan_for(self.format, self.rounding, np.float64, CPU)
+        )
 
     def exact(self, start: int, stop: int) -> NDArray[np.float64]:
         """The exact results rounded to odd in float64."""
-        out = self.compiled.exact(start, stop).copy() if self.compiled else np.empty(stop - start)
+        out = self.compiled_source.exact(start, stop).copy() if self.compiled_source else np.empty(stop - start)
         for place in self._places(start, stop):
-            out[place - start] = self._decided(place, lambda x: round_value(x, FP64, to_odd))
+            out[place - start] = self._decide(place, lambda x: round_value(x, FP64, to_odd))
         return out
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         """Write the rounded results to `out`, and their flags."""
-        if self.compiled:
-            (self.flagged or self.compiled).round_block(plan, start, stop, words, out)
+        if self.compiled_source:
+            (self.flagged_source or self.compiled_source).round_block(plan, start, stop, words, out)
         for place in self._places(start, stop):
             draw, operands = _draw(self.rounding, words, place - start), self._operands(place)
             rounded = partial(_rounded_and_flagged, operands, self.operation == "fma", self.format, self.rounding, draw)
-            out[place - start], flags = self._decided(place, rounded)
+            out[place - start], flags = self._decide(place, rounded)
             if self.flags is not None:
                 self.flags[place] = flags
 
@@ -155,9 +159,9 @@ class ExactResults:
         """The places of results that the definition rounds."""
         return [place for place in range(start, stop) if place in self.results]
 
-    def _decided(self, place: int, decide: Callable[[Any], Any]) -> Any:
+    def _decide(self, place: int, decide: Callable[[Any], Any]) -> Any:
         x = self.results[place]
-        return x.decided(decide) if isinstance(x, Irrational) else decide(x)
+        return x.round_by_bounds(decide) if isinstance(x, Irrational) else decide(x)
 
     def _operands(self, place: int) -> list[float]:
         """The operands of a result, of which only sign and class count."""
@@ -170,14 +174,14 @@ class ExactResults:
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         """Write what the results become if the format has no largest number; beyond float64's range infinity."""
         stop = start + out.size
-        if self.compiled:
-            self.compiled.round_unbounded(plan, exact, start, words, out)
+        if self.compiled_source:
+            self.compiled_source.round_unbounded(plan, exact, start, words, out)
         for place in self._places(start, stop):
             draw = _draw(self.rounding, words, place - start)
-            unbounded = partial(_unbounded, format=self.format, rounding=self.rounding, random=draw)
-            out[place - start] = self._decided(place, unbounded)
+            unbounded = partial(_round_unbounded, format=self.format, rounding=self.rounding, random=draw)
+            out[place - start] = self._decide(place, unbounded)
 
-    def unchanged(self, start: int, stop: int, out: NDArray) -> int:
+    def count_lost_addends(self, start: int, stop: int, out: NDArray) -> int:
         """How many results lost an addend."""
         rows = zip(*(vector[start:stop] for vector in self.vectors), out.tolist(), strict=True)
         if self.operation == "fma":
@@ -196,7 +200,7 @@ class ExactResults:
         return causes_of_operation(self.operation, [np.array(part) for part in parts + zeros], exact, out)
 
 
-def _near(x: Exact, operation: str, number: int) -> float:
+def _odd_float64(x: Exact, operation: str, number: int) -> float:
     """An operand in float64, rounded to odd: for where the function is defined, and for what it is at specials."""
     if operation == "power" and number == 1 and not is_float64(x):
         # Of exponents it counts whether they are odd, which float64 may not show.
@@ -219,7 +223,7 @@ def _rounded_and_flagged(
         return math.nan, 0
 
 
-def _unbounded(x: Exact, format: Format, rounding: Rounding, random: int) -> float:
+def _round_unbounded(x: Exact, format: Format, rounding: Rounding, random: int) -> float:
     if isinstance(x, float):
         return x
     magnitude = round_magnitude(abs(x), x < 0, format, rounding, random)

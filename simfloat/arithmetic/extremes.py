@@ -25,44 +25,44 @@ def smaller(a: NDArray, b: NDArray) -> NDArray:
 
 def largest(rows: NDArray) -> NDArray:
     """The largest number of each row, along the last axis: NaN if one is, and +0 of zeros of unlike signs."""
-    return _signed(np.max(rows, axis=-1), np.signbit(rows).all(-1))
+    return _with_signs(np.max(rows, axis=-1), np.signbit(rows).all(-1))
 
 
 def least(rows: NDArray) -> NDArray:
     """The smallest number of each row, along the last axis: NaN if one is, and -0 of zeros of unlike signs."""
-    return _signed(np.min(rows, axis=-1), np.signbit(rows).any(-1))
+    return _with_signs(np.min(rows, axis=-1), np.signbit(rows).any(-1))
 
 
-def _signed(found: NDArray, is_negative: NDArray) -> NDArray:
+def _with_signs(extremes: NDArray, is_negative: NDArray) -> NDArray:
     """Numbers with these signs, which only zeros may lack: which one of several was found, NumPy does not say."""
-    one = found.dtype.type(1)
-    return as_array(np.copysign(found, np.where(is_negative, -one, one)))
+    one = extremes.dtype.type(1)
+    return as_array(np.copysign(extremes, np.where(is_negative, -one, one)))
 
 
 def place_of_largest(x: NDArray, axis: int | None = None) -> NDArray[np.integer]:
     """Where the largest number is along an axis, or in row-major order, as numpy.argmax gives it."""
-    return _before_numbers(x, x.argmax(axis), axis)
+    return _place_of_first_nan(x, x.argmax(axis), axis)
 
 
 def place_of_least(x: NDArray, axis: int | None = None) -> NDArray[np.integer]:
     """Where the smallest number is along an axis, or in row-major order, as numpy.argmin gives it."""
-    return _before_numbers(x, x.argmin(axis), axis)
+    return _place_of_first_nan(x, x.argmin(axis), axis)
 
 
-def _before_numbers(x: NDArray, found: Any, axis: int | None) -> NDArray[np.integer]:
+def _place_of_first_nan(x: NDArray, place: Any, axis: int | None) -> NDArray[np.integer]:
     """The place of the first NaN where one is: CuPy gives that of any of them."""
     if not is_on_gpu(x):
-        return found
+        return place
     unknown = np.isnan(x)
-    return np.where(unknown.any(axis), unknown.argmax(axis), found)
+    return np.where(unknown.any(axis), unknown.argmax(axis), place)
 
 
-def between(a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+def clip_by_extremes(a: NDArray, low: NDArray, high: NDArray) -> NDArray:
     """a, but `low` where it is below, and `high` where that is above `high`."""
     return smaller(larger(a, low), high)
 
 
-def held(a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+def clamp(a: NDArray, low: NDArray, high: NDArray) -> NDArray:
     """a, but `low` where it is below, and `high` where it is above `high`; of zeros of unlike signs a itself."""
     a, low, high = a[()], low[()], high[()]
     return np.where(a < low, low, np.where(a > high, high, a))

@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.arithmetic.arrays import empty, image_of
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw
-from simfloat.arithmetic.function_tables import FEW
+from simfloat.arithmetic.function_tables import LEAST_LOOKED_UP
 from simfloat.arithmetic.machines import CPU, GPU, on_cpu
 from simfloat.arithmetic.operands import FLOAT32
 from simfloat.arithmetic.plan import Plan, plan_for, round_planned
-from simfloat.arithmetic.results import check_out, handed_over
+from simfloat.arithmetic.results import check_out, copied_to_out
 from simfloat.arithmetic.sources import (
-    Computed,
-    Converted,
-    Double,
+    ByHalfConversion,
+    ByHardware,
+    ByHardwareInFloat32,
     Elements,
-    Native,
-    NativeSingle,
-    Single,
-    Tabled,
+    InFloat32Lanes,
+    InFloat64,
+    InFloat64ByKernel,
+    LookedUp,
     lane_rounding,
     rounding_in_lanes,
 )
@@ -46,7 +46,7 @@ LEAST_IN_LANES = -146
 
 
 @in_usual_environment
-def round_flagged(source: Elements | Computed, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> Flags:
+def round_flagged(source: Elements | InFloat64, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> Flags:
     """Round the source's numbers, on the CPU, as planned into `out`; returns their flags.
 
     Raises ValueError for operations in formats whose inexact results cannot be told.
@@ -56,9 +56,9 @@ def round_flagged(source: Elements | Computed, plan: Plan, out: NDArray, target:
     return flags
 
 
-def flagged_source(source: Elements | Computed, plan: Plan, target: Target, flags: Flags) -> Flagged:
+def flagged_source(source: Elements | InFloat64, plan: Plan, target: Target, flags: Flags) -> Flagged:
     """The source with flags, which are written as its results are; raises ValueError as `round_flagged`."""
-    return _kind_of(source, target)(source, plan, target, flags)
+    return _flagging_class(source, target)(source, plan, target, flags)
 
 
 def on_cpu_alone(function: Callable[[Any], Any], arrays: list[NDArray], out: NDArray | None) -> Any:
@@ -66,33 +66,33 @@ def on_cpu_alone(function: Callable[[Any], Any], arrays: list[NDArray], out: NDA
     results, flags = function([on_cpu(array) for array in arrays])
     if out is not None:
         check_out(out, arrays, results.dtype, GPU)
-    return handed_over(GPU.take(results), out), GPU.take(flags)
+    return copied_to_out(GPU.to_device(results), out), GPU.to_device(flags)
 
 
-def _kind_of(source: Elements | Computed, target: Target) -> type[Flagged]:
+def _flagging_class(source: Elements | InFloat64, target: Target) -> type[Flagged]:
     """How its results are flagged."""
     format, alone = target.format, target.observer is None
-    if not isinstance(source, Computed):
-        return _kind_of_rounding(source, target) if alone else Flagged
-    if source.route.source in (Native, Double):
-        return FlaggedDouble if source.route.kernel in CPU.loops.flag_loops.double_flags else FlaggedFunction
+    if not isinstance(source, InFloat64):
+        return _flagging_class_of_rounding(source, target) if alone else Flagged
+    if source.route.source in (ByHardware, InFloat64ByKernel):
+        return FlaggedInFloat64 if source.route.kernel in CPU.loops.flag_loops.double_flags else FlaggedFunction
     check_inexact(format, source.route.operation)
-    if alone and source.route.source is NativeSingle and source.route.plan.is_copy:
-        return FlaggedNative
-    if alone and source.route.source is Tabled:
-        return FlaggedTabled
-    in_lanes = alone and source.route.source in (Single, Converted)
-    return FlaggedSingle if in_lanes and _lanes_tell(format, target.rounding) else Flagged
+    if alone and source.route.source is ByHardwareInFloat32 and source.route.plan.is_copy:
+        return FlaggedByHardware
+    if alone and source.route.source is LookedUp:
+        return FlaggedLookedUp
+    in_lanes = alone and source.route.source in (InFloat32Lanes, ByHalfConversion)
+    return FlaggedInFloat32Lanes if in_lanes and _lanes_tell_flags(format, target.rounding) else Flagged
 
 
-def _kind_of_rounding(source: Elements, target: Target) -> type[Flagged]:
+def _flagging_class_of_rounding(source: Elements, target: Target) -> type[Flagged]:
     """How roundings of a vector are flagged."""
     if source.x.dtype != FLOAT32 or target.dtype != FLOAT32:
         return Flagged
     plan = plan_for(target.format, target.rounding, np.float32, CPU)
     if plan.is_copy:
         return FlaggedCopy
-    if not _lanes_tell(target.format, target.rounding):
+    if not _lanes_tell_flags(target.format, target.rounding):
         return Flagged
     is_known = plan.loop is CPU.loops.rounding_loops.round_half or rounding_in_lanes(target.format, target.rounding)
     return FlaggedRounding if is_known else Flagged
@@ -103,11 +103,11 @@ class Flagged:
 
     makes_blocks = makes_exact = True
 
-    def __init__(self, source: Elements | Computed, plan: Plan, target: Target, flags: Flags) -> None:
+    def __init__(self, source: Elements | InFloat64, plan: Plan, target: Target, flags: Flags) -> None:
         self.source, self.plan, self.flags = source, plan, flags
         self.format, self.rounding = target.format, target.rounding
         self.carrier, self.cost = source.carrier, source.cost + FLAGGING
-        self.unchanged, self.causes, self.exact = source.unchanged, source.causes, source.exact
+        self.count_lost_addends, self.causes, self.exact = source.count_lost_addends, source.causes, source.exact
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         """Round and flag the elements from start to stop."""
@@ -126,12 +126,12 @@ class Flagged:
     def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
         """Flag the results from `start` on."""
         doubts = 0
-        if _is_certain(self.format, self.rounding):
+        if _results_tell_flags(self.format, self.rounding):
             thresholds = _thresholds(self.format, self.rounding, exact.dtype == out.dtype == FLOAT32)
             others = CPU.loops.flag_loops.flag_results(exact, out, thresholds, flags)
         else:
             thresholds = _thresholds(self.format, self.rounding, False)
-            doubts, others = CPU.loops.flag_loops.flag_doubtful(exact, out, thresholds, flags)
+            doubts, others = CPU.loops.flag_loops.flag_by_draws(exact, out, thresholds, flags)
         if others:
             self.flag_others(exact, start, out, flags)
         if doubts:
@@ -144,11 +144,11 @@ class Flagged:
         chosen = scratch("flagged", exact.size, np.float64)
         numbers = np.isfinite(exact) & (flags & INVALID == 0)
         self.source.round_unbounded(self.plan, exact, start, words, chosen)
-        least, largest = self.plan.ends
+        least, largest = self.plan.overflow_limits
         flags[numbers & ((chosen > largest) | (chosen < least))] |= OVERFLOW | INEXACT
         if self.format.is_fixed:  # nothing is tiny
             return
-        general = self.plan.machine.loops.rounding_loops.round_general
+        general = self.plan.device.loops.rounding_loops.round_general
         without = self.plan._replace(loop=general, numbers=_without_tiny(self.format, self.rounding))
         self.source.round_exact(without, exact, start, words, chosen)
         flags[numbers & (chosen == 0) & (flags & INEXACT != 0)] |= UNDERFLOW
@@ -158,7 +158,7 @@ class Flagged:
         at = np.flatnonzero(~np.isfinite(exact) | np.isnan(out))
         before, after, format = exact[at], out[at], self.format
         unknown, infinite = np.isnan(before), np.isinf(before)
-        undefined, of_numbers = self._of_operands(start, out.size, at)
+        undefined, of_numbers = self._operand_facts(start, out.size, at)
         result_flags = np.where(unknown | infinite, 0, flags[at])
         result_flags[infinite & (after != before)] = OVERFLOW | INEXACT
         no_place = ((before < 0) & (not format.signed)) | ((before == 0) & (not format.has_zero))
@@ -166,9 +166,9 @@ class Flagged:
         result_flags[infinite & of_numbers] |= DIVISION_BY_ZERO
         flags[at] = result_flags
 
-    def _of_operands(self, start: int, size: int, at: NDArray) -> tuple[Any, Any]:
+    def _operand_facts(self, start: int, size: int, at: NDArray) -> tuple[Any, Any]:
         """(whether operands make a NaN, whether all are finite) for elements of a block; neither for a rounding."""
-        if not isinstance(self.source, Computed):
+        if not isinstance(self.source, InFloat64):
             return False, False
         block = self.source.block(start, start + size)
         a, b, c = (vector if vector.size == 1 else vector[at] for vector in block)
@@ -204,10 +204,10 @@ class FlaggedRounding(Flagged):
             self.flag_others(x, start, out, flags)
 
 
-class FlaggedSingle(Flagged):
+class FlaggedInFloat32Lanes(Flagged):
     """Rounds and flags results that float32's lanes hold rounded to odd, in one loop."""
 
-    source: Computed
+    source: InFloat64
     makes_blocks = False
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
@@ -223,10 +223,10 @@ class FlaggedSingle(Flagged):
             self.flag_others(self.exact(start, stop), start, out, flags)
 
 
-class FlaggedNative(Flagged):
+class FlaggedByHardware(Flagged):
     """Flags results in FP32 that the hardware rounds, in one loop."""
 
-    source: Computed
+    source: InFloat64
     makes_blocks = False
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
@@ -240,14 +240,14 @@ class FlaggedNative(Flagged):
             self.flag_others(self.exact(start, stop), start, out, flags)
 
 
-class FlaggedTabled(Flagged):
+class FlaggedLookedUp(Flagged):
     """Looks up the flags of functions of 16-bit numbers, as their results are looked up."""
 
-    source: Computed
+    source: InFloat64
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         """Round and flag the elements from start to stop."""
-        if stop - start >= FEW and out.dtype == FLOAT32:
+        if stop - start >= LEAST_LOOKED_UP and out.dtype == FLOAT32:
             x = self.source.block(start, stop)[0]
             for table in self.source.route.tables:
                 if table.look_up(x, out):
@@ -257,15 +257,15 @@ class FlaggedTabled(Flagged):
     def _flags_of(self, x: NDArray) -> Flags:
         """The flags of the results of a vector."""
         target = Target(self.format, self.rounding, np.float32)
-        source, flags, out = Computed(self.source.route, [x], x.size), np.empty(x.size, np.uint8), np.empty_like(x)
+        source, flags, out = InFloat64(self.source.route, [x], x.size), np.empty(x.size, np.uint8), np.empty_like(x)
         Flagged(source, self.plan, target, flags).round_block(self.plan, 0, x.size, NO_WORDS, out)
         return flags
 
 
-class FlaggedDouble(Flagged):
+class FlaggedInFloat64(Flagged):
     """Flags results in FP64, whose exact values float64 does not hold."""
 
-    source: Computed
+    source: InFloat64
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         """Round and flag the elements from start to stop, without exact results."""
@@ -297,16 +297,16 @@ class FlaggedFunction(Flagged):
 
 
 @cache
-def _is_certain(format: Format, rounding: Rounding) -> bool:
+def _results_tell_flags(format: Format, rounding: Rounding) -> bool:
     """Whether exact results tell all flags: no draw decides, nor a number beyond float64's largest."""
     thresholds = thresholds_of(format, rounding)
     return thresholds[0::2] == thresholds[1::2]
 
 
 @cache
-def _lanes_tell(format: Format, rounding: Rounding) -> bool:
+def _lanes_tell_flags(format: Format, rounding: Rounding) -> bool:
     """Whether results rounded to odd in float32 tell all flags: its largest number stands for all beyond it."""
-    if not _is_certain(format, rounding) or format.emin - format.mantissa_bits < LEAST_IN_LANES:
+    if not _results_tell_flags(format, rounding) or format.emin - format.mantissa_bits < LEAST_IN_LANES:
         return False
     if not (format.signed and format.has_zero):  # some numbers become NaN
         return False
@@ -328,7 +328,7 @@ def _thresholds(format: Format, rounding: Rounding, single: bool) -> NDArray[np.
 def _without_tiny(format: Format, rounding: Rounding) -> NDArray[np.float64]:
     """The grid of a format in a mode, with tiny numbers rounded to zero."""
     grid = kernels.grid
-    numbers, lower = grid.numbers(format, rounding).copy(), format.emin - 1
+    numbers, lower = grid.pack_grid(format, rounding).copy(), format.emin - 1
     changes = {
         "min_normal": math.ldexp(1.0, lower),
         "low_anchor": math.ldexp(1.0, lower + 52 - format.mantissa_bits),

@@ -1,4 +1,4 @@
-"""The loops that a machine provides, with their signatures: the list that `machines.Machine.loops` is held to."""
+"""The loops that a machine provides, with their signatures: the list that `machines.Device.loops` is held to."""
 
 from __future__ import annotations
 
@@ -58,26 +58,26 @@ class FlagLoops(Protocol):
 class LookupLoops(Protocol):
     """Results found in tables, on the CPU: (x, table, out) -> whether all operands have a place there."""
 
-    of_bfloat16: Loop
-    of_float16: Loop
+    look_up_bfloat16: Loop
+    look_up_float16: Loop
 
 
 class EncodingLoops(Protocol):
     """Codes of a format's numbers, and numbers of its codes, on the CPU; each returns whether all have one."""
 
-    codes_of: Loop  # (x, codes, numbers)
-    codes_of_single: Loop
-    codes_of_images: Loop
-    numbers_of: Loop  # (codes, out, numbers)
-    numbers_of_images: Loop  # (codes, out, bits)
-    numbers_in_table: Loop  # (codes, table, out)
+    encode: Loop  # (x, codes, numbers)
+    encode_float32: Loop
+    encode_images: Loop
+    decode: Loop  # (codes, out, numbers)
+    decode_images: Loop  # (codes, out, bits)
+    decode_by_table: Loop  # (codes, table, out)
 
 
 class ImageLoops(Protocol):
     """Matrices of numbers as images, by the kind of steps, where the machine makes steps of that kind itself."""
 
-    images_of: Mapping[str, Loop]  # (x, out)
-    numbers_of: Mapping[str, Loop]  # (images, out)
+    image_loops: Mapping[str, Loop]  # (x, out)
+    number_loops: Mapping[str, Loop]  # (images, out)
 
 
 class CountingLoops(Protocol):
@@ -98,7 +98,7 @@ class RandomLoops(Protocol):
 class ProgramLoops(Protocol):
     """Programs of operations on vectors, on the CPU."""
 
-    run: Loop  # (instructions, registers, scalars, grids, signs, draws, first, inputs, outputs, events)
+    run_program: Loop  # (instructions, registers, scalars, grids, signs, draws, first, inputs, outputs, events)
 
 
 class SequentialLoops(Protocol):
@@ -155,7 +155,7 @@ class LongOrders(Protocol):
 class FusedLoops(Protocol):
     """Sums of tensor cores."""
 
-    powers_of: Loop  # (x, least, out)
+    fill_powers: Loop  # (x, least, out)
     #: By how terms are aligned and totals are rounded:
     #: (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite, place, seed)
     loops: Mapping[str, Mapping[str, Loop]]

@@ -1,6 +1,6 @@
 """Where arrays lie and loops run: all that depends on the machine that computes.
 
-Arrays decide. A call asks once on which machine its operands lie, ``machine_of``, and hands the answer on: as part of
+Arrays decide. A call asks once on which machine its operands lie, ``device_of``, and hands the answer on: as part of
 the key of what it remembers, and to the engines of sums in their `Region`. A loop is always reached through the machine
 of the array that it writes, so another machine is added here alone. It provides
 
@@ -30,12 +30,12 @@ from numpy import ndarray
 
 from simfloat import cuda, kernels
 from simfloat.arithmetic.loops import Loops
-from simfloat.checks import rectangular
+from simfloat.checks import as_rectangular_array
 from simfloat.cuda import subnormal_numbers
 
 
 @dataclass(frozen=True, eq=False)
-class Machine:
+class Device:
     """The module of a machine's arrays, and the loops that take them; one object a machine, which serves as a key."""
 
     module: str  # of its arrays
@@ -47,7 +47,7 @@ class Machine:
         """The module of its arrays."""
         return np if self is CPU else sys.modules.get(self.module) or import_module(self.module)
 
-    def take(self, array: Any) -> Any:
+    def to_device(self, array: Any) -> Any:
         """The array on this machine: itself, if it is there."""
         if self is not GPU:
             return on_cpu(array)
@@ -55,7 +55,7 @@ class Machine:
             return self.arrays.asarray(array.reshape(1)).reshape(())
         return self.arrays.asarray(array)
 
-    def make(self, function: str, shape: tuple[int, ...], dtype: Any) -> Any:
+    def new_array(self, function: str, shape: tuple[int, ...], dtype: Any) -> Any:
         """An array in C order by "empty" or "zeros". Raises ValueError if a GPU's memory is too small for it."""
         try:
             return getattr(self.arrays, function)(shape, dtype)
@@ -71,16 +71,16 @@ class Machine:
 
 
 #: NumPy's arrays and Numba's loops, each of which is imported and compiled when it is first reached.
-CPU = Machine("numpy", cast(Loops, kernels), in_pieces=True)
+CPU = Device("numpy", cast(Loops, kernels), in_pieces=True)
 
 #: CuPy's arrays and the same loops as CUDA grids.
-GPU = Machine("cupy", cast(Loops, cuda), in_pieces=False)
+GPU = Device("cupy", cast(Loops, cuda), in_pieces=False)
 
 #: Ten times the least compute capability: see `cuda/compiling.py`, which is not imported here.
 OLDEST_GENERATION = 80
 
 
-def machine_named(device: Any) -> Machine:
+def device_named(device: Any) -> Device:
     """The machine that users call "cpu" or "cuda". Raises ValueError for other names, and where there is no GPU."""
     if device == "cpu":
         return CPU
@@ -109,7 +109,7 @@ def what_cuda_lacks() -> str | None:
     return None
 
 
-def machine_of(array: Any, *others: Any) -> Machine:
+def device_of(array: Any, *others: Any) -> Device:
     """The machine that arrays lie on: the GPU if one of them does.
 
     Raises ValueError for arrays of another library's on a GPU, and for more than one number in NumPy's beside a GPU's.
@@ -143,7 +143,7 @@ def is_on_gpu(array: Any) -> bool:
     kind: Any = type(array)
     if kind is ndarray or not _is_cupys(kind):
         return False
-    subnormal_numbers.keep()
+    subnormal_numbers.keep_subnormal_numbers()
     return True
 
 
@@ -155,7 +155,7 @@ def _is_cupys(kind: type) -> bool:
 
 def as_array(x: Any, name: str = "an operand") -> Any:
     """`x` as one of CuPy's arrays if it is one, else of NumPy's; ValueError, calling it by its name, for no array."""
-    return x if is_on_gpu(x) or type(x) is ndarray else rectangular(x, name)
+    return x if is_on_gpu(x) or type(x) is ndarray else as_rectangular_array(x, name)
 
 
 def on_cpu(array: Any) -> ndarray:
@@ -163,24 +163,24 @@ def on_cpu(array: Any) -> ndarray:
     return array.get() if is_on_gpu(array) else array
 
 
-def beside(array: Any, other: Any) -> Any:
+def on_device_of(array: Any, other: Any) -> Any:
     """The array where another one is: itself, if it is there."""
-    return machine_of(other).take(array)
+    return device_of(other).to_device(array)
 
 
-def put_back(numbers: ndarray, array: Any) -> None:
+def write_back_to_device(numbers: ndarray, array: Any) -> None:
     """Write the numbers, which :func:`on_cpu` gave and which were changed there, to where they came from."""
     if numbers is not array:
-        array[...] = GPU.take(numbers)
+        array[...] = GPU.to_device(numbers)
 
 
-def seal(array: Any) -> None:
+def freeze(array: Any) -> None:
     """Make an array read-only, where arrays can be: CuPy's cannot."""
     if not is_on_gpu(array):
         array.flags.writeable = False
 
 
-def is_sealed(array: Any) -> bool:
+def is_frozen(array: Any) -> bool:
     """Whether it is read-only."""
     return not is_on_gpu(array) and not array.flags.writeable
 

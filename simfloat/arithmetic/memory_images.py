@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.codes import code_of, decode, encode, texts_of
+from simfloat.arithmetic.codes import decode, encode, hexadecimal_texts, read_code
 from simfloat.checks import file_path
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, as_format
@@ -38,7 +38,7 @@ def writememh(path: str | PathLike[str], x: ArrayLike, format: FormatLike) -> No
     """
     path, format = file_path(path), as_format(format)
     codes = encode(x, format)
-    words = texts_of(codes, format).reshape(-1).tolist()
+    words = hexadecimal_texts(codes, format).reshape(-1).tolist()
     head = f"// {format}: words of {format.bits} bits, in C order of shape {codes.shape}"
     path.write_text("\n".join([head, *words, ""]), encoding="utf-8", newline="\n")
 
@@ -97,7 +97,7 @@ def _code(word: str, format: Format) -> int:
         raise ValueError(f"{word!r} has digits that are unknown (x) or not driven (z); a number has neither.")
     if word[:2].lower() == "0x":
         raise ValueError(f"{word!r} has a prefix, where Verilog has digits alone: write {word[2:]!r}.")
-    return code_of(word, format)
+    return read_code(word, format)
 
 
 def _addresses(words: dict[int, int], path: Path) -> list[int]:

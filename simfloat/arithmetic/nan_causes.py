@@ -8,24 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import on_cpu
-from simfloat.arithmetic.observer import Observer, tell
+from simfloat.arithmetic.observer import Observer, notify
 from simfloat.formats import FP32, Format
 from simfloat.kernels.events import (
     BEYOND,
     CAUSES,
     DOMAIN,
     FIRST_CAUSE,
-    GIVEN,
     INF_BY_INF,
     INF_IN_SUM,
     INF_MINUS_INF,
     INFINITE,
+    NAN_OPERAND,
     OVERFLOW,
     SUM_BEYOND,
     SUM_OVERFLOW,
     ZERO_BY_ZERO,
     ZERO_TIMES_INF,
-    wants_more,
+    wants_optional_counts,
 )
 
 #: Operations whose result is undefined for one pair of operands alone.
@@ -35,7 +35,7 @@ UNDEFINED = {"add": INF_MINUS_INF, "subtract": INF_MINUS_INF, "multiply": ZERO_T
 def causes_of_rounding(exact: NDArray, out: NDArray) -> NDArray[np.int64]:
     """The causes of results that are rounded numbers: these were NaN, or beyond a format without infinities."""
     nan, was_nan = np.isnan(on_cpu(out)), np.isnan(on_cpu(exact))
-    return _counts({GIVEN: nan & was_nan, BEYOND: nan & ~was_nan})
+    return _counts({NAN_OPERAND: nan & was_nan, BEYOND: nan & ~was_nan})
 
 
 def causes_of_operation(kernel: str, operands: Sequence[NDArray], exact: NDArray, out: NDArray) -> NDArray[np.int64]:
@@ -50,7 +50,7 @@ def causes_of_operation(kernel: str, operands: Sequence[NDArray], exact: NDArray
         parts = {ZERO_TIMES_INF: undefined & zero, INF_MINUS_INF: undefined & ~zero}
     else:
         parts = {UNDEFINED.get(kernel, DOMAIN): undefined}
-    return _counts({GIVEN: nan & none & ~undefined, BEYOND: nan & ~none, **parts})
+    return _counts({NAN_OPERAND: nan & none & ~undefined, BEYOND: nan & ~none, **parts})
 
 
 def is_wide(format: Format) -> bool:
@@ -63,7 +63,7 @@ def is_precise(format: Format) -> bool:
     return format.mantissa_bits >= FP32.mantissa_bits
 
 
-class OfSum(Observer):
+class SumObserver(Observer):
     """Passes on the events of sums of products, with the cause of those that are not finite.
 
     That follows from the operands of the products, and from the range of the accumulator's format, None for any.
@@ -71,28 +71,28 @@ class OfSum(Observer):
 
     def __init__(self, observer: Observer, operands: Sequence[NDArray], format: Format | None) -> None:
         self._observer, self._operands, self._format = observer, operands, format
-        self.more = wants_more(observer)
+        self.more = wants_optional_counts(observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Pass the events on, with causes of their own for sums that were NaN or infinite before they were rounded."""
         infinite = events[INFINITE] - events[OVERFLOW]
-        if infinite > 0 or events[FIRST_CAUSE + GIVEN]:
-            cause, nan = self._cause(), int(events[FIRST_CAUSE + GIVEN])
-            events[FIRST_CAUSE + GIVEN] = 0
+        if infinite > 0 or events[FIRST_CAUSE + NAN_OPERAND]:
+            cause, nan = self._cause(), int(events[FIRST_CAUSE + NAN_OPERAND])
+            events[FIRST_CAUSE + NAN_OPERAND] = 0
             events[FIRST_CAUSE + cause] += nan + (infinite if cause in (SUM_OVERFLOW, SUM_BEYOND) else 0)
-        tell(self._observer, events, operation, path, phase)
+        notify(self._observer, events, operation, path, phase)
 
     def _cause(self) -> int:
         """Why sums of these operands can be NaN, or infinite."""
         if any(bool(np.isnan(x).any()) for x in self._operands):
-            return GIVEN
+            return NAN_OPERAND
         if any(bool(np.isinf(x).any()) for x in self._operands):
             return INF_IN_SUM
         return SUM_BEYOND if self._format is None or is_wide(self._format) else SUM_OVERFLOW
 
 
-def _counts(found: dict[int, NDArray[np.bool_]]) -> NDArray[np.int64]:
+def _counts(masks: dict[int, NDArray[np.bool_]]) -> NDArray[np.int64]:
     counts = np.zeros(len(CAUSES), np.int64)
-    for cause, where in found.items():
+    for cause, where in masks.items():
         counts[cause] = int(np.count_nonzero(where))
     return counts

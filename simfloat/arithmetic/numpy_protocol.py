@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic import catalog
 from simfloat.arithmetic.extremes import place_of_largest, place_of_least
-from simfloat.arithmetic.machines import as_array, machine_of
+from simfloat.arithmetic.machines import as_array, device_of
 from simfloat.arithmetic.operands import as_operand
-from simfloat.environment import beyond_guards, in_usual_environment
+from simfloat.environment import in_usual_environment, skip_guard_frames
 
 #: NumPy's ufuncs by the method that each of them is, where the method has another name.
 UFUNCS = {row.numpy: name for name, row in catalog.OPERATIONS.items() if row.numpy} | {
@@ -46,13 +46,13 @@ READERS: frozenset[Callable[..., Any]] = frozenset(
 )
 
 #: Readers that compare with Python's numbers, which are exact only beside numbers in float64.
-COMPARING: frozenset[Callable[..., Any]] = frozenset({np.allclose, np.isclose})
+APPROXIMATE_COMPARISONS: frozenset[Callable[..., Any]] = frozenset({np.allclose, np.isclose})
 
 #: Packages that draw numbers, or show them: they read them as `np.asarray` does.
-DRAWING = ("matplotlib", "mpl_toolkits")
+PLOTTING = ("matplotlib", "mpl_toolkits")
 
 #: What to write for some of the others, in methods that all such arrays have, or tensors.
-INSTEAD = {
+ALTERNATIVES = {
     "einsum": "matmul, transpose and sum", "inner": "a @ b.T", "vdot": "a @ b", "outer": "a.unsqueeze(1) * b",
     "tensordot": "reshape and @", "vecdot": "(a * b).sum(-1)", "norm": "(x * x).sum().sqrt()", "average": "x.mean()",
     "std": "x.var().sqrt()", "exp2": "2.0 ** x", "float_power": "x ** y",
@@ -69,58 +69,58 @@ class NumpyProtocol:
     """What NumPy asks of other arrays: a subclass says how its messages call it, and how its operands are joined."""
 
     #: How messages call such arrays.
-    called: ClassVar[str]
+    name_in_messages: ClassVar[str]
 
     #: What computing in float64 would pass by.
-    passed_by: ClassVar[str]
+    bypassed_rule: ClassVar[str]
 
     #: Functions that these arrays have besides `FUNCTIONS`, each with the operation that it is.
-    own_functions: ClassVar[Mapping[Callable[..., Any], Callable[..., Any]]] = {}
+    further_functions: ClassVar[Mapping[Callable[..., Any], Callable[..., Any]]] = {}
 
-    #: What to write for other functions than these arrays have, where that is not what `INSTEAD` says.
-    instead: ClassVar[Mapping[str, str]] = {}
+    #: What to write for other functions than these arrays have, where that is not what `ALTERNATIVES` says.
+    alternatives: ClassVar[Mapping[str, str]] = {}
 
     numbers: NDArray
 
-    def _as_own(self, x: Any) -> Any:
+    def _as_operand_array(self, x: Any) -> Any:
         """An operand as an array of this kind."""
         raise NotImplementedError
 
-    def _joined_along(self, arrays: Sequence[Any], axis: int) -> Any:
+    def _concatenate(self, arrays: Sequence[Any], axis: int) -> Any:
         raise NotImplementedError
 
-    def _stacked(self, arrays: Sequence[Any], axis: int) -> Any:
+    def _stack(self, arrays: Sequence[Any], axis: int) -> Any:
         raise NotImplementedError
 
-    def _chosen(self, condition: Any, x: Any, y: Any) -> Any:
+    def _where(self, condition: Any, x: Any, y: Any) -> Any:
         raise NotImplementedError
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         name = ufunc.__name__
-        if _is_drawn(beyond_guards(sys._getframe(1))):
-            return getattr(ufunc, method)(*map(_taken_out, inputs), **options)
+        if _is_called_by_plotting(skip_guard_frames(sys._getframe(1))):
+            return getattr(ufunc, method)(*map(_in_float64, inputs), **options)
         if method != "__call__":
             raise self._refusal(f"numpy.{name}.{method}", f"{name}.{method}")
         own = UFUNCS.get(name, name)
         is_method = hasattr(np, name) and hasattr(self, own)
         if options and (is_method or name in TESTS):
             raise ValueError(
-                f"numpy.{name} of {self.called} takes no {', '.join(options)}: it takes its operands, and its result "
+                f"numpy.{name} of {self.name_in_messages} takes no {', '.join(options)}: it takes its operands, and its result "
                 "is a new one."
             )
         if name in TESTS:
-            return _tested(ufunc, inputs)
+            return _compare_exactly(ufunc, inputs)
         if not is_method:
             raise self._refusal(f"numpy.{name}" if hasattr(np, name) else name)
-        return getattr(self._as_own(inputs[0]), own)(*inputs[1:])
+        return getattr(self._as_operand_array(inputs[0]), own)(*inputs[1:])
 
     def __array_function__(
         self, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        operation = self.own_functions.get(function) or FUNCTIONS.get(function)
-        is_drawn = _is_drawn(beyond_guards(sys._getframe(1)))
-        if is_drawn or (operation is None and (function in READERS or function in COMPARING)):
-            read = _taken_out if is_drawn or function in COMPARING else _numbers
+        operation = self.further_functions.get(function) or FUNCTIONS.get(function)
+        is_drawn = _is_called_by_plotting(skip_guard_frames(sys._getframe(1)))
+        if is_drawn or (operation is None and (function in READERS or function in APPROXIMATE_COMPARISONS)):
+            read = _in_float64 if is_drawn or function in APPROXIMATE_COMPARISONS else _numbers
             return function(*map(read, args), **{key: read(value) for key, value in kwargs.items()})
         name = f"{function.__module__}.{function.__name__}"
         if operation is None:
@@ -129,15 +129,17 @@ class NumpyProtocol:
             signature(operation).bind(self, *args, **kwargs)
         except TypeError:
             parameters = list(signature(operation).parameters)[1:]
-            raise ValueError(f"{name} of {self.called} takes {', '.join(parameters)}, and nothing else.") from None
+            raise ValueError(
+                f"{name} of {self.name_in_messages} takes {', '.join(parameters)}, and nothing else."
+            ) from None
         return operation(self, *args, **kwargs)
 
     def _refusal(self, name: str, key: str | None = None) -> ValueError:
         key = key or name.rpartition(".")[2]
-        instead = self.instead.get(key) or INSTEAD.get(key)
-        write = f"write {instead}" if instead else f"write it in operations of {self.called}"
+        instead = self.alternatives.get(key) or ALTERNATIVES.get(key)
+        write = f"write {instead}" if instead else f"write it in operations of {self.name_in_messages}"
         return ValueError(
-            f"{name} would compute in float64, past {self.passed_by}: {write}, or take the numbers out with "
+            f"{name} would compute in float64, past {self.bypassed_rule}: {write}, or take the numbers out with "
             "np.asarray(x)."
         )
 
@@ -147,9 +149,13 @@ def refuse_readers(called: str, passed_by: str) -> None:
 
     NumPy asks before it computes on such an array, but not on a list of them; SciPy never does.
     """
-    frame = beyond_guards(sys._getframe(2))
+    frame = skip_guard_frames(sys._getframe(2))
     reader = frame.f_globals.get("__name__", "")
-    if reader.startswith(("scipy.", "numpy.")) and not reader.startswith("numpy.testing.") and not _is_drawn(frame):
+    if (
+        reader.startswith(("scipy.", "numpy."))
+        and not reader.startswith("numpy.testing.")
+        and not _is_called_by_plotting(frame)
+    ):
         raise ValueError(
             f"{reader.partition('.')[0]} would compute in float64, past {passed_by}: write it in operations of "
             f"{called}, or take the numbers out with np.asarray(x)."
@@ -157,18 +163,18 @@ def refuse_readers(called: str, passed_by: str) -> None:
 
 
 def _dot(t: Any, a: Any, b: Any) -> Any:
-    a, b = t._as_own(a), t._as_own(b)
+    a, b = t._as_operand_array(a), t._as_operand_array(b)
     if a.ndim == 0 or b.ndim == 0:
         return a.multiply(b)
     if a.ndim > 2 or b.ndim > 2:
         raise ValueError(
-            f"numpy.dot of {t.called} takes at most two axes, got shapes {a.shape} and {b.shape}; use a @ b."
+            f"numpy.dot of {t.name_in_messages} takes at most two axes, got shapes {a.shape} and {b.shape}; use a @ b."
         )
     return a.matmul(b)
 
 
 def _clip(t: Any, a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
-    return t._as_own(a).clip(a_min if min is None else min, a_max if max is None else max)
+    return t._as_operand_array(a).clip(a_min if min is None else min, a_max if max is None else max)
 
 
 def _transpose(t: Any, a: Any, axes: Sequence[int] | None = None) -> Any:
@@ -194,7 +200,7 @@ def _place(find: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    return lambda t, x: getattr(t._as_own(x), name)()
+    return lambda t, x: getattr(t._as_operand_array(x), name)()
 
 
 #: Functions of the catalog that are plain functions in NumPy.
@@ -219,9 +225,9 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.var: _var,
     np.dot: _dot,
     np.clip: _clip,
-    np.concatenate: lambda t, arrays, axis=0: t._joined_along(arrays, axis),
-    np.stack: lambda t, arrays, axis=0: t._stacked(arrays, axis),
-    np.where: lambda t, condition, x, y: t._chosen(condition, x, y),
+    np.concatenate: lambda t, arrays, axis=0: t._concatenate(arrays, axis),
+    np.stack: lambda t, arrays, axis=0: t._stack(arrays, axis),
+    np.where: lambda t, condition, x, y: t._where(condition, x, y),
     np.reshape: lambda t, a, shape: a.reshape(shape),
     np.ravel: lambda t, a: a.reshape(-1),
     np.transpose: _transpose,
@@ -232,23 +238,23 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
-def _is_drawn(frame: FrameType | None) -> bool:
+def _is_called_by_plotting(frame: FrameType | None) -> bool:
     """Whether a package that draws called NumPy, which runs in this frame, or called from there."""
     while frame is not None:
         package = frame.f_globals.get("__name__", "").partition(".")[0]
         if package != "numpy":
-            return package in DRAWING
+            return package in PLOTTING
         frame = frame.f_back
     return False
 
 
-def _tested(ufunc: np.ufunc, operands: Sequence[Any]) -> NDArray[np.bool_]:
+def _compare_exactly(ufunc: np.ufunc, operands: Sequence[Any]) -> NDArray[np.bool_]:
     """Truth values of exact numbers: Python's are not rounded to the type of the others."""
     numbers = [x.numbers if isinstance(x, NumpyProtocol) else _exact(x) for x in operands]
     if ufunc.__name__.startswith(("less", "greater")) and any(map(np.iscomplexobj, numbers)):
         raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
-    machine = machine_of(*numbers)
-    return as_array(ufunc(*map(machine.take, numbers)))
+    machine = device_of(*numbers)
+    return as_array(ufunc(*map(machine.to_device, numbers)))
 
 
 def _exact(x: Any) -> NDArray:
@@ -262,7 +268,7 @@ def _numbers(x: Any) -> Any:
     return _read(x, lambda array: array.numbers)
 
 
-def _taken_out(x: Any) -> Any:
+def _in_float64(x: Any) -> Any:
     """The numbers of such arrays in float64, in new memory."""
     return _read(x, np.asarray)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.environment import in_callers_environment
-from simfloat.kernels.events import SIZE, wants_more
+from simfloat.kernels.events import SIZE, wants_optional_counts
 
 
 class Observer(ABC):
@@ -60,14 +60,14 @@ def wants(observer: Observer | None, path: str, phase: str) -> bool:
     """Whether there is an observer that has use for events of this path and phase."""
     if observer is None:
         return False
-    return bool(getattr(observer, "wants", _everything)(path, phase))
+    return bool(getattr(observer, "wants", _always)(path, phase))
 
 
-def _everything(path: str, phase: str) -> bool:
+def _always(path: str, phase: str) -> bool:
     return True
 
 
-def tell(observer: Observer, events: NDArray[np.int64], operation: str, *where: str) -> None:
+def notify(observer: Observer, events: NDArray[np.int64], operation: str, *where: str) -> None:
     """Give events to an observer; to a user's own one in the floating-point environment of the user's call."""
     if _is_ours(type(observer)):
         observer.observe(events, operation, *where)
@@ -81,12 +81,12 @@ def _is_ours(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
-class Several(Observer):
+class ObserverGroup(Observer):
     """Passes events on to several observers."""
 
     def __init__(self, *observers: Observer) -> None:
         self.observers = observers
-        self.more = any(map(wants_more, observers))
+        self.more = any(map(wants_optional_counts, observers))
 
     def wants(self, path: str, phase: str) -> bool:
         """Whether one of them has use for events of this path and phase."""
@@ -95,14 +95,20 @@ class Several(Observer):
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Give each observer events of its own, as many as it counts."""
         for observer in self.observers:
-            tell(observer, events.copy() if wants_more(observer) else events[:SIZE].copy(), operation, path, phase)
+            notify(
+                observer,
+                events.copy() if wants_optional_counts(observer) else events[:SIZE].copy(),
+                operation,
+                path,
+                phase,
+            )
 
 
 #: Finds the observer of the simulation in force. Simulations add it, since they are built on this package.
 _finders: list[Callable[[], Observer | None]] = []
 
 
-def observe_by(find: Callable[[], Observer | None]) -> None:
+def set_observer_finder(find: Callable[[], Observer | None]) -> None:
     """Observe operations that follow no policy by the observer that `find` returns at that time."""
     _finders.append(find)
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy import ndarray
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import CPU, Machine, check_reachable, is_on_gpu, machine_of
-from simfloat.checks import rectangular, shown
+from simfloat.arithmetic.machines import CPU, Device, check_reachable, device_of, is_on_gpu
+from simfloat.checks import as_rectangular_array, message_text
 from simfloat.environment import in_usual_environment
 from simfloat.formats import E2M1
 from simfloat.formats.exact_numbers import exact_number, is_float64
@@ -62,8 +62,8 @@ def as_operand(x: OperandLike, name: str = "x") -> NDArray[np.floating]:
     if numbers.dtype == object:
         place = first_beyond_float64(numbers)
         kind = "integers" if numbers[place].denominator == 1 else "numbers"
-        content = f"{kind} that float64 cannot hold exactly, such as {shown(numbers[place])}{at_index(place)}"
-        raise ValueError(f"{name} holds {content}{_to_be_rounded(name)}")
+        content = f"{kind} that float64 cannot hold exactly, such as {message_text(numbers[place])}{at_index(place)}"
+        raise ValueError(f"{name} holds {content}{_rounding_advice(name)}")
     return numbers
 
 
@@ -76,11 +76,11 @@ def exact_operand(x: Any, name: str = "x", *, reads_texts: bool = True) -> NDArr
     on_gpu, array = is_on_gpu(x), cast(Any, x)
     if on_gpu and array.dtype in (FLOAT32, FLOAT64):
         return array
-    return _converted(x, name, on_gpu, reads_texts)
+    return _convert_operand(x, name, on_gpu, reads_texts)
 
 
 @in_usual_environment
-def _converted(x: Any, name: str, on_gpu: bool, reads_texts: bool) -> NDArray:
+def _convert_operand(x: Any, name: str, on_gpu: bool, reads_texts: bool) -> NDArray:
     """The numbers of any other operand, which NumPy converts."""
     operand = x
     array = operand if on_gpu else _as_array(x, name)
@@ -92,7 +92,7 @@ def _converted(x: Any, name: str, on_gpu: bool, reads_texts: bool) -> NDArray:
         return _from_objects(array.astype(object) if is_array else np.array(x, object), name, reads_texts)
     is_long = dtype.kind == "f" and dtype.itemsize > 8
     if not _is_real(dtype) and not is_long:
-        raise ValueError(_no_numbers(name, f"dtype {dtype}", dtype.kind))
+        raise ValueError(_no_numbers_message(name, f"dtype {dtype}", dtype.kind))
     with np.errstate(all="ignore"):  # converting a signalling NaN, or a long float
         wide = array.astype(np.float64)
     if is_long:
@@ -108,14 +108,14 @@ def _converted(x: Any, name: str, on_gpu: bool, reads_texts: bool) -> NDArray:
     return wide
 
 
-def _no_numbers(name: str, found: str, kind: str = "") -> str:
+def _no_numbers_message(name: str, content: str, kind: str = "") -> str:
     """What is said of an operand that holds no real numbers."""
     remedy = REMEDIES.get(kind)
     answer = f"; pass {remedy.format(name)}" if remedy else ""
-    return f"{name} must hold real numbers that can be read exactly, got {found}{answer}."
+    return f"{name} must hold real numbers that can be read exactly, got {content}{answer}."
 
 
-def _to_be_rounded(name: str) -> str:
+def _rounding_advice(name: str) -> str:
     """What to do with numbers that are read, but not everywhere."""
     call = name if name.isidentifier() else "x"
     return (
@@ -149,7 +149,7 @@ def _as_array(x: Any, name: str) -> NDArray:
             "it stands for."
         )
     check_not_masked(x, name)
-    return rectangular(x, name)
+    return as_rectangular_array(x, name)
 
 
 def check_not_masked(x: Any, name: str) -> None:
@@ -202,18 +202,18 @@ def _from_objects(array: NDArray, name: str, reads_texts: bool) -> NDArray:
     exact = np.empty(array.shape, object)
     for place, element in np.ndenumerate(array):
         try:
-            exact[place] = exact_number(_plain(element))
+            exact[place] = exact_number(_as_python_number(element))
         except TypeError as error:
-            raise ValueError(_no_numbers(name, str(error))) from None
+            raise ValueError(_no_numbers_message(name, str(error))) from None
         except ValueError as error:
             raise ValueError(f"{name} must hold real numbers, and{at_index(place)} {error}.") from None
         if not reads_texts and isinstance(element, str):
-            content = f"the text {shown(str(element))}{at_index(place)}"
-            raise ValueError(f"{name} must hold plain numbers, got {content}{_to_be_rounded(name)}")
+            content = f"the text {message_text(str(element))}{at_index(place)}"
+            raise ValueError(f"{name} must hold plain numbers, got {content}{_rounding_advice(name)}")
     return exact.astype(np.float64) if all(map(is_float64, exact.reshape(-1))) else exact
 
 
-def _plain(element: Any) -> Any:
+def _as_python_number(element: Any) -> Any:
     """Python's number for NumPy's, and for the only one of an array without axes; anything else as it is."""
     return element.item() if hasattr(element, "item") and not getattr(element, "ndim", 0) else element
 
@@ -226,12 +226,12 @@ def are_float32(arrays: Sequence[NDArray]) -> bool:
     return True
 
 
-def types_of(arrays: Sequence[NDArray]) -> tuple[bool, Machine]:
-    """Whether all are float32 arrays, and the machine that they lie on: see `machine_of`."""
+def common_type_and_device(arrays: Sequence[NDArray]) -> tuple[bool, Device]:
+    """Whether all are float32 arrays, and the machine that they lie on: see `device_of`."""
     single = True
     for array in arrays:
         if type(array) is not ndarray:
-            return are_float32(arrays), machine_of(*arrays)
+            return are_float32(arrays), device_of(*arrays)
         if array.dtype is not FLOAT32 and array.dtype != FLOAT32:
             single = False
     return single, CPU
@@ -243,16 +243,16 @@ def flat(array: NDArray) -> NDArray:
     flags = array.flags
     if flags.c_contiguous and (not isinstance(array, np.ndarray) or flags.carray):
         return array if array.ndim == 1 else array.reshape(-1)
-    return _filled(array.shape, array).reshape(-1)
+    return _copy_broadcast(array.shape, array).reshape(-1)
 
 
-def aligned(operands: list[NDArray]) -> tuple[tuple[int, ...], list[NDArray]]:
+def broadcast_vectors(operands: list[NDArray]) -> tuple[tuple[int, ...], list[NDArray]]:
     """The shape that operands broadcast to, and the elements of each in C order of it; one element stays one."""
     shape = operands[0].shape
     for operand in operands:
         if operand.shape != shape:
             shape = broadcast_shape(operands)
-            return shape, [_repeated(operand, shape) for operand in operands]
+            return shape, [_broadcast_vector(operand, shape) for operand in operands]
     return shape, list(map(flat, operands))
 
 
@@ -270,17 +270,17 @@ def broadcast_shape(operands: list[NDArray]) -> tuple[int, ...]:
         raise ValueError(f"Shapes {' and '.join(texts)} do not broadcast.") from None
 
 
-def _repeated(operand: NDArray, shape: tuple[int, ...]) -> NDArray:
+def _broadcast_vector(operand: NDArray, shape: tuple[int, ...]) -> NDArray:
     """The elements of an operand broadcast to the shape; one element stays one."""
     if operand.shape == shape or operand.size == 1:
         return flat(operand)
-    return _filled(shape, operand).reshape(-1)
+    return _copy_broadcast(shape, operand).reshape(-1)
 
 
-def _filled(shape: tuple[int, ...], numbers: NDArray) -> NDArray:
+def _copy_broadcast(shape: tuple[int, ...], numbers: NDArray) -> NDArray:
     """A new array in C order with these numbers, broadcast to the shape."""
     dtype, strides, is_on_cpu = numbers.dtype, numbers.strides, type(numbers) is ndarray
-    out = np.empty(shape, dtype) if is_on_cpu else machine_of(numbers).make("empty", shape, dtype)
+    out = np.empty(shape, dtype) if is_on_cpu else device_of(numbers).new_array("empty", shape, dtype)
     is_turned = strides[-2:-1] == (dtype.itemsize,) and strides[-1] % CONFLICTING == 0
     if is_turned and is_on_cpu and numbers.size >= LEAST_TURNED:
         for start in range(0, shape[-1], COLUMNS):

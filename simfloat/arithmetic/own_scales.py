@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Draw
-from simfloat.arithmetic.block_elements import RULES, Blocks, without_unusable
-from simfloat.arithmetic.machines import machine_of, on_cpu
-from simfloat.arithmetic.operations import compute_alone, compute_drawn
+from simfloat.arithmetic.block_elements import RULES, Blocks, replace_unusable
+from simfloat.arithmetic.machines import device_of, on_cpu
+from simfloat.arithmetic.operations import compute_in_thread, compute_with_draw
 from simfloat.arithmetic.target import Target, result_dtype
 from simfloat.formats import E4M3, E8M0, Format, nearest_even
 from simfloat.formats.definition import round_value
 
 #: The scale of a block of numbers of this largest magnitude, for elements of this format.
-OwnRule = Callable[[float, Format], float]
+ScaleFunction = Callable[[float, Format], float]
 
 #: A rule by name, one of one's own, or that of the format of the scales.
-Rule = str | OwnRule | None
+Rule = str | ScaleFunction | None
 
 
 def check_rule(rule: Rule, scale: Format, needed: str = "E8M0 scales") -> None:
@@ -46,8 +46,8 @@ def has_two_levels(scale: Format, rule: Rule) -> bool:
     return scale == E4M3 and not callable(rule)
 
 
-def scaled_by_own(
-    x: NDArray, blocks: Blocks, target: Target, scale: Format, rule: OwnRule | None, draw: Draw | None
+def scaled_by_rule(
+    x: NDArray, blocks: Blocks, target: Target, scale: Format, rule: ScaleFunction | None, draw: Draw | None
 ) -> tuple[NDArray, NDArray]:
     """Elements x / s rounded once, and the scales s: as the rule says, or amax / max rounded to nearest even.
 
@@ -65,27 +65,27 @@ def scaled_by_own(
         scales[have_scales] = _by_quotients(amax[have_scales], target.format, scale)
     else:
         own_scales = _by_rule(rule, on_cpu(amax[have_scales]), target.format, scale)
-        scales[have_scales] = machine_of(x).take(own_scales)
-    sound = without_unusable(x, usable, target.format, blocks)
-    elements = compute_drawn("divide", [sound, blocks.spread(scales, x)], target, draw)
+        scales[have_scales] = device_of(x).to_device(own_scales)
+    sound = replace_unusable(x, usable, target.format, blocks)
+    elements = compute_with_draw("divide", [sound, blocks.spread(scales, x)], target, draw)
     return elements, np.where(usable, scales, np.nan).astype(result_dtype([x], scale))
 
 
 def _by_quotients(amax: NDArray, format: Format, scale: Format) -> NDArray:
     """amax / max rounded once, inside the positive numbers of the format."""
     target = Target(scale, nearest_even.saturating(), np.float64)
-    quotients = compute_alone("divide", [amax, np.full_like(amax, format.max)], target)
+    quotients = compute_in_thread("divide", [amax, np.full_like(amax, format.max)], target)
     return np.maximum(quotients, scale.smallest_subnormal)
 
 
-def _by_rule(rule: OwnRule, amax: NDArray, format: Format, scale: Format) -> NDArray:
+def _by_rule(rule: ScaleFunction, amax: NDArray, format: Format, scale: Format) -> NDArray:
     """What the rule gives for each magnitude; every one is asked for once."""
     magnitudes, places = np.unique(amax, return_inverse=True)
-    scales = [_checked(rule(float(magnitude), format), float(magnitude), format, scale) for magnitude in magnitudes]
+    scales = [_check_scale(rule(float(magnitude), format), float(magnitude), format, scale) for magnitude in magnitudes]
     return np.array(scales, np.float64)[places].reshape(amax.shape)
 
 
-def _checked(value: Any, amax: float, format: Format, scale: Format) -> float:
+def _check_scale(value: Any, amax: float, format: Format, scale: Format) -> float:
     """A rule's result, if it is a scale."""
     try:
         number = np.nan if isinstance(value, str | bytes | bool) else float(value)

@@ -15,13 +15,13 @@ from typing import Any
 from simfloat.environment import is_usual, set_usual
 
 #: Seconds after which a thread that waits looks again: an interrupt may have taken away that it was woken.
-A_WHILE = 0.1
+POLL_SECONDS = 0.1
 
 #: Who carries a piece out.
 HERE, POOL = "here", "pool"
 
 
-class Piece:
+class Task:
     """A piece of work, `work(part)`, that is carried out once: by a thread of the pool, or by the one that waits."""
 
     __slots__ = ("_ended", "_error", "_has_ended", "_owner", "_part", "_result", "_work")
@@ -66,10 +66,10 @@ class Piece:
     def wait(self) -> None:
         """Wait until no thread of the pool is at work on it; it is begun no more."""
         while not (self._is_for(HERE) or self._has_ended):
-            self._ended.acquire(timeout=A_WHILE)
+            self._ended.acquire(timeout=POLL_SECONDS)
 
 
-def end(pieces: list[Piece]) -> None:
+def wait_for_tasks(pieces: list[Task]) -> None:
     """Wait until no thread is at work on any of the pieces, whatever interrupts come meanwhile."""
     while pieces:
         try:
@@ -81,15 +81,15 @@ def end(pieces: list[Piece]) -> None:
 
 
 @cache
-def pool(count: int) -> SimpleQueue[Piece]:
+def pool(count: int) -> SimpleQueue[Task]:
     """Where so many threads find their pieces; they end with the process."""
-    queue: SimpleQueue[Piece] = SimpleQueue()
+    queue: SimpleQueue[Task] = SimpleQueue()
     for _ in range(count):
         start_new_thread(_serve, (queue,))
     return queue
 
 
-def _serve(queue: SimpleQueue[Piece]) -> None:
+def _serve(queue: SimpleQueue[Task]) -> None:
     if not is_usual():  # a new thread has the environment of the one that started it
         set_usual()
     while True:

@@ -11,15 +11,25 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, random_words
-from simfloat.arithmetic.machines import Machine
+from simfloat.arithmetic.machines import Device
 from simfloat.arithmetic.nan_causes import is_precise, is_wide
-from simfloat.arithmetic.observer import tell
+from simfloat.arithmetic.observer import notify
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import Target
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
-from simfloat.kernels.events import FIRST_CAUSE, NAN, OVERFLOW, PRECISE, SIZE, UNCHANGED, WIDE, count_more, events_for
+from simfloat.kernels.events import (
+    FIRST_CAUSE,
+    NAN,
+    OVERFLOW,
+    PRECISE,
+    SIZE,
+    UNCHANGED,
+    WIDE,
+    add_optional_counts,
+    events_for,
+)
 
 #: Elements a block: its exact results and random words stay in the second-level cache.
 BLOCK = 1 << 16
@@ -40,12 +50,12 @@ class Plan(NamedTuple):
     loop: Callable[[NDArray, NDArray, NDArray, NDArray], None]  # (x, words, out, numbers)
     numbers: NDArray[np.floating]  # in the type that the loop computes in
     unbounded: NDArray[np.floating]  # the same without a largest number
-    ends: tuple[float, float]  # the numbers at which results stop; unbounded results beyond them overflow
+    overflow_limits: tuple[float, float]  # the numbers at which results stop; unbounded results beyond them overflow
     has_nan: bool
     is_copy: bool  # all the carrier's numbers are the format's
     is_wide: bool  # the format has FP32's range
     is_precise: bool  # the format has FP32's precision
-    machine: Machine
+    device: Device
 
 
 class Source(Protocol):
@@ -79,7 +89,7 @@ class Source(Protocol):
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         """Write the results that the format would have without a largest number to `out`."""
 
-    def unchanged(self, start: int, stop: int, out: NDArray) -> int:
+    def count_lost_addends(self, start: int, stop: int, out: NDArray) -> int:
         """How many of those results lost an addend: it was not zero, and the result is the other one, finite."""
 
     def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
@@ -88,10 +98,10 @@ class Source(Protocol):
 
 @cache
 @in_usual_environment
-def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Machine) -> Plan:
+def plan_for(format: Format, rounding: Rounding, carrier: FloatType, device: Device) -> Plan:
     """The plan for rounding numbers that travel as `carrier` to `format` on a machine."""
-    loops, grid = machine.loops, kernels.grid
-    single, numbers = carrier is np.float32, grid.numbers(format, rounding)
+    loops, grid = device.loops, kernels.grid
+    single, numbers = carrier is np.float32, grid.pack_grid(format, rounding)
     # Every float32 number is a number of FP32, and every float64 number one of FP64.
     if (format == FP64 or (format == FP32 and single)) and not rounding.saturates:
         loop = loops.rounding_loops.copy
@@ -104,13 +114,13 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
         and grid.carries_in_images(rounding)
     ):
         loop = loops.rounding_loops.round_image
-    elif not grid.plain(format, rounding):
+    elif not grid.has_plain_grid(format, rounding):
         loop = loops.rounding_loops.round_general
     elif rounding.is_stochastic:
         loop = loops.rounding_loops.round_stochastic
     else:
         if single and grid.holds_in_float32(format):
-            numbers = grid.numbers_below(format, rounding, format.emax, np.float32)
+            numbers = grid.pack_grid_below(format, rounding, format.emax, np.float32)
         by_way = {
             "nearest": loops.rounding_loops.round_nearest,
             "directed": loops.rounding_loops.round_directed,
@@ -123,10 +133,12 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
         unbounded[grid.Grid._fields.index("lowest")] = -np.inf
     is_copy = loop is loops.rounding_loops.copy
     wide, precise = is_wide(format), is_precise(format)
-    return Plan(loop, numbers, unbounded, ends_of(format), format.has_nan, is_copy, wide, precise, machine)
+    return Plan(
+        loop, numbers, unbounded, overflow_limits_of_format(format), format.has_nan, is_copy, wide, precise, device
+    )
 
 
-def ends_of(format: Format) -> tuple[float, float]:
+def overflow_limits_of_format(format: Format) -> tuple[float, float]:
     """The numbers beyond which results overflow, below zero and above; other unsigned formats than fixed point have no
     end below, as a negative result is NaN.
     """
@@ -140,41 +152,41 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
     if draw is not None and target.rounding.mode != "stochastic":
         draw = None
     size = results.size
-    if draw is None and (size <= BLOCK or not plan.machine.in_pieces):
+    if draw is None and (size <= BLOCK or not plan.device.in_pieces):
         if observer is None:
             source.round_block(plan, 0, size, NO_WORDS, results)
         else:
             events = events_for(observer)
             _round_and_count(source, plan, 0, NO_WORDS, results, events)
-            tell(observer, events, target.operation)
+            notify(observer, events, target.operation)
     else:
-        words = _words_of(draw, size, target.rounding, plan.machine)
-        work = partial(_round_piece, source, results, plan, words, observer)
+        words = _words_of(draw, size, target.rounding, plan.device)
+        work = partial(_round_range, source, results, plan, words, observer)
         cost = source.cost + (COUNTING if observer is not None else 0) + (DRAWING if words else 0)
-        parts = run_all(work, pieces(size, cost) if plan.machine.in_pieces else [(0, size)])
+        parts = run_all(work, element_ranges(size, cost) if plan.device.in_pieces else [(0, size)])
         if observer is not None:
-            tell(observer, sum(parts[1:], start=parts[0]), target.operation)
+            notify(observer, sum(parts[1:], start=parts[0]), target.operation)
     if not plan.has_nan:
         check_no_nan(out, target.format)
 
 
-def _words_of(draw: Draw | None, size: int, rounding: Rounding, machine: Machine) -> Words | None:
+def _words_of(draw: Draw | None, size: int, rounding: Rounding, device: Device) -> Words | None:
     """A function that finds the words of a block of elements, None if there are no draws."""
     if draw is None:
         return None
-    if draw.given is None:
-        return partial(random_words, draw, bits=rounding.bits, machine=machine)
-    user_words = machine.take(draw.given.take_words(size, rounding.bits))
+    if draw.user_bits is None:
+        return partial(random_words, draw, bits=rounding.bits, device=device)
+    user_words = device.to_device(draw.user_bits.take_words(size, rounding.bits))
     return lambda start, stop: user_words[start:stop]
 
 
-def _round_piece(
+def _round_range(
     source: Source, results: NDArray, plan: Plan, words_of: Words | None, observer: Any, piece: tuple[int, int]
 ) -> NDArray[np.int64]:
     """Round the elements of a piece; returns its events if they are observed."""
     events = events_for(observer)
     # Without random words and intermediate results there is nothing to keep in the cache.
-    in_blocks = plan.machine.in_pieces and (words_of or observer is not None or source.makes_blocks)
+    in_blocks = plan.device.in_pieces and (words_of or observer is not None or source.makes_blocks)
     block = BLOCK if in_blocks else max(piece[1] - piece[0], 1)
     for start in range(*piece, block):
         stop = min(start + block, piece[1])
@@ -191,7 +203,7 @@ def _round_and_count(
     source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64]
 ) -> None:
     """Round a block and add to its events; exact results are computed where a rounding or a count needs them."""
-    stop, loops, more = start + out.size, plan.machine.loops, events.size > SIZE
+    stop, loops, more = start + out.size, plan.device.loops, events.size > SIZE
     exact = None
     if source.makes_exact:
         exact = source.exact(start, stop)
@@ -204,11 +216,15 @@ def _round_and_count(
         exact = source.exact(start, stop) if exact is None else exact
         if loops.counting.count_ends(exact, out, plan.numbers, events, shown):
             # Some results stopped at the largest number; which of them overflowed shows in rounding without that bound.
-            chosen = scratch("chosen", out.size, np.float64, plan.machine)
+            chosen = scratch("chosen", out.size, np.float64, plan.device)
             source.round_unbounded(plan, exact, start, words, chosen)
-            beyond = ((chosen > plan.ends[1]) | (chosen < plan.ends[0])) & np.isfinite(exact) & ~np.isinf(out)
+            beyond = (
+                ((chosen > plan.overflow_limits[1]) | (chosen < plan.overflow_limits[0]))
+                & np.isfinite(exact)
+                & ~np.isinf(out)
+            )
             events[OVERFLOW] += int(np.count_nonzero(beyond))
-    unchanged = source.unchanged(start, start + out.size, out)
+    unchanged = source.count_lost_addends(start, start + out.size, out)
     if unchanged:
         events[UNCHANGED] += unchanged
     if plan.is_wide:
@@ -219,7 +235,7 @@ def _round_and_count(
         exact = source.exact(start, stop) if exact is None else exact
         events[FIRST_CAUSE:WIDE] += source.causes(start, exact, out)
     if more and exact is not None:
-        count_more(exact, out, chosen, plan.ends, events)
+        add_optional_counts(exact, out, chosen, plan.overflow_limits, events)
 
 
 def is_one_piece(source: Source, size: int) -> bool:
@@ -236,7 +252,7 @@ def check_no_nan(out: NDArray, format: Format) -> None:
     raise ValueError(f"{format} has no NaN, but the result at index {place} is {what}.")
 
 
-def pieces(size: int, cost: float) -> list[tuple[int, int]]:
+def element_ranges(size: int, cost: float) -> list[tuple[int, int]]:
     """The ranges of elements that the threads take, if an element takes so many nanoseconds."""
     count = busy_threads(size * cost)
     if count < 2:

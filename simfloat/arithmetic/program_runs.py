@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import CPU
-from simfloat.arithmetic.plan import COUNTING, DRAWING, pieces
+from simfloat.arithmetic.plan import COUNTING, DRAWING, element_ranges
 from simfloat.arithmetic.program_writer import Instructions
 from simfloat.arithmetic.threads import LEAST_WORK, run_all
 from simfloat.kernels.events import SIZE
@@ -52,7 +52,7 @@ def run(
     size = inputs[0].size
     if size * cost < LEAST_WORK:
         return work((0, size))
-    parts = run_all(work, pieces(size, cost))
+    parts = run_all(work, element_ranges(size, cost))
     counted = [events for events in parts if events is not None]
     return np.sum(counted, axis=0) if len(counted) == len(parts) else None
 
@@ -72,5 +72,7 @@ def _run_piece(
     written = (*outputs, *NONE[len(outputs) : OUTPUTS])
     rows, registers, grids, signs, _, counted = instructions
     events = np.zeros((len(counted), SIZE), np.int64)
-    is_done = CPU.loops.programs.run(rows, registers, scalars, grids, signs, draws, start, read, written, events)
+    is_done = CPU.loops.programs.run_program(
+        rows, registers, scalars, grids, signs, draws, start, read, written, events
+    )
     return events if is_done else None

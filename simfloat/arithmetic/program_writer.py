@@ -27,7 +27,7 @@ class NoProgram(Exception):
 Scalar = float | TracedNumber
 
 #: Results that float64's own, rounded once more, are not: see `kernels/programs.py`.
-NOT_BY_DOUBLE = (table.SUM_WITH_SCALAR, table.QUOTIENT_BY_SCALAR)
+NOT_BY_FLOAT64 = (table.SUM_WITH_SCALAR, table.QUOTIENT_BY_SCALAR)
 
 
 class Register(NamedTuple):
@@ -44,11 +44,11 @@ class ProgramGrid(NamedTuple):
     format: Format
     rounding: Rounding
     stream: str
-    way: int | None  # a number of `HOW`; None where programs do not
+    rounding_kind: int | None  # a number of `HOW`; None where programs do not
     has_few_bits: bool  # whether results of its numbers are float32's, rounded once more
 
 
-class Counted(NamedTuple):
+class EventLabel(NamedTuple):
     """Under which names an observer receives what an instruction does."""
 
     stream: str  # that of the arithmetic that makes its results
@@ -63,13 +63,13 @@ class Counted(NamedTuple):
 class ProgramRow(NamedTuple):
     """An instruction, whose result is the register of its own number."""
 
-    what: int
+    opcode: int
     a: int  # the number of a register, or of a scalar, an input or an output
     b: int = 0
     how: int = table.NOT
     grid: ProgramGrid | None = None
     quick: int = table.EXACTLY
-    counted: Counted | None = None
+    counted: EventLabel | None = None
 
 
 class Instructions(NamedTuple):
@@ -80,14 +80,14 @@ class Instructions(NamedTuple):
     grids: NDArray[np.float64]
     signs: NDArray[np.float64]
     draws: tuple[tuple[int, str], ...]  # the instructions that draw, and the names of the streams they draw from
-    counted: tuple[tuple[Counted, Format], ...]  # what is counted, in the order of its counts
+    counted: tuple[tuple[EventLabel, Format], ...]  # what is counted, in the order of its counts
 
 
 @lru_cache(maxsize=512)
 def program_grid(format: Format, rounding: Rounding, stream: str) -> ProgramGrid:
     """The grid of a format and a mode, which draws from the stream of this name."""
     has_few_bits = kernels.grid.has_exponents_of_float32(format) and kernels.grid.has_few_bits(format, rounding)
-    return ProgramGrid(format, rounding, stream, _way_of(format, rounding), has_few_bits)
+    return ProgramGrid(format, rounding, stream, _rounding_kind(format, rounding), has_few_bits)
 
 
 #: The numbers of the ways of `grid.way_of` in which a program rounds to plain grids.
@@ -99,12 +99,12 @@ WAYS = {
 }
 
 
-def _way_of(format: Format, rounding: Rounding) -> int | None:
+def _rounding_kind(format: Format, rounding: Rounding) -> int | None:
     if not (format.fits_float32 and format.has_nan and odd_suffices(format, rounding)):
         return None
     if format == FP32 and rounding == nearest_even:
         return table.SINGLE
-    if not kernels.grid.plain(format, rounding):
+    if not kernels.grid.has_plain_grid(format, rounding):
         return table.GENERAL
     return WAYS[kernels.grid.way_of(rounding)]
 
@@ -130,21 +130,27 @@ class ProgramWriter:
         self, operation: str, operands: Sequence[Register | Scalar], grid: ProgramGrid, named: str = ""
     ) -> Register:
         """An operation, rounded once, which an observer receives by its own name or another."""
-        if grid.way is None or operation not in _OPERATIONS or (self._is_counted and grid.rounding.is_stochastic):
+        if (
+            grid.rounding_kind is None
+            or operation not in _OPERATIONS
+            or (self._is_counted and grid.rounding.is_stochastic)
+        ):
             raise NoProgram
-        self._counted = Counted(grid.stream, named or operation) if self._is_counted else None
+        self._counted = EventLabel(grid.stream, named or operation) if self._is_counted else None
         return _OPERATIONS[operation](self, grid, *operands)
 
-    def rounded(self, x: Register | Scalar, grid: ProgramGrid) -> Register:
+    def round(self, x: Register | Scalar, grid: ProgramGrid) -> Register:
         """Numbers themselves, rounded, which nobody observes."""
-        if grid.way is None or self._is_counted:
+        if grid.rounding_kind is None or self._is_counted:
             raise NoProgram
         self._counted = None
         return (
-            self._multiply(grid, x, 1.0) if isinstance(x, Register) else self._of(table.FILL, self._scalar(x), 0, grid)
+            self._multiply(grid, x, 1.0)
+            if isinstance(x, Register)
+            else self._write_rounded(table.FILL, self._scalar(x), 0, grid)
         )
 
-    def moved(self, what: int, a: Register, b: Register | None = None) -> Register:
+    def apply_unrounded(self, what: int, a: Register, b: Register | None = None) -> Register:
         """What rounds nothing: numbers negated, their signs, or the larger ones of two registers."""
         keeps_format = what != table.SIGN and (b is None or a.format == b.format)
         return self._register(
@@ -153,7 +159,7 @@ class ProgramWriter:
 
     def fill(self, x: Scalar) -> Register:
         """A number of float32 for all elements."""
-        is_single = x.trace.ask(_is_single, x, None) if isinstance(x, TracedNumber) else _is_single(x)
+        is_single = x.trace.decide(_is_single, x, None) if isinstance(x, TracedNumber) else _is_single(x)
         if not is_single:
             raise NoProgram
         return self._register(ProgramRow(table.FILL, self._scalar(x)), None)
@@ -161,26 +167,26 @@ class ProgramWriter:
     def _add(self, grid: ProgramGrid, a: Register | Scalar, b: Register | Scalar) -> Register:
         a, b = self._scalar_last(a, b)
         if not isinstance(b, Register):
-            return self._of(table.SUM_WITH_SCALAR, a.number, self._scalar(b), grid)
-        return self._of(table.SUM, a.number, b.number, grid, are_its=a.format == b.format == grid.format)
+            return self._write_rounded(table.SUM_WITH_SCALAR, a.number, self._scalar(b), grid)
+        return self._write_rounded(table.SUM, a.number, b.number, grid, are_its=a.format == b.format == grid.format)
 
     def _subtract(self, grid: ProgramGrid, a: Register | Scalar, b: Register | Scalar) -> Register:
-        return self._add(grid, a, self.moved(table.NEGATE, b) if isinstance(b, Register) else -b)
+        return self._add(grid, a, self.apply_unrounded(table.NEGATE, b) if isinstance(b, Register) else -b)
 
     def _multiply(self, grid: ProgramGrid, a: Register | Scalar, b: Register | Scalar) -> Register:
         a, b = self._scalar_last(a, b)
         if not isinstance(b, Register):
-            return self._of(table.PRODUCT_WITH_SCALAR, a.number, self._scalar(b), grid)
-        return self._of(table.PRODUCT, a.number, b.number, grid)
+            return self._write_rounded(table.PRODUCT_WITH_SCALAR, a.number, self._scalar(b), grid)
+        return self._write_rounded(table.PRODUCT, a.number, b.number, grid)
 
     def _divide(self, grid: ProgramGrid, a: Register | Scalar, b: Register | Scalar) -> Register:
         a = a if isinstance(a, Register) else self.fill(a)
         if not isinstance(b, Register):
-            return self._of(table.QUOTIENT_BY_SCALAR, a.number, self._scalar(b), grid)
-        return self._of(table.QUOTIENT, a.number, b.number, grid)
+            return self._write_rounded(table.QUOTIENT_BY_SCALAR, a.number, self._scalar(b), grid)
+        return self._write_rounded(table.QUOTIENT, a.number, b.number, grid)
 
     def _root(self, grid: ProgramGrid, x: Register | Scalar) -> Register:
-        return self._of(table.ROOT, (x if isinstance(x, Register) else self.fill(x)).number, 0, grid)
+        return self._write_rounded(table.ROOT, (x if isinstance(x, Register) else self.fill(x)).number, 0, grid)
 
     def _scalar_last(self, a: Register | Scalar, b: Register | Scalar) -> tuple[Register, Register | Scalar]:
         """The operands of a sum or a product, of which at most the second is a scalar."""
@@ -193,10 +199,10 @@ class ProgramWriter:
         self.scalars.append(x if isinstance(x, TracedNumber) else float(x))
         return len(self.scalars) - 1
 
-    def _of(self, what: int, a: int, b: int, grid: ProgramGrid, are_its: bool = True) -> Register:
+    def _write_rounded(self, what: int, a: int, b: int, grid: ProgramGrid, are_its: bool = True) -> Register:
         """The result of an operation, rounded by a grid; of a sum, are operands its numbers?"""
-        assert grid.way is not None
-        row = ProgramRow(what, a, b, grid.way, grid, _quick_way(what, grid, are_its), self._counted)
+        assert grid.rounding_kind is not None
+        row = ProgramRow(what, a, b, grid.rounding_kind, grid, _quick_way(what, grid, are_its), self._counted)
         return self._register(row, grid.format)
 
     def _register(self, written: ProgramRow, format: Format | None) -> Register:
@@ -224,13 +230,13 @@ def _is_single(x: float, _: Any = None) -> bool:
 
 def _quick_way(what: int, grid: ProgramGrid, are_its: bool) -> int:
     """How results may be made sooner than from exact ones; of sums, are operands numbers of the grid's format?"""
-    if what == table.FILL or grid.way not in (table.SINGLE, table.NEAREST):
+    if what == table.FILL or grid.rounding_kind not in (table.SINGLE, table.NEAREST):
         return table.EXACTLY
-    if grid.way == table.SINGLE:
+    if grid.rounding_kind == table.SINGLE:
         return table.IN_FLOAT32
     if grid.has_few_bits:
         return table.FEW_BITS
-    return table.DOUBLE if are_its and what not in NOT_BY_DOUBLE else table.EXACTLY
+    return table.DOUBLE if are_its and what not in NOT_BY_FLOAT64 else table.EXACTLY
 
 
 #: The operations, by the names of `catalog`.
@@ -256,7 +262,7 @@ def instructions_of(written: tuple[ProgramRow, ...]) -> Instructions:
     """The instructions as the loop takes them."""
     places, count = _places(written)
     grids = list(dict.fromkeys(each.grid for each in written if each.grid is not None))
-    counted: list[tuple[Counted, Format]] = []
+    counted: list[tuple[EventLabel, Format]] = []
     rows = []
     for number, (what, a, b, how, grid, quick, names) in enumerate(written):
         of_a, of_b = OPERANDS.get(what, (True, True))
@@ -269,7 +275,7 @@ def instructions_of(written: tuple[ProgramRow, ...]) -> Instructions:
     return Instructions(
         np.array(rows, np.int64),
         count,
-        np.array([kernels.grid.numbers(grid.format, grid.rounding) for grid in grids]),
+        np.array([kernels.grid.pack_grid(grid.format, grid.rounding) for grid in grids]),
         np.array([grid.rounding.zero_sum for grid in grids]),
         tuple(
             (n, x.grid.stream) for n, x in enumerate(written) if x.grid is not None and x.grid.rounding.is_stochastic
@@ -283,7 +289,7 @@ def _places(written: tuple[ProgramRow, ...]) -> tuple[list[int], int]:
     read = [
         [
             x
-            for x, is_register in zip((each.a, each.b), OPERANDS.get(each.what, (True, True)), strict=True)
+            for x, is_register in zip((each.a, each.b), OPERANDS.get(each.opcode, (True, True)), strict=True)
             if is_register
         ]
         for each in written

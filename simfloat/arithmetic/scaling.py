@@ -68,7 +68,7 @@ class PerTensor(WholeScaling):
     def scale(self, x: NDArray, format: Format, history: AmaxHistory | None) -> float:
         """max / amax of `x` itself."""
         amax = largest_magnitude(x)
-        return float(quotients(format.max, amax)) if np.isfinite(amax) and amax > 0 else 1.0
+        return float(scale_quotients(format.max, amax)) if np.isfinite(amax) and amax > 0 else 1.0
 
     def __repr__(self) -> str:
         return "per_tensor()"
@@ -117,8 +117,8 @@ class Delayed(WholeScaling):
                 "inside `with simfloat.simulate(policy):`, or scale by simfloat.per_tensor()."
             )
         amax = history.greatest
-        history.note(largest_magnitude(x), self.history)
-        return 1.0 if amax is None else float(quotients(format.max * 2.0**-self.margin, amax))
+        history.append(largest_magnitude(x), self.history)
+        return 1.0 if amax is None else float(scale_quotients(format.max * 2.0**-self.margin, amax))
 
     def __repr__(self) -> str:
         values = {"history": (self.history, HISTORY), "margin": (self.margin, 0)}
@@ -144,7 +144,7 @@ class AmaxHistory:
         history.amaxes, history.greatest = list(self.amaxes), self.greatest
         return history
 
-    def note(self, amax: np.float32, length: int) -> None:
+    def append(self, amax: np.float32, length: int) -> None:
         """Take the newest magnitude; the last `length` of them count."""
         self.amaxes.append(float(amax) if np.isfinite(amax) else None)
         del self.amaxes[:-length]
@@ -161,7 +161,7 @@ def largest_magnitude(x: NDArray) -> np.float32:
         return np.float32(float(np.maximum(np.max(x), -np.min(x))))
 
 
-def quotients(most: float, amax: Any) -> Any:
+def scale_quotients(most: float, amax: Any) -> Any:
     """most / amax of float32 numbers `amax`, rounded once to float32, inside its positive numbers."""
     with np.errstate(all="ignore"):  # float64 has bits enough, and the exponents of a `most` with a margin
         return np.clip((np.float64(most) / amax).astype(np.float32), SMALLEST, LARGEST)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.arithmetic.bit_stream import NO_WORDS
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.arithmetic.function_tables import BFLOAT16, FEW, FLOAT16, FunctionTable
+from simfloat.arithmetic.function_tables import BFLOAT16, FLOAT16, LEAST_LOOKED_UP, FunctionTable
 from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import CPU, Machine
+from simfloat.arithmetic.machines import CPU, Device
 from simfloat.arithmetic.nan_causes import causes_of_operation, causes_of_rounding
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Plan, plan_for
@@ -50,14 +50,14 @@ class Elements(NamedTuple):
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         plan.loop(exact, words, out, plan.unbounded)
 
-    def unchanged(self, start: int, stop: int, out: NDArray) -> int:
+    def count_lost_addends(self, start: int, stop: int, out: NDArray) -> int:
         return 0
 
     def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
         return causes_of_rounding(exact, out)
 
 
-class Computed:
+class InFloat64:
     """Exact results of an operation on vectors of one length; a vector of length 1 is a scalar."""
 
     __slots__ = ("route", "vectors", "size")
@@ -70,7 +70,7 @@ class Computed:
     reads_once = True
 
     @staticmethod
-    def loop(kernel: str, machine: Machine) -> Loop | None:
+    def loop(kernel: str, device: Device) -> Loop | None:
         """The loop that rounds results where it makes them, for sources that have one."""
         return None
 
@@ -90,7 +90,7 @@ class Computed:
 
     def exact(self, start: int, stop: int) -> NDArray:
         size, route = stop - start, self.route
-        exact = scratch("exact", size, np.float64, route.plan.machine)
+        exact = scratch("exact", size, np.float64, route.plan.device)
         # Small arrays are one block, and each call takes its share of their time.
         a, b, c = self.vectors if size == self.size else self.block(start, stop)
         route.exact(a, b, c, route.sign, exact)
@@ -103,25 +103,25 @@ class Computed:
         plan.loop(exact, words, out, plan.numbers)
 
     def round_unbounded(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
-        if plan.ends[1] < 2.0**1023:
+        if plan.overflow_limits[1] < 2.0**1023:
             plan.loop(exact, words, out, plan.unbounded)
         else:  # exact results may lie beyond float64's range, where one float64 is its largest number
-            loop = plan.machine.loops.elementwise.paired_results[self.route.kernel]
+            loop = plan.device.loops.elementwise.paired_results[self.route.kernel]
             loop(*self.block(start, start + out.size), self.route.sign, words, out, plan.unbounded)
 
-    def unchanged(self, start: int, stop: int, out: NDArray) -> int:
+    def count_lost_addends(self, start: int, stop: int, out: NDArray) -> int:
         if self.route.kernel == "fma":
-            return self._unchanged_by_product(start, stop, out)
+            return self._count_lost_in_fma(start, stop, out)
         if self.route.kernel not in ("add", "subtract"):
             return 0
         a, b, _ = self.vectors if stop - start == self.size else self.block(start, stop)
         sign, either = (-1.0 if self.route.kernel == "subtract" else 1.0), self.route.operation != "update"
-        return int(self.route.plan.machine.loops.counting.count_unchanged(a, b, out, sign, either))
+        return int(self.route.plan.device.loops.counting.count_unchanged(a, b, out, sign, either))
 
-    def _unchanged_by_product(self, start: int, stop: int, out: NDArray) -> int:
+    def _count_lost_in_fma(self, start: int, stop: int, out: NDArray) -> int:
         """How many finite a * b + c lost c, or the product, which is the result where their difference is zero."""
-        machine = self.route.plan.machine
-        a, b, c = map(machine.take, self.block(start, stop))
+        machine = self.route.plan.device
+        a, b, c = map(machine.to_device, self.block(start, stop))
         difference = scratch("rest", stop - start, np.float64, machine)
         self.route.exact(
             a, b, (-out).astype(np.promote_types(out.dtype, c.dtype), copy=False), self.route.sign, difference
@@ -133,7 +133,7 @@ class Computed:
         return causes_of_operation(self.route.kernel, self.block(start, start + exact.size), exact, out)
 
 
-class _Apart(Computed):
+class _NotFromOneFloat64(InFloat64):
     """Results that are not rounded from the exact ones in one float64."""
 
     makes_exact = False
@@ -145,15 +145,15 @@ class _Apart(Computed):
         self.round_block(plan._replace(numbers=plan.unbounded), start, start + out.size, words, out)
 
 
-class Paired(_Apart):
+class InFloat64Pairs(_NotFromOneFloat64):
     """Results rounded from pairs of float64, where one float64 has too few bits."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        loop = plan.machine.loops.elementwise.paired_results[self.route.kernel]
+        loop = plan.device.loops.elementwise.paired_results[self.route.kernel]
         loop(*self.block(start, stop), self.route.sign, words, out, plan.numbers)
 
 
-class _OfFloat32(Computed):
+class _RoundedInFloat32(InFloat64):
     """Results that are rounded where they are made, in float32's lanes."""
 
     makes_blocks = makes_exact = False
@@ -162,25 +162,25 @@ class _OfFloat32(Computed):
         """Three operands: the first again for each that the operation lacks, where a number would become a vector."""
         vectors = self.vectors if stop - start == self.size else self.block(start, stop)
         lacking = len(self.route.padding)
-        if lacking == 0 or self.route.plan.machine is not CPU:
+        if lacking == 0 or self.route.plan.device is not CPU:
             return vectors
         first = vectors[0]
         return [first, vectors[1], first] if lacking == 1 else [first, first, first]
 
 
-class Converted(_OfFloat32):
+class ByHalfConversion(_RoundedInFloat32):
     """Results in FP16 of operations on float32 operands, rounded by the hardware in one go."""
 
     @staticmethod
-    def loop(kernel: str, machine: Machine) -> Loop:
-        return machine.loops.converted.converted_results[kernel]
+    def loop(kernel: str, device: Device) -> Loop:
+        return device.loops.converted.converted_results[kernel]
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         a, b, c = self.vectors_of(start, stop)
         self.route.loop(a, b, c, out)
 
 
-class Tabled(Computed):
+class LookedUp(InFloat64):
     """Results of functions of one float32 operand, looked up where there are many and the operands have 16 bits."""
 
     reads_once = False
@@ -196,23 +196,23 @@ class Tabled(Computed):
         if self.makes_exact:
             return super().cost
         x = self.vectors[0]
-        some = x[:: max(x.size // FEW, 1)]
+        some = x[:: max(x.size // LEAST_LOOKED_UP, 1)]
         return 0.7 if any(table.is_ready_for(some) for table in self.route.tables) else super().cost
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        if stop - start >= FEW and out.dtype == np.float32:
+        if stop - start >= LEAST_LOOKED_UP and out.dtype == np.float32:
             x = self.block(start, stop)[0]
             if any(table.look_up(x, out) for table in self.route.tables):
                 return
         plan.loop(self.exact(start, stop), words, out, plan.numbers)
 
 
-class Single(_OfFloat32):
+class InFloat32Lanes(_RoundedInFloat32):
     """Results of float32 operands in narrower formats, rounded to odd and once more in float32's lanes."""
 
     @staticmethod
-    def loop(kernel: str, machine: Machine) -> Loop:
-        return machine.loops.single.single_results[kernel]
+    def loop(kernel: str, device: Device) -> Loop:
+        return device.loops.single.single_results[kernel]
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         route = self.route
@@ -221,30 +221,30 @@ class Single(_OfFloat32):
         route.loop(a, b, c, route.sign, out, numbers, kind)
 
 
-class Double(_Apart):
+class InFloat64ByKernel(_NotFromOneFloat64):
     """Results in FP64, rounded by a kernel."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        result = scratch("native", stop - start, self.carrier, plan.machine)
-        loop = plan.machine.loops.elementwise.double_results[self.route.kernel]
+        result = scratch("native", stop - start, self.carrier, plan.device)
+        loop = plan.device.loops.elementwise.double_results[self.route.kernel]
         loop(*self.block(start, stop), self.route.sign, result)
         plan.loop(result, words, out, plan.numbers)
 
 
-class Native(_Apart):
+class ByHardware(_NotFromOneFloat64):
     """Results in FP64, rounded by the hardware."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         # Results that go to an array of another type are made in their own first.
         is_in_type = out.dtype == self.carrier
-        result = out if is_in_type else scratch("native", stop - start, self.carrier, plan.machine)
+        result = out if is_in_type else scratch("native", stop - start, self.carrier, plan.device)
         a, b, c = self.block(start, stop)
-        plan.machine.loops.elementwise.native_results[self.route.kernel](a, b, c, result)
+        plan.device.loops.elementwise.native_results[self.route.kernel](a, b, c, result)
         if not (is_in_type and plan.is_copy):
             plan.loop(result, words, out, plan.numbers)
 
 
-class NativeSingle(Native):
+class ByHardwareInFloat32(ByHardware):
     """Results in FP32 of float32 operands, rounded by the hardware."""
 
     carrier = np.float32
@@ -255,7 +255,7 @@ class Route(NamedTuple):
 
     operation: str
     kernel: str  # the operation whose kernel it uses
-    source: type[Computed]
+    source: type[InFloat64]
     plan: Plan
     exact: Loop  # writes the exact results, rounded to odd
     loop: Any  # the source's own, which rounds results where it makes them
@@ -266,33 +266,33 @@ class Route(NamedTuple):
 
 
 @cache
-def route_of(operation: str, format: Format, rounding: Rounding, single: bool, machine: Machine) -> Route:
+def route_of(operation: str, format: Format, rounding: Rounding, single: bool, device: Device) -> Route:
     """How an operation's results are made and rounded on a machine; `single` if all operands are float32."""
     kernel = OPERATIONS[operation].computes or operation
-    source = _source_of(kernel, format, rounding, single, machine)
-    exact = machine.loops.elementwise.exact_results[kernel]
+    source = _choose_source(kernel, format, rounding, single, device)
+    exact = device.loops.elementwise.exact_results[kernel]
     padding = [ZERO] * (3 - len(OPERATIONS[kernel].operands))
-    plan = plan_for(format, rounding, source.carrier, machine)
-    loop = source.loop(kernel, machine)
+    plan = plan_for(format, rounding, source.carrier, device)
+    loop = source.loop(kernel, device)
     route = Route(operation, kernel, source, plan, exact, loop, rounding.zero_sum, padding)
-    if source is Single:
-        return route._replace(rounds=_single_rounding(format, rounding, machine))
-    return route._replace(tables=_tables_of(route)) if source is Tabled else route
+    if source is InFloat32Lanes:
+        return route._replace(rounds=_float32_lane_rounding(format, rounding, device))
+    return route._replace(tables=_tables_of(route)) if source is LookedUp else route
 
 
-def _single_rounding(format: Format, rounding: Rounding, machine: Machine) -> tuple[Any, ...]:
+def _float32_lane_rounding(format: Format, rounding: Rounding, device: Device) -> tuple[Any, ...]:
     """Numbers of the grid and kind of rounding for results that float32 holds rounded to odd; nothing for others."""
     if not odd_suffices(format, rounding, np.float32):
         return ()
-    in_lanes = rounding_in_lanes(format, rounding, machine)
-    if in_lanes and in_lanes[1] == 0 and machine is CPU and kernels.grid.has_few_bits(format, rounding):
+    in_lanes = rounding_in_lanes(format, rounding, device)
+    if in_lanes and in_lanes[1] == 0 and device is CPU and kernels.grid.has_few_bits(format, rounding):
         return in_lanes[0], kernels.grid.FEW_BITS
     return in_lanes
 
 
-def rounding_in_lanes(format: Format, rounding: Rounding, machine: Machine = CPU) -> tuple[Any, ...]:
+def rounding_in_lanes(format: Format, rounding: Rounding, device: Device = CPU) -> tuple[Any, ...]:
     """Numbers of the grid and kind of rounding of float32 numbers in their lanes; nothing where there is none."""
-    plan, loops = plan_for(format, rounding, np.float32, machine), machine.loops
+    plan, loops = plan_for(format, rounding, np.float32, device), device.loops
     kinds = [loops.rounding_loops.round_image, loops.rounding_loops.round_nearest]
     kinds += [loops.rounding_loops.round_directed, loops.rounding_loops.round_to_odd]
     return (plan.numbers, kinds.index(plan.loop)) if plan.loop in kinds else ()
@@ -301,7 +301,7 @@ def rounding_in_lanes(format: Format, rounding: Rounding, machine: Machine = CPU
 @cache
 def lane_rounding(format: Format, rounding: Rounding) -> tuple[Any, ...]:
     """The grid and the kind of rounding to nearest even, for formats to which the CPU's hardware converts elsewhere."""
-    return kernels.grid.numbers_below(format, rounding, format.emax, np.float32), 1
+    return kernels.grid.pack_grid_below(format, rounding, format.emax, np.float32), 1
 
 
 def _tables_of(route: Route) -> tuple[FunctionTable, ...]:
@@ -309,25 +309,25 @@ def _tables_of(route: Route) -> tuple[FunctionTable, ...]:
 
     def compute(x: NDArray[np.float32]) -> NDArray[np.float32]:
         out = np.empty_like(x)
-        Computed(route, [x], x.size).round_block(route.plan, 0, x.size, NO_WORDS, out)
+        InFloat64(route, [x], x.size).round_block(route.plan, 0, x.size, NO_WORDS, out)
         return out
 
-    operands = (BFLOAT16, FLOAT16) if route.plan.machine.loops.processor.CONVERTS_FP16 else (BFLOAT16,)
+    operands = (BFLOAT16, FLOAT16) if route.plan.device.loops.processor.CONVERTS_FP16 else (BFLOAT16,)
     return tuple(FunctionTable(format, compute) for format in operands)
 
 
-def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool, machine: Machine) -> type[Computed]:
-    is_native = kernel in machine.loops.elementwise.native_results
+def _choose_source(kernel: str, format: Format, rounding: Rounding, single: bool, device: Device) -> type[InFloat64]:
+    is_native = kernel in device.loops.elementwise.native_results
     if rounding.steps == "nearest" and format == FP64:
-        return Native if is_native else Double
+        return ByHardware if is_native else InFloat64ByKernel
     if rounding.steps == "nearest" and format == FP32 and single and is_native:
-        return NativeSingle
+        return ByHardwareInFloat32
     if not odd_suffices(format, rounding):
-        return Paired
-    if rounding == nearest_even and format == FP16 and single and machine.loops.processor.CONVERTS_FP16:
-        if kernel in machine.loops.converted.converted_results:
-            return Converted
-    if single and kernel in machine.loops.single.single_results and _single_rounding(format, rounding, machine):
-        return Single
-    has_table = machine is CPU and single and len(OPERATIONS[kernel].operands) == 1 and format.fits_float32
-    return Tabled if has_table and not rounding.is_stochastic else Computed
+        return InFloat64Pairs
+    if rounding == nearest_even and format == FP16 and single and device.loops.processor.CONVERTS_FP16:
+        if kernel in device.loops.converted.converted_results:
+            return ByHalfConversion
+    if single and kernel in device.loops.single.single_results and _float32_lane_rounding(format, rounding, device):
+        return InFloat32Lanes
+    has_table = device is CPU and single and len(OPERATIONS[kernel].operands) == 1 and format.fits_float32
+    return LookedUp if has_table and not rounding.is_stochastic else InFloat64

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.codes import encode, finite_codes, magnitudes
-from simfloat.arithmetic.machines import machine_of
+from simfloat.arithmetic.machines import device_of
 from simfloat.arithmetic.operands import OperandLike, as_operand, broadcast_shape, exact_operand
 from simfloat.arithmetic.target import result_dtype
-from simfloat.checks import shown
+from simfloat.checks import message_text
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, as_format
 from simfloat.formats.definition import floor_log2
@@ -37,7 +37,7 @@ def ulp(x: OperandLike, format: FormatLike) -> NDArray[np.floating]:
     format = as_format(format)
     x = exact_operand(x)
     if x.dtype == object:
-        return _each(lambda number: _spacing(number, format), x)
+        return _map_elements(lambda number: _spacing(number, format), x)
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         magnitude = np.abs(x.astype(np.float64))
     exponent = np.frexp(magnitude)[1] - 1 - format.mantissa_bits
@@ -68,9 +68,11 @@ def nextafter(x: ArrayLike, y: OperandLike, format: FormatLike) -> NDArray[np.fl
     encode(x, format)  # refuses what is not a number of the format
     x, y = as_operand(x), exact_operand(y, "y")
     if y.dtype == object:  # a direction: which of y are no float64 numbers, are none of x either
-        y = _directions(np.broadcast_to(x, broadcast_shape([x, y])), np.broadcast_to(y, broadcast_shape([x, y])))
+        y = _float64_directions(
+            np.broadcast_to(x, broadcast_shape([x, y])), np.broadcast_to(y, broadcast_shape([x, y]))
+        )
     dtype = result_dtype([x], format)
-    shape, take = broadcast_shape([x, y]), machine_of(x, y).take
+    shape, take = broadcast_shape([x, y]), device_of(x, y).to_device
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         x, y = (np.broadcast_to(take(one.astype(np.float64)), shape) for one in (x, y))
     number = (_next_fixed if format.is_fixed else _next)(x, y > x, format)
@@ -95,7 +97,7 @@ def _next(x: NDArray[np.float64], upward: NDArray[np.bool_], format: Format) -> 
     return number if format.signed else np.maximum(number, format.min)
 
 
-def _each(function: Callable[[Any], float], x: NDArray) -> NDArray[np.float64]:
+def _map_elements(function: Callable[[Any], float], x: NDArray) -> NDArray[np.float64]:
     """A function of every element, in float64."""
     return np.array([function(one) for one in x.reshape(-1).tolist()], np.float64).reshape(x.shape)
 
@@ -108,11 +110,11 @@ def _spacing(x: Exact, format: Format) -> float:
         return format.smallest_subnormal
     exponent = floor_log2(abs(x)) - format.mantissa_bits
     if exponent > 1023:
-        raise ValueError(f"The spacing of {format} at {shown(x)}, 2^{exponent}, lies beyond float64's range.")
+        raise ValueError(f"The spacing of {format} at {message_text(x)}, 2^{exponent}, lies beyond float64's range.")
     return math.ldexp(1.0, exponent)
 
 
-def _directions(x: NDArray, y: NDArray) -> NDArray[np.float64]:
+def _float64_directions(x: NDArray, y: NDArray) -> NDArray[np.float64]:
     """y, but infinities of the right sign for those that float64 lacks."""
     pairs = zip(x.reshape(-1).tolist(), y.reshape(-1).tolist(), strict=True)
     return np.array(
@@ -120,7 +122,7 @@ def _directions(x: NDArray, y: NDArray) -> NDArray[np.float64]:
     ).reshape(y.shape)
 
 
-def _hidden(format: Format) -> int:
+def _count_flushed_codes(format: Format) -> int:
     """Codes between that of zero and the first one of a positive number, which stand for zero too."""
     return (1 << format.mantissa_bits) - 1 if format.flushes else 0
 
@@ -129,11 +131,11 @@ def _places(magnitude: NDArray[np.float64], format: Format) -> NDArray[np.int64]
     """The places of magnitudes among those of the format, zero's being 0; infinity follows the largest number."""
     codes = finite_codes(magnitude, format).astype(np.int64)
     codes = np.where(np.isinf(magnitude), format.max_code + 1, codes)
-    return np.maximum(codes - _hidden(format), 0)
+    return np.maximum(codes - _count_flushed_codes(format), 0)
 
 
 def _number_at(place: NDArray[np.int64], format: Format) -> NDArray[np.float64]:
     """The magnitude at a place; the first or the last one beyond them."""
-    codes = np.where(place > 0, place + _hidden(format), 0)
+    codes = np.where(place > 0, place + _count_flushed_codes(format), 0)
     numbers = magnitudes(np.minimum(codes, format.max_code).astype(np.uint64), format)
     return np.where((codes > format.max_code) & format.has_infinity, np.inf, numbers)

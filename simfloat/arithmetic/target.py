@@ -35,7 +35,7 @@ class Target(NamedTuple):
     observer: Observer | None = None
     operation: str = ""  # its name for the observer
 
-    def of_call(self, format: Any, stream: Stream | None, observer: Observer | None) -> Target:
+    def with_call_options(self, format: Any, stream: Stream | None, observer: Observer | None) -> Target:
         """A cached target as one call wants it: with its stream and observer, which are checked, and with its own
         format object, which is equal but may have another name in messages.
         """

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic import _round, functions
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS
-from simfloat.arithmetic.codes import code_of, decode, encode, texts_of
+from simfloat.arithmetic.codes import decode, encode, hexadecimal_texts, read_code
 from simfloat.arithmetic.operands import as_operand
 from simfloat.checks import did_you_mean, file_path
 from simfloat.environment import in_usual_environment
@@ -112,9 +112,9 @@ def write_vectors(
     format = as_format(format)
     of_operands = _format_of_operands(operation, format)
     arrays = np.broadcast_arrays(*map(as_operand, operands))
-    fields = [texts_of(encode(array, of_operands), of_operands) for array in arrays]
+    fields = [hexadecimal_texts(encode(array, of_operands), of_operands) for array in arrays]
     result, flags = _function(operation)(*arrays, format, rounding, stream=stream, flags=True)
-    fields += [texts_of(encode(result, format), format)]
+    fields += [hexadecimal_texts(encode(result, format), format)]
     columns = [field.reshape(-1).tolist() for field in fields]
     columns.append([f"{flag:02x}" for flag in flags.reshape(-1).tolist()])
     lines = (" ".join(case).upper() for case in zip(*columns, strict=True))
@@ -156,7 +156,7 @@ def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike |
         >>> bool((result == cases.result).all() and (flags == cases.flags).all())
         True
     """
-    path, theirs = file_path(path), their_operation(operation)
+    path, theirs = file_path(path), kinds_of_testfloat(operation)
     if theirs is None:
         _operands_of(operation)
     lines = path.read_bytes().decode("utf-8-sig", errors="replace").splitlines()
@@ -164,7 +164,7 @@ def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike |
     cases = list(_cases(lines, path, operation))
     if theirs is not None:
         _check_format(result_format, theirs, operation)
-    kinds = theirs or _kinds_of_ours(operation, result_format, [fields for _, fields in cases])
+    kinds = theirs or _kinds_of_operation(operation, result_format, [fields for _, fields in cases])
     rows: list[list[int]] = []
     for number, fields in cases:
         try:
@@ -182,7 +182,7 @@ def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike |
     return Vectors(tuple(operands), result, codes[-1].astype(np.uint8), signalling)
 
 
-def their_operation(operation: Any) -> tuple[Kind, ...] | None:
+def kinds_of_testfloat(operation: Any) -> tuple[Kind, ...] | None:
     """What the operands and the result of an operation of TestFloat are; None for any other name."""
     parts = THEIR_NAME.fullmatch(operation) if isinstance(operation, str) else None
     if parts is None:
@@ -197,7 +197,7 @@ def their_operation(operation: Any) -> tuple[Kind, ...] | None:
     return (*operands, BOOLEAN if name in COMPARISONS else first)
 
 
-def _kinds_of_ours(operation: Any, format: Format | None, cases: Sequence[Sequence[str]]) -> tuple[Kind, ...]:
+def _kinds_of_operation(operation: Any, format: Format | None, cases: Sequence[Sequence[str]]) -> tuple[Kind, ...]:
     """The operands and the result of an operation of simfloat; a rounding is of FP64, or of FP32 if the first case has
     its digits.
     """
@@ -225,7 +225,7 @@ def _cases(lines: Sequence[str], path: Path, operation: str) -> Iterator[tuple[i
         text = COMMENT.sub("", line).strip()
         if (report := REPORT.fullmatch(text)) is not None:
             named = report["operation"]
-            if named and their_operation(operation) and named != operation:
+            if named and kinds_of_testfloat(operation) and named != operation:
                 raise ValueError(f"{path}, line {number}: the report is on {named}, not on {operation}.")
             continue
         before, is_difference, after = text.partition("=>")
@@ -275,7 +275,7 @@ def _code(text: str, kind: Kind) -> int:
         digits = -(-kind.bits // 4)
         if len(text) != digits or not DIGITS.fullmatch(text):
             raise ValueError(f"A code of {kind} has {digits} hexadecimal digits, got {text!r}.")
-        return code_of(text, kind)
+        return read_code(text, kind)
     digits, most = (1, 1) if kind is BOOLEAN else (2 * kind.itemsize, 2 ** (8 * kind.itemsize) - 1)
     if len(text) != digits or not DIGITS.fullmatch(text) or int(text, 16) > most:
         what = "0 or 1" if kind is BOOLEAN else f"{digits} hexadecimal digits of {kind.name}"

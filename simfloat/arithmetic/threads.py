@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.arrays import empty
-from simfloat.arithmetic.machines import CPU, Machine
-from simfloat.arithmetic.pieces import Piece, end, pool
+from simfloat.arithmetic.machines import CPU, Device
+from simfloat.arithmetic.pieces import Task, pool, wait_for_tasks
 
 #: Nanoseconds of work that a thread must have: to wake it and to wait for its end takes about half as long.
 LEAST_WORK = 100_000
@@ -70,7 +70,7 @@ def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
         return [work(pieces[0])]
     if not pieces or _count == 1:
         return [work(piece) for piece in pieces]
-    others = [Piece(work, part) for part in pieces[:-1]]
+    others = [Task(work, part) for part in pieces[:-1]]
     try:
         queue = pool(_count)
         for piece in others:
@@ -78,17 +78,17 @@ def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
         last = work(pieces[-1])
         return [*(piece.result() for piece in others), last]
     except BaseException:
-        end(others)
+        wait_for_tasks(others)
         raise
 
 
-def scratch(name: str, size: int, dtype: type, machine: Machine = CPU) -> NDArray:
+def scratch(name: str, size: int, dtype: type, device: Device = CPU) -> NDArray:
     """An uninitialised array of this thread's, kept from call to call: fresh pages cost more than the arithmetic.
 
     A small one is sooner made than found, and CuPy keeps arrays itself.
     """
-    if machine is not CPU:
-        return empty((size,), dtype, machine)
+    if device is not CPU:
+        return empty((size,), dtype, device)
     if size <= SMALL:
         return np.empty(size, dtype)
     buffers: dict[Any, NDArray] = _scratch.__dict__

@@ -13,20 +13,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 #: How a number is made: its place among all, a function of two numbers, and their places.
-Making = tuple[int, Callable[[Any, Any], Any], int, int]
+TraceStep = tuple[int, Callable[[Any, Any], Any], int, int]
 
 
 class NumberTrace:
     """What is done with numbers of which so many are given."""
 
-    def __init__(self, given: Sequence[float]) -> None:
-        self._numbers: list[Any] = list(given)
-        self._count = len(given)
-        self._made: list[Making] = []
+    def __init__(self, inputs: Sequence[float]) -> None:
+        self._numbers: list[Any] = list(inputs)
+        self._count = len(inputs)
+        self._steps: list[TraceStep] = []
         self._answers: list[tuple[int, Any]] = []
 
     @property
-    def given(self) -> list[TracedNumber]:
+    def traced_inputs(self) -> list[TracedNumber]:
         """The numbers that were given."""
         return [TracedNumber(self, place) for place in range(self._count)]
 
@@ -41,20 +41,20 @@ class NumberTrace:
         """A function of two numbers."""
         first, second = self.place_of(a), self.place_of(b)
         place = self.place_of(function(self._numbers[first], self._numbers[second]))
-        self._made.append((place, function, first, second))
+        self._steps.append((place, function, first, second))
         return TracedNumber(self, place)
 
-    def ask(self, function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    def decide(self, function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
         """What a function says of two numbers, on which the trace hangs from now on."""
         place = self.apply(function, a, b).place
         self._answers.append((place, self._numbers[place]))
         return self._numbers[place]
 
-    def again(self, given: Sequence[float]) -> list[Any] | None:
+    def repeat_with(self, inputs: Sequence[float]) -> list[Any] | None:
         """All numbers by their places, of these that are given; None if one has another answer."""
         numbers = self._numbers.copy()
-        numbers[: self._count] = given
-        for place, function, a, b in self._made:
+        numbers[: self._count] = inputs
+        for place, function, a, b in self._steps:
             numbers[place] = function(numbers[a], numbers[b])
         return numbers if all(numbers[place] == answer for place, answer in self._answers) else None
 
@@ -70,16 +70,16 @@ class TracedNumber:
         self.trace, self.place = trace, place
 
     def __neg__(self) -> TracedNumber:
-        return self.trace.apply(_negated, self, None)
+        return self.trace.apply(_negative, self, None)
 
     def __abs__(self) -> TracedNumber:
         return self.trace.apply(_magnitude, self, None)
 
     def __bool__(self) -> bool:
-        return bool(self.trace.ask(operator.ne, self, 0))
+        return bool(self.trace.decide(operator.ne, self, 0))
 
 
-def _negated(x: Any, _: Any) -> Any:
+def _negative(x: Any, _: Any) -> Any:
     return -x
 
 
@@ -87,20 +87,20 @@ def _magnitude(x: Any, _: Any) -> Any:
     return abs(x)
 
 
-def _forward(function: Callable[[Any, Any], Any]) -> Callable[[TracedNumber, Any], TracedNumber]:
+def _operator_method(function: Callable[[Any, Any], Any]) -> Callable[[TracedNumber, Any], TracedNumber]:
     return lambda self, other: self.trace.apply(function, self, other)
 
 
-def _reversed(function: Callable[[Any, Any], Any]) -> Callable[[TracedNumber, Any], TracedNumber]:
+def _right_operator_method(function: Callable[[Any, Any], Any]) -> Callable[[TracedNumber, Any], TracedNumber]:
     return lambda self, other: self.trace.apply(function, other, self)
 
 
-def _asked(function: Callable[[Any, Any], Any]) -> Callable[[TracedNumber, Any], Any]:
-    return lambda self, other: self.trace.ask(function, self, other)
+def _comparison_method(function: Callable[[Any, Any], Any]) -> Callable[[TracedNumber, Any], Any]:
+    return lambda self, other: self.trace.decide(function, self, other)
 
 
 for _name in ("add", "sub", "mul", "truediv", "pow"):
-    setattr(TracedNumber, f"__{_name}__", _forward(getattr(operator, _name)))
-    setattr(TracedNumber, f"__r{_name}__", _reversed(getattr(operator, _name)))
+    setattr(TracedNumber, f"__{_name}__", _operator_method(getattr(operator, _name)))
+    setattr(TracedNumber, f"__r{_name}__", _right_operator_method(getattr(operator, _name)))
 for _name in ("lt", "le", "eq", "ne", "ge", "gt"):
-    setattr(TracedNumber, f"__{_name}__", _asked(getattr(operator, _name)))
+    setattr(TracedNumber, f"__{_name}__", _comparison_method(getattr(operator, _name)))

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.operand_bounds import first_stranger
+from simfloat.accumulate.operand_bounds import first_outside_format
 from simfloat.arithmetic.bit_stream import Stream
-from simfloat.arithmetic.elements import elements, write
-from simfloat.arithmetic.machines import CPU, GPU, as_array, beside, is_on_gpu, machine_of
+from simfloat.arithmetic.elements import elements, write_elements
+from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu, on_device_of
 from simfloat.arithmetic.numpy_protocol import NumpyProtocol, refuse_readers
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand
@@ -24,8 +24,8 @@ from simfloat.arrays.array_arithmetic import (
     ArrayArithmetic,
     ComplexProducts,
     as_arithmetic,
-    chosen_exactly,
-    narrowed,
+    choose_exactly,
+    narrow_scalar,
     with_options,
 )
 from simfloat.arrays.array_operators import ArrayOperators
@@ -40,7 +40,7 @@ from simfloat.formats.rounding import RoundingLike
 
 #: What to write in place of operations that complex numbers do not have.
 _PARTS = "write it in x.real and x.imag"
-_INSTEAD = {"power": "write it in products"}
+_ALTERNATIVES = {"power": "write it in products"}
 
 #: Single numbers that are operands of arrays, with gmpy2's: exact ones.
 SCALARS = (int, float, complex, np.number, np.bool, str, Fraction, Decimal)
@@ -88,8 +88,8 @@ def array(
                [0.10009765625, 2.96875]], BF16)
     """
     arithmetic = as_arithmetic(format, rounding, accumulate, stream, complex_products, observer)
-    numbers = data.numbers if isinstance(data, Array) else numbers_as_given(data)
-    return array_of(_rounded(arithmetic, numbers), arithmetic)
+    numbers = data.numbers if isinstance(data, Array) else read_numbers(data)
+    return new_array(_round_numbers(arithmetic, numbers), arithmetic)
 
 
 @in_usual_environment
@@ -101,10 +101,10 @@ class Array(ArrayOperators, NumpyProtocol):
         True
     """
 
-    called: ClassVar[str] = "arrays of a format"
-    passed_by: ClassVar[str] = "the format"
-    own_functions = MOVEMENTS | WRITING | COMPOSITES
-    instead: ClassVar[Mapping[str, str]] = {
+    name_in_messages: ClassVar[str] = "arrays of a format"
+    bypassed_rule: ClassVar[str] = "the format"
+    further_functions = MOVEMENTS | WRITING | COMPOSITES
+    alternatives: ClassVar[Mapping[str, str]] = {
         "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
         "svd": "sf.linalg.svd", "eigh": "sf.linalg.eigh", "einsum": "@, transpose and sum",
         "cumsum": "sf.partial_sums(x, np.ones(x.size), accumulate=x.accumulate)",
@@ -173,27 +173,27 @@ class Array(ArrayOperators, NumpyProtocol):
         options = {"rounding": rounding, "accumulate": accumulate, "stream": stream}
         arithmetic = with_options(self.arithmetic, format=format, **options)
         if arithmetic.format == self.format:
-            return array_of(self.numbers.copy(), arithmetic)
-        return array_of(_rounded(arithmetic, self.numbers), arithmetic)
+            return new_array(self.numbers.copy(), arithmetic)
+        return new_array(_round_numbers(arithmetic, self.numbers), arithmetic)
 
     def matmul(self, other: Any) -> Array:
         """The product of matrices or vectors, with numpy.matmul's shapes, each sum through `accumulate`."""
         x, y = self.numbers, self._operand(other)
-        u = self._joint(other)
+        u = self._result_arithmetic(other)
         if complex_parts.is_complex(x) or complex_parts.is_complex(y):
-            return array_of(complex_parts.matmul(u, x, y), u)
-        return array_of(u.matmul(x, y), u)
+            return new_array(complex_parts.matmul(u, x, y), u)
+        return new_array(u.matmul(x, y), u)
 
     def dot(self, other: Any) -> Array:
         """The product of arrays of at most two axes; with a number, the product of each element and that number."""
         return np.dot(self, other)
 
     def __getitem__(self, key: Any) -> Array:
-        return self._like(as_array(elements(self.numbers, key)))
+        return self._with_numbers(as_array(elements(self.numbers, key)))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        numbers = self._as_own(value, rounds=True).numbers if self._fits(value) else self._refused_parts()
-        write(self._written_to(), key, beside(numbers, self.numbers))
+        numbers = self._as_operand_array(value, rounds=True).numbers if self._fits(value) else self._refuse_complex()
+        write_elements(self._writable_numbers(), key, on_device_of(numbers, self.numbers))
 
     def __iter__(self) -> Iterator[Array]:
         if not self.ndim:
@@ -219,7 +219,7 @@ class Array(ArrayOperators, NumpyProtocol):
         return format(self.item(), specification) if specification else str(self)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        refuse_readers(self.called, self.passed_by)
+        refuse_readers(self.name_in_messages, self.bypassed_rule)
         if copy is False:
             raise ValueError("np.asarray(A) gives numbers of its own: written to, those of A would leave its format.")
         return np.asarray(self._in_float64(), dtype)
@@ -241,33 +241,33 @@ class Array(ArrayOperators, NumpyProtocol):
     def load_state(self, state: Array) -> None:
         """Take the numbers of another array of this format and shape, as `simfloat.load` does."""
         if not isinstance(state, Array) or (state.format, state.shape) != (self.format, self.shape):
-            saved = f"{state.format} {_described(state.numbers)}" if isinstance(state, Array) else type(state).__name__
-            raise ValueError(f"The array is {self.format} {_described(self.numbers)}, the saved one {saved}.")
+            saved = f"{state.format} {_describe(state.numbers)}" if isinstance(state, Array) else type(state).__name__
+            raise ValueError(f"The array is {self.format} {_describe(self.numbers)}, the saved one {saved}.")
         if not self._fits(state):
-            self._refused_parts()
-        self._written_to()[...] = beside(state.numbers, self.numbers)
+            self._refuse_complex()
+        self._writable_numbers()[...] = on_device_of(state.numbers, self.numbers)
 
     def __repr__(self) -> str:
         return call_of(self.numbers, self.arithmetic)
 
-    def _like(self, numbers: NDArray) -> Array:
-        return array_of(numbers, self.arithmetic)
+    def _with_numbers(self, numbers: NDArray) -> Array:
+        return new_array(numbers, self.arithmetic)
 
     def _in_float64(self) -> NDArray[Any]:
         """The numbers in memory of their own."""
         return self.numbers.astype(np.complex128 if complex_parts.is_complex(self.numbers) else np.float64)
 
-    def _written_to(self) -> NDArray[Any]:
+    def _writable_numbers(self) -> NDArray[Any]:
         """The numbers, which are about to be changed."""
         if not is_on_gpu(self.numbers) and not self.numbers.flags.writeable:
             raise ValueError("These numbers are read-only, as the imaginary parts of real numbers are.")
         return self.numbers
 
-    def _as_own(self, x: Any, rounds: bool = False) -> Array:
+    def _as_operand_array(self, x: Any, rounds: bool = False) -> Array:
         """An operand as an array: exact, or, where it is assigned or joined, rounded."""
         if isinstance(x, Array) or not rounds:
-            return self._like(self._operand(x))
-        return self._like(_rounded(self.arithmetic, numbers_as_given(x)))
+            return self._with_numbers(self._operand(x))
+        return self._with_numbers(_round_numbers(self.arithmetic, read_numbers(x)))
 
     def _operand(self, x: Any) -> NDArray:
         """The numbers of an operand: an array of the same format and mode, a single number, or numbers of the format
@@ -277,20 +277,20 @@ class Array(ArrayOperators, NumpyProtocol):
             self._check_same(x)
             return x.numbers
         if isinstance(x, SCALARS) or type(x).__module__ == "gmpy2" or (hasattr(x, "dtype") and not x.ndim):
-            return narrowed(numbers_as_given(x))
+            return narrow_scalar(read_numbers(x))
         if isinstance(x, np.ndarray) or is_on_gpu(x):
-            return self._of_the_format(numbers_as_given(x))
+            return self._check_in_format(read_numbers(x))
         raise ValueError(
             f"Operands of an array of {self.format} are arrays of {self.format} and single numbers, got "
             f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it, and np.asarray takes an "
             "array's numbers out, to compute in float64."
         )
 
-    def _of_the_format(self, numbers: NDArray) -> NDArray:
+    def _check_in_format(self, numbers: NDArray) -> NDArray:
         """Numbers in the type that this array's have, or ValueError naming the first that is not of the format."""
         is_complex = complex_parts.is_complex(numbers)
         for part in (numbers.real, numbers.imag) if is_complex else (numbers,):
-            place = first_stranger(part, self.format)
+            place = first_outside_format(part, self.format)
             if place is not None:
                 raise ValueError(
                     f"A NumPy array beside an array of {self.format} holds numbers of {self.format}, and "
@@ -300,7 +300,7 @@ class Array(ArrayOperators, NumpyProtocol):
         dtype = np.dtype(self.arithmetic.dtype)
         return numbers.astype(np.result_type(dtype, np.complex64) if is_complex else dtype, copy=False)
 
-    def _joint(self, *others: Any) -> ArrayArithmetic:
+    def _result_arithmetic(self, *others: Any) -> ArrayArithmetic:
         """The arithmetic of a result: this array's, with the observer of another operand if this one has none."""
         if self.arithmetic.observer is None:
             for other in others:
@@ -321,41 +321,45 @@ class Array(ArrayOperators, NumpyProtocol):
                 f"stream={other.stream}; astype(format, rounding=..., accumulate=..., stream=...) changes them."
             )
 
-    def _computed(self, operation: str, *others: Any) -> Array:
+    def _compute(self, operation: str, *others: Any) -> Array:
         """An operation of the catalog, rounded once, or one of complex numbers."""
         operands = [self.numbers, *map(self._operand, others)]
-        u = self._joint(*others)
+        u = self._result_arithmetic(*others)
         if not any(map(complex_parts.is_complex, operands)):
-            return array_of(u.compute(operation, *operands), u)
+            return new_array(u.compute(operation, *operands), u)
         if operation not in complex_parts.OPERATIONS:
-            raise ValueError(f"{operation} of complex numbers is not rounded here: {_INSTEAD.get(operation, _PARTS)}.")
-        return array_of(complex_parts.compute(u, operation, *operands), u)
+            raise ValueError(
+                f"{operation} of complex numbers is not rounded here: {_ALTERNATIVES.get(operation, _PARTS)}."
+            )
+        return new_array(complex_parts.compute(u, operation, *operands), u)
 
-    def _chosen_of(self, choose: Callable[[NDArray, NDArray], NDArray], other: Any, operation: str = "round") -> Array:
-        x, y, u = self._real_numbers(operation), self._operand(other), self._joint(other)
+    def _round_choice(
+        self, choose: Callable[[NDArray, NDArray], NDArray], other: Any, operation: str = "round"
+    ) -> Array:
+        x, y, u = self._real_numbers(operation), self._operand(other), self._result_arithmetic(other)
         if complex_parts.is_complex(y):
             raise ValueError(f"{operation} of complex numbers is not rounded here: {_PARTS}.")
         if x.dtype == object or y.dtype == object:
-            return array_of(u.round(chosen_exactly(choose, x, y), operation), u)
-        machine = machine_of(x, y)
-        return array_of(u.round(as_array(choose(machine.take(x), machine.take(y))), operation), u)
+            return new_array(u.round(choose_exactly(choose, x, y), operation), u)
+        machine = device_of(x, y)
+        return new_array(u.round(as_array(choose(machine.to_device(x), machine.to_device(y))), operation), u)
 
-    def _compared(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
+    def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
         """A comparison of the numbers with others, of any format: it rounds nothing."""
-        numbers = other.numbers if isinstance(other, Array) else numbers_as_given(other)
+        numbers = other.numbers if isinstance(other, Array) else read_numbers(other)
         if compare not in (operator.eq, operator.ne) and (np.iscomplexobj(self.numbers) or np.iscomplexobj(numbers)):
             raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
-        machine = machine_of(self.numbers, numbers)
-        return as_array(compare(machine.take(self.numbers), machine.take(numbers)))
+        machine = device_of(self.numbers, numbers)
+        return as_array(compare(machine.to_device(self.numbers), machine.to_device(numbers)))
 
-    def _written(self, result: Array) -> Array:
+    def _write_in_place(self, result: Array) -> Array:
         """The result of an operation in place, in this array's memory."""
         if result.shape != self.shape or not self._fits(result):
             raise ValueError(
-                f"In place the result keeps shape and kind of numbers; this is {_described(self.numbers)}, the result "
-                f"{_described(result.numbers)}. Write x = x + y instead."
+                f"In place the result keeps shape and kind of numbers; this is {_describe(self.numbers)}, the result "
+                f"{_describe(result.numbers)}. Write x = x + y instead."
             )
-        self._written_to()[...] = beside(result.numbers, self.numbers)
+        self._writable_numbers()[...] = on_device_of(result.numbers, self.numbers)
         return self
 
     def _fits(self, value: Any) -> bool:
@@ -364,30 +368,30 @@ class Array(ArrayOperators, NumpyProtocol):
             value.numbers if isinstance(value, Array) else value
         )
 
-    def _refused_parts(self) -> NoReturn:
+    def _refuse_complex(self) -> NoReturn:
         raise ValueError("Complex numbers are not stored in an array of real ones; make it complex, A + 0j.")
 
-    def _joined(self, join: Callable[[list[NDArray]], NDArray], arrays: Sequence[Any]) -> Array:
+    def _join(self, join: Callable[[list[NDArray]], NDArray], arrays: Sequence[Any]) -> Array:
         """Arrays and numbers joined, the latter rounded, each in its turn."""
         if not isinstance(arrays, list | tuple):
             arrays = [arrays] if isinstance(arrays, Array) and not arrays.ndim else list(arrays)
-        parts = [self._as_own(x, rounds=True).numbers for x in arrays]
-        return array_of(join(_on_one_machine(parts)), self._joint(*arrays))
+        parts = [self._as_operand_array(x, rounds=True).numbers for x in arrays]
+        return new_array(join(_on_one_device(parts)), self._result_arithmetic(*arrays))
 
-    def _joined_along(self, arrays: Sequence[Any], axis: int | None) -> Array:
-        return self._joined(lambda parts: np.concatenate(parts, axis), arrays)
+    def _concatenate(self, arrays: Sequence[Any], axis: int | None) -> Array:
+        return self._join(lambda parts: np.concatenate(parts, axis), arrays)
 
-    def _stacked(self, arrays: Sequence[Any], axis: int) -> Array:
-        return self._joined(lambda parts: np.stack(parts, axis), arrays)
+    def _stack(self, arrays: Sequence[Any], axis: int) -> Array:
+        return self._join(lambda parts: np.stack(parts, axis), arrays)
 
-    def _chosen(self, condition: Any, x: Any, y: Any) -> Array:
+    def _where(self, condition: Any, x: Any, y: Any) -> Array:
         first_array = next((one for one in (x, y) if isinstance(one, Array)), self)
         chosen = as_array(condition.numbers if isinstance(condition, Array) else condition)
-        parts = (chosen, *(first_array._as_own(one, rounds=True).numbers for one in (x, y)))
-        return array_of(np.where(*_on_one_machine(parts)), first_array._joint(x, y))
+        parts = (chosen, *(first_array._as_operand_array(one, rounds=True).numbers for one in (x, y)))
+        return new_array(np.where(*_on_one_device(parts)), first_array._result_arithmetic(x, y))
 
 
-def array_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
+def new_array(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
     """The array of numbers that are the format's already."""
     new = Array.__new__(Array)
     # NumPy gives single numbers in place of arrays without axes.
@@ -396,7 +400,7 @@ def array_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
     return new
 
 
-def numbers_as_given(x: Any) -> NDArray:
+def read_numbers(x: Any) -> NDArray:
     """Real or complex numbers, exactly, as users give them."""
     if isinstance(x, Array):
         return x.numbers
@@ -413,8 +417,8 @@ def numbers_as_given(x: Any) -> NDArray:
     if values.dtype == object:
         flat = values.reshape(-1)
         real, imaginary = (np.array([getattr(number, part) for number in flat], object) for part in ("real", "imag"))
-        return complex_parts.joined(*(as_operand(part, "data").reshape(values.shape) for part in (real, imaginary)))
-    return complex_parts.joined(as_operand(values.real, "data"), as_operand(values.imag, "data"))
+        return complex_parts.from_parts(*(as_operand(part, "data").reshape(values.shape) for part in (real, imaginary)))
+    return complex_parts.from_parts(as_operand(values.real, "data"), as_operand(values.imag, "data"))
 
 
 def _is_complex(x: Any) -> bool:
@@ -425,17 +429,17 @@ def _is_complex(x: Any) -> bool:
         return hasattr(x, "is_complex") and x.is_complex()
 
 
-def _on_one_machine(arrays: Sequence[NDArray]) -> list[NDArray]:
+def _on_one_device(arrays: Sequence[NDArray]) -> list[NDArray]:
     """Arrays of which one may be a GPU's, all there: what is assigned or chosen may be given in NumPy's."""
     machine = GPU if any(map(is_on_gpu, arrays)) else CPU
-    return [machine.take(x) for x in arrays]
+    return [machine.to_device(x) for x in arrays]
 
 
-def _rounded(arithmetic: ArrayArithmetic, numbers: NDArray) -> NDArray:
+def _round_numbers(arithmetic: ArrayArithmetic, numbers: NDArray) -> NDArray:
     if complex_parts.is_complex(numbers):
-        return complex_parts.rounded(arithmetic, numbers)
+        return complex_parts.round_parts(arithmetic, numbers)
     return arithmetic.round(numbers)
 
 
-def _described(x: NDArray) -> str:
+def _describe(x: NDArray) -> str:
     return f"{'complex' if complex_parts.is_complex(x) else 'real'} of shape {x.shape}"

@@ -17,7 +17,7 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.bit_stream import Stream, check_stream
 from simfloat.arithmetic.exact_operations import ROUND, compute_exactly
-from simfloat.arithmetic.observer import Observer, Several, check_observer, observer_in_force
+from simfloat.arithmetic.observer import Observer, ObserverGroup, check_observer, observer_in_force
 from simfloat.arithmetic.operands import FLOAT32, are_float32
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target, carrier_of, check_precision
@@ -56,7 +56,7 @@ class ArrayArithmetic:
         return accumulator.for_inputs(self.format, self.format)
 
     @cached_property
-    def stop(self) -> float:
+    def clamp_limit(self) -> float:
         """Where results or sums stop that lie beyond it; infinite where they become infinite or NaN instead."""
         accumulator = self.accumulator
         kinds = [(self.format, (self.rounding,)), (accumulator.result, accumulator.roundings)]
@@ -77,38 +77,38 @@ class ArrayArithmetic:
         )
 
     @property
-    def events_to(self) -> Observer | None:
+    def current_observer(self) -> Observer | None:
         """The observer of an operation that runs now."""
         in_force = observer_in_force()
         if in_force is None or in_force is self.observer:
             return self.observer
-        return in_force if self.observer is None else Several(self.observer, in_force)
+        return in_force if self.observer is None else ObserverGroup(self.observer, in_force)
 
     def round(self, x: NDArray, operation: str = "round") -> NDArray[np.floating]:
         """The numbers of the format that `x` rounds to; an observer receives it as the operation of that name."""
         target = self._target([x])
         if x.dtype.hasobject:
-            return self._taken(compute_exactly(ROUND, [x], target))
-        return self._taken(round_array(x, target if operation == "round" else target._replace(operation=operation)))
+            return self._in_dtype(compute_exactly(ROUND, [x], target))
+        return self._in_dtype(round_array(x, target if operation == "round" else target._replace(operation=operation)))
 
     def compute(self, operation: str, *operands: NDArray) -> NDArray[np.floating]:
         """An operation of the catalog."""
         arrays = list(operands)
         if any([x.dtype.hasobject for x in arrays]):
-            return self._taken(compute_exactly(operation, arrays, self._target(arrays)))
-        return self._taken(compute(operation, arrays, self._target(arrays)))
+            return self._in_dtype(compute_exactly(operation, arrays, self._target(arrays)))
+        return self._in_dtype(compute(operation, arrays, self._target(arrays)))
 
-    def negated(self, x: NDArray) -> NDArray[np.floating]:
+    def negate(self, x: NDArray) -> NDArray[np.floating]:
         """-x, which is rounded where it may be no number of the format."""
         return -x if self.format.has_negative_zero and self.format.signed else self.round(-x)
 
     def matmul(self, a: NDArray, b: NDArray, initial: NDArray | None = None) -> NDArray[np.floating]:
         """The product of matrices or vectors, whose sums may start from `initial`."""
-        return self._taken(matmul(a, b, initial=initial, observer=self.events_to, **self._options))
+        return self._in_dtype(matmul(a, b, initial=initial, observer=self.current_observer, **self._options))
 
     def sum(self, x: NDArray, axis: int | None = None) -> NDArray[np.floating]:
         """The sum of elements along an axis, or of all in row-major order."""
-        return self._taken(sum(x, axis, observer=self.events_to, **self._options))
+        return self._in_dtype(sum(x, axis, observer=self.current_observer, **self._options))
 
     @cached_property
     def _options(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class ArrayArithmetic:
 
     def _target(self, operands: list[NDArray]) -> Target:
         target = self._targets[are_float32(operands)]
-        observer = self.events_to
+        observer = self.current_observer
         return target if observer is None else target._replace(observer=observer)
 
     @cached_property
@@ -128,7 +128,7 @@ class ArrayArithmetic:
         in_float64 = Target(self.format, self.rounding, np.float64, self.stream, operation="round")
         return in_float64, in_float64._replace(dtype=self.dtype)
 
-    def _taken(self, numbers: NDArray) -> NDArray[np.floating]:
+    def _in_dtype(self, numbers: NDArray) -> NDArray[np.floating]:
         """Numbers of the format in the array type that they travel in."""
         return numbers if numbers.dtype == self.dtype else numbers.astype(self.dtype)
 
@@ -154,7 +154,7 @@ def as_arithmetic(
     return ArrayArithmetic(format, rounding, accumulator, stream, complex_products, observer)
 
 
-def narrowed(x: NDArray) -> NDArray:
+def narrow_scalar(x: NDArray) -> NDArray:
     """One number in float32 if that holds it, so that arithmetic on float32 arrays stays there."""
     if x.size == 1 and x.dtype != FLOAT32 and not x.dtype.hasobject:
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -164,7 +164,7 @@ def narrowed(x: NDArray) -> NDArray:
     return x
 
 
-def chosen_exactly(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y: NDArray) -> NDArray:
+def choose_exactly(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y: NDArray) -> NDArray:
     """The larger or the smaller of floats and numbers that float64 lacks, of which none is a float; NaN if one is."""
     floats, others = (y, x) if x.dtype == object else (x, y)
     is_larger = bool(choose(np.array(0.0), np.array(1.0)) == 1.0)

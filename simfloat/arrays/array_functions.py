@@ -38,7 +38,7 @@ class ArrayFunctions:
     def __setitem__(self, key: Any, value: Any) -> None:
         raise NotImplementedError
 
-    def _like(self, numbers: NDArray) -> Self:
+    def _with_numbers(self, numbers: NDArray) -> Self:
         """An array of these numbers, which are the format's, with the same options."""
         raise NotImplementedError
 
@@ -57,25 +57,27 @@ class ArrayFunctions:
         """-x, of complex numbers both parts."""
         u, x = self.arithmetic, self.numbers
         if complex_parts.is_complex(x):
-            return self._like(complex_parts.joined(u.negated(x.real), u.negated(x.imag)))
-        return self._like(u.negated(x))
+            return self._with_numbers(complex_parts.from_parts(u.negate(x.real), u.negate(x.imag)))
+        return self._with_numbers(u.negate(x))
 
     def abs(self) -> Self:
         """|x|, of complex numbers sqrt(a a + b b) with every operation rounded."""
         x = self.numbers
-        return self._like(complex_parts.magnitude(self.arithmetic, x) if complex_parts.is_complex(x) else np.abs(x))
+        return self._with_numbers(
+            complex_parts.magnitude(self.arithmetic, x) if complex_parts.is_complex(x) else np.abs(x)
+        )
 
     def conj(self) -> Self:
         """The complex conjugates; of real numbers they themselves."""
         x = self.numbers
         if not complex_parts.is_complex(x):
             return self.copy()
-        return self._like(complex_parts.joined(x.real, self.arithmetic.negated(x.imag)))
+        return self._with_numbers(complex_parts.from_parts(x.real, self.arithmetic.negate(x.imag)))
 
     @property
     def real(self) -> Self:
         """The real parts, a view of them; numbers that are assigned are rounded."""
-        return self._like(self.numbers.real)
+        return self._with_numbers(self.numbers.real)
 
     @real.setter
     def real(self, value: Any) -> None:
@@ -85,7 +87,9 @@ class ArrayFunctions:
     def imag(self) -> Self:
         """The imaginary parts: a view of them, or zeros; numbers that are assigned are rounded."""
         x, format = self.numbers, self.arithmetic.format
-        return self._like(x.imag if format.has_zero or complex_parts.is_complex(x) else self.arithmetic.round(x.imag))
+        return self._with_numbers(
+            x.imag if format.has_zero or complex_parts.is_complex(x) else self.arithmetic.round(x.imag)
+        )
 
     @imag.setter
     def imag(self, value: Any) -> None:
@@ -96,10 +100,10 @@ class ArrayFunctions:
         rows, shape = self._rows(axis, keepdims)
         u = self.arithmetic
         if complex_parts.is_complex(rows):
-            total = complex_parts.joined(u.sum(rows.real, -1), u.sum(rows.imag, -1))
+            total = complex_parts.from_parts(u.sum(rows.real, -1), u.sum(rows.imag, -1))
         else:
             total = u.sum(rows, -1)
-        return self._like(total.reshape(shape))
+        return self._with_numbers(total.reshape(shape))
 
     def mean(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
         """The sum over `axis`, divided by the number of terms: two roundings."""
@@ -126,27 +130,27 @@ class ArrayFunctions:
 
     def maximum(self, other: Any) -> Self:
         """The larger of two numbers: NaN if one is; +0 is above -0."""
-        return self._chosen_of(larger, other, "maximum")
+        return self._round_choice(larger, other, "maximum")
 
     def minimum(self, other: Any) -> Self:
         """The smaller of two numbers: NaN if one is; -0 is below +0."""
-        return self._chosen_of(smaller, other, "minimum")
+        return self._round_choice(smaller, other, "minimum")
 
     def fmax(self, other: Any) -> Self:
         """The larger of two numbers, and of a number and NaN the number; +0 is above -0."""
-        return self._chosen_of(lambda x, y: _but_nan(larger, x, y), other, "fmax")
+        return self._round_choice(lambda x, y: _choose_but_nan(larger, x, y), other, "fmax")
 
     def fmin(self, other: Any) -> Self:
         """The smaller of two numbers, and of a number and NaN the number; -0 is below +0."""
-        return self._chosen_of(lambda x, y: _but_nan(smaller, x, y), other, "fmin")
+        return self._round_choice(lambda x, y: _choose_but_nan(smaller, x, y), other, "fmin")
 
     def copysign(self, other: Any) -> Self:
         """The magnitude of this number with the sign of the other one."""
-        return self._chosen_of(np.copysign, other, "copysign")
+        return self._round_choice(np.copysign, other, "copysign")
 
     def fmod(self, other: Any) -> Self:
         """x - n y with the integer n that is x / y cut off, as in C: exact, with the sign of x; NaN if y is 0."""
-        return self._chosen_of(_fmod, other, "fmod")
+        return self._round_choice(_fmod, other, "fmod")
 
     def clip(self, min: Any = None, max: Any = None) -> Self:
         """x, but `min` where it is below, and `max` where that is above `max`; None is no bound."""
@@ -159,7 +163,7 @@ class ArrayFunctions:
 
     def reshape(self, *shape: Any) -> Self:
         """The array in another shape, a view where NumPy's is one."""
-        return self._like(self.numbers.reshape(*shape))
+        return self._with_numbers(self.numbers.reshape(*shape))
 
     def ravel(self) -> Self:
         """The numbers along one axis, in row-major order: a view where NumPy's is one."""
@@ -167,11 +171,11 @@ class ArrayFunctions:
 
     def flatten(self) -> Self:
         """The numbers along one axis, in row-major order and in new memory."""
-        return self._like(self.numbers.flatten())
+        return self._with_numbers(self.numbers.flatten())
 
     def diagonal(self, offset: int = 0) -> Self:
         """The numbers on a diagonal of the first two axes, as the last axis: a copy of them."""
-        return self._like(self.numbers.diagonal(offset).copy())
+        return self._with_numbers(self.numbers.diagonal(offset).copy())
 
     def argmax(self, axis: int | None = None) -> Any:
         """Where the largest element along `axis` is, as numpy.argmax gives it."""
@@ -183,7 +187,7 @@ class ArrayFunctions:
 
     def transpose(self, *axes: Any) -> Self:
         """The axes in another order, reversed if none is given; a view."""
-        return self._like(self.numbers.transpose(*axes))
+        return self._with_numbers(self.numbers.transpose(*axes))
 
     @property
     def T(self) -> Self:
@@ -196,19 +200,19 @@ class ArrayFunctions:
 
     def swapaxes(self, first: int, second: int) -> Self:
         """Two axes exchanged; a view."""
-        return self._like(self.numbers.swapaxes(first, second))
+        return self._with_numbers(self.numbers.swapaxes(first, second))
 
     def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Self:
         """Without axes of size one: all of them, or those named; a view."""
-        return self._like(self.numbers.squeeze(axis))
+        return self._with_numbers(self.numbers.squeeze(axis))
 
     def unsqueeze(self, axis: int) -> Self:
         """With a new axis of size one, at the place `axis` of the result; a view."""
-        return self._like(np.expand_dims(self.numbers, axis))
+        return self._with_numbers(np.expand_dims(self.numbers, axis))
 
     def broadcast_to(self, shape: Sequence[int]) -> Self:
         """The numbers repeated to fill `shape`."""
-        return self._like(np.broadcast_to(self.numbers, tuple(shape)).copy())
+        return self._with_numbers(np.broadcast_to(self.numbers, tuple(shape)).copy())
 
     def fill(self, value: Any) -> None:
         """Write one number to all elements, rounded."""
@@ -216,7 +220,7 @@ class ArrayFunctions:
 
     def copy(self) -> Self:
         """A copy of the array, in new memory."""
-        return self._like(self.numbers.copy())
+        return self._with_numbers(self.numbers.copy())
 
     def tolist(self) -> Any:
         """The numbers as Python's, in nested lists."""
@@ -235,9 +239,11 @@ class ArrayFunctions:
             raise ValueError(
                 f"An extreme needs an element along axis {axis!r} of an array of shape {self.numbers.shape}."
             )
-        return self._like(reduce(rows).reshape(shape))
+        return self._with_numbers(reduce(rows).reshape(shape))
 
-    def _chosen_of(self, choose: Callable[[NDArray, NDArray], NDArray], other: Any, operation: str = "round") -> Self:
+    def _round_choice(
+        self, choose: Callable[[NDArray, NDArray], NDArray], other: Any, operation: str = "round"
+    ) -> Self:
         raise NotImplementedError
 
     def _rows(self, axis: ArrayAxes, keepdims: bool) -> tuple[NDArray, tuple[int, ...]]:
@@ -254,7 +260,7 @@ class ArrayFunctions:
         return rows, tuple(1 if i in axes else n for i, n in enumerate(x.shape)) if keepdims else tuple(others)
 
 
-def _but_nan(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y: NDArray) -> NDArray:
+def _choose_but_nan(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y: NDArray) -> NDArray:
     """A choice of two numbers where both are some, else of the one that is."""
     return np.where(np.isnan(x), y, np.where(np.isnan(y), x, choose(x, y)))
 
@@ -272,17 +278,17 @@ def _function(name: str) -> Callable[..., Any]:
         case 1:
 
             def method(self: Any) -> Any:
-                return self._computed(name)
+                return self._compute(name)
 
         case 2:
 
             def method(self: Any, other: Any) -> Any:
-                return self._computed(name, other)
+                return self._compute(name, other)
 
         case _:
 
             def method(self: Any, other: Any, third: Any) -> Any:
-                return self._computed(name, other, third)
+                return self._compute(name, other, third)
 
     note = "" if len(operation.operands) == 1 else f" This array is {operation.operands[0]}."
     method.__name__, method.__doc__ = name, operation.meaning + note
@@ -293,7 +299,7 @@ def _exact(name: str) -> Callable[[Any], Any]:
     """A function that is exact in float64 as a method."""
 
     def method(self: Any) -> Any:
-        return self._like(self.arithmetic.round(getattr(np, name)(self._real_numbers(name)), name))
+        return self._with_numbers(self.arithmetic.round(getattr(np, name)(self._real_numbers(name)), name))
 
     method.__name__, method.__doc__ = name, f"{EXACT[name]}, rounded once where that is no number of the format."
     return method

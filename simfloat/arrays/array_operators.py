@@ -21,15 +21,15 @@ class ArrayOperators(ArrayFunctions):
         """The product of matrices or vectors."""
         raise NotImplementedError
 
-    def _as_own(self, x: Any) -> Self:
+    def _as_operand_array(self, x: Any) -> Self:
         """An operand as an array."""
         raise NotImplementedError
 
-    def _written(self, result: Any) -> Self:
+    def _write_in_place(self, result: Any) -> Self:
         """This array with the numbers of a result in the place of its own."""
         raise NotImplementedError
 
-    def _compared(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
+    def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
         """Where a comparison holds."""
         raise NotImplementedError
 
@@ -52,22 +52,22 @@ class ArrayOperators(ArrayFunctions):
         return self.matmul(other)
 
     def __radd__(self, other: Any) -> Self:
-        return self._as_own(other).add(self)
+        return self._as_operand_array(other).add(self)
 
     def __rsub__(self, other: Any) -> Self:
-        return self._as_own(other).subtract(self)
+        return self._as_operand_array(other).subtract(self)
 
     def __rmul__(self, other: Any) -> Self:
-        return self._as_own(other).multiply(self)
+        return self._as_operand_array(other).multiply(self)
 
     def __rtruediv__(self, other: Any) -> Self:
-        return self._as_own(other).divide(self)
+        return self._as_operand_array(other).divide(self)
 
     def __rpow__(self, other: Any) -> Self:
-        return self._as_own(other).power(self)
+        return self._as_operand_array(other).power(self)
 
     def __rmatmul__(self, other: Any) -> Self:
-        return self._as_own(other).matmul(self)
+        return self._as_operand_array(other).matmul(self)
 
     def __neg__(self) -> Self:
         return self.negative()
@@ -79,22 +79,22 @@ class ArrayOperators(ArrayFunctions):
         return self.abs()
 
     def __iadd__(self, other: Any) -> Self:
-        return self._written(self.add(other))
+        return self._write_in_place(self.add(other))
 
     def __isub__(self, other: Any) -> Self:
-        return self._written(self.subtract(other))
+        return self._write_in_place(self.subtract(other))
 
     def __imul__(self, other: Any) -> Self:
-        return self._written(self.multiply(other))
+        return self._write_in_place(self.multiply(other))
 
     def __itruediv__(self, other: Any) -> Self:
-        return self._written(self.divide(other))
+        return self._write_in_place(self.divide(other))
 
     def __ipow__(self, other: Any) -> Self:
-        return self._written(self.power(other))
+        return self._write_in_place(self.power(other))
 
     def __imatmul__(self, other: Any) -> Self:
-        return self._written(self.matmul(other))
+        return self._write_in_place(self.matmul(other))
 
     def __floordiv__(self, other: Any) -> NoReturn:
         raise ValueError("An array of a format has no // and no %, which no mode rounds: take np.asarray(x) for them.")
@@ -102,19 +102,19 @@ class ArrayOperators(ArrayFunctions):
     __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __ifloordiv__ = __imod__ = __floordiv__
 
     def __lt__(self, other: Any) -> NDArray[np.bool_]:
-        return self._compared(operator.lt, other)
+        return self._compare(operator.lt, other)
 
     def __le__(self, other: Any) -> NDArray[np.bool_]:
-        return self._compared(operator.le, other)
+        return self._compare(operator.le, other)
 
     def __gt__(self, other: Any) -> NDArray[np.bool_]:
-        return self._compared(operator.gt, other)
+        return self._compare(operator.gt, other)
 
     def __ge__(self, other: Any) -> NDArray[np.bool_]:
-        return self._compared(operator.ge, other)
+        return self._compare(operator.ge, other)
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        return self._compared(operator.eq, other)
+        return self._compare(operator.eq, other)
 
     def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        return self._compared(operator.ne, other)
+        return self._compare(operator.ne, other)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import machine_of
+from simfloat.arithmetic.machines import device_of
 from simfloat.arrays.array_arithmetic import ArrayArithmetic
 
 #: Operations that complex numbers have.
@@ -19,7 +19,7 @@ def is_complex(x: NDArray) -> bool:
     return x.dtype.kind == "c"
 
 
-def joined(real: NDArray, imaginary: NDArray) -> NDArray:
+def from_parts(real: NDArray, imaginary: NDArray) -> NDArray:
     """Complex numbers of their parts."""
     kind = np.complex64 if real.dtype == imaginary.dtype == np.float32 else np.complex128
     out = np.empty_like(real, dtype=kind, shape=np.broadcast_shapes(real.shape, imaginary.shape))
@@ -27,9 +27,9 @@ def joined(real: NDArray, imaginary: NDArray) -> NDArray:
     return out
 
 
-def rounded(u: ArrayArithmetic, x: NDArray) -> NDArray:
+def round_parts(u: ArrayArithmetic, x: NDArray) -> NDArray:
     """Complex numbers whose parts are rounded: the real ones first, where bits are drawn."""
-    return joined(u.round(x.real), u.round(x.imag))
+    return from_parts(u.round(x.real), u.round(x.imag))
 
 
 def compute(u: ArrayArithmetic, operation: str, x: NDArray, y: NDArray) -> NDArray:
@@ -57,12 +57,12 @@ def matmul(u: ArrayArithmetic, x: NDArray, y: NDArray) -> NDArray:
     The products with index k stand side by side: a c, then -b d, in the real part; a d, then b c, in the other.
     """
     if not is_complex(x):
-        return joined(u.matmul(x, y.real), u.matmul(x, y.imag))
+        return from_parts(u.matmul(x, y.real), u.matmul(x, y.imag))
     if not is_complex(y):
-        return joined(u.matmul(x.real, y), u.matmul(x.imag, y))
+        return from_parts(u.matmul(x.real, y), u.matmul(x.imag, y))
     c, d = y.real, y.imag
     real = u.matmul(_side_by_side(x.real, -x.imag, -1), _side_by_side(c, d, -2))
-    return joined(real, u.matmul(_side_by_side(x.real, x.imag, -1), _side_by_side(d, c, -2)))
+    return from_parts(real, u.matmul(_side_by_side(x.real, x.imag, -1), _side_by_side(d, c, -2)))
 
 
 def _side_by_side(first: NDArray, second: NDArray, axis: int) -> NDArray:
@@ -74,25 +74,25 @@ def _side_by_side(first: NDArray, second: NDArray, axis: int) -> NDArray:
 
 
 def _add(u: ArrayArithmetic, a: NDArray, b: NDArray, c: NDArray, d: NDArray) -> NDArray:
-    return joined(u.compute("add", a, c), u.compute("add", b, d))
+    return from_parts(u.compute("add", a, c), u.compute("add", b, d))
 
 
 def _subtract(u: ArrayArithmetic, a: NDArray, b: NDArray, c: NDArray, d: NDArray) -> NDArray:
-    return joined(u.compute("subtract", a, c), u.compute("subtract", b, d))
+    return from_parts(u.compute("subtract", a, c), u.compute("subtract", b, d))
 
 
 def _multiply(u: ArrayArithmetic, a: NDArray, b: NDArray, c: NDArray, d: NDArray) -> NDArray:
     if u.complex_products == "fma":
         real = u.compute("fma", a, c, -u.compute("multiply", b, d))
-        return joined(real, u.compute("fma", a, d, u.compute("multiply", b, c)))
+        return from_parts(real, u.compute("fma", a, d, u.compute("multiply", b, c)))
     real = u.compute("subtract", u.compute("multiply", a, c), u.compute("multiply", b, d))
-    return joined(real, u.compute("add", u.compute("multiply", a, d), u.compute("multiply", b, c)))
+    return from_parts(real, u.compute("add", u.compute("multiply", a, d), u.compute("multiply", b, c)))
 
 
 def _divide(u: ArrayArithmetic, a: NDArray, b: NDArray, c: NDArray, d: NDArray) -> NDArray:
     """The product with the divisor's conjugate, each part of it divided by c c + d d."""
     product, square = _multiply(u, a, b, c, -d), _sum_of_squares(u, c, d)
-    return joined(u.compute("divide", product.real, square), u.compute("divide", product.imag, square))
+    return from_parts(u.compute("divide", product.real, square), u.compute("divide", product.imag, square))
 
 
 def _sum_of_squares(u: ArrayArithmetic, a: NDArray, b: NDArray) -> NDArray:
@@ -101,29 +101,29 @@ def _sum_of_squares(u: ArrayArithmetic, a: NDArray, b: NDArray) -> NDArray:
     return u.compute("add", u.compute("multiply", a, a), u.compute("multiply", b, b))
 
 
-def _repeated(x: NDArray, like: NDArray) -> NDArray:
+def _broadcast_part(x: NDArray, like: NDArray) -> NDArray:
     """A part that no operation changes, in the shape that the operands broadcast to."""
-    return np.broadcast_to(machine_of(x, like).take(x), np.broadcast_shapes(x.shape, like.shape))
+    return np.broadcast_to(device_of(x, like).to_device(x), np.broadcast_shapes(x.shape, like.shape))
 
 
 _BOTH: dict[str, Any] = {"add": _add, "subtract": _subtract, "multiply": _multiply, "divide": _divide}
 
 _REAL_LAST: dict[str, Any] = {
-    "add": lambda u, a, b, y: joined(u.compute("add", a, y), _repeated(u.round(b), y)),
-    "subtract": lambda u, a, b, y: joined(u.compute("subtract", a, y), _repeated(u.round(b), y)),
-    "multiply": lambda u, a, b, y: joined(u.compute("multiply", a, y), u.compute("multiply", b, y)),
-    "divide": lambda u, a, b, y: joined(u.compute("divide", a, y), u.compute("divide", b, y)),
+    "add": lambda u, a, b, y: from_parts(u.compute("add", a, y), _broadcast_part(u.round(b), y)),
+    "subtract": lambda u, a, b, y: from_parts(u.compute("subtract", a, y), _broadcast_part(u.round(b), y)),
+    "multiply": lambda u, a, b, y: from_parts(u.compute("multiply", a, y), u.compute("multiply", b, y)),
+    "divide": lambda u, a, b, y: from_parts(u.compute("divide", a, y), u.compute("divide", b, y)),
 }
 
 _REAL_FIRST: dict[str, Any] = {
-    "add": lambda u, x, c, d: joined(u.compute("add", x, c), _repeated(u.round(d), x)),
-    "subtract": lambda u, x, c, d: joined(u.compute("subtract", x, c), _repeated(u.negated(u.round(d)), x)),
-    "multiply": lambda u, x, c, d: joined(u.compute("multiply", x, c), u.compute("multiply", x, d)),
-    "divide": lambda u, x, c, d: _divided_real(u, x, c, d),
+    "add": lambda u, x, c, d: from_parts(u.compute("add", x, c), _broadcast_part(u.round(d), x)),
+    "subtract": lambda u, x, c, d: from_parts(u.compute("subtract", x, c), _broadcast_part(u.negated(u.round(d)), x)),
+    "multiply": lambda u, x, c, d: from_parts(u.compute("multiply", x, c), u.compute("multiply", x, d)),
+    "divide": lambda u, x, c, d: _divide_real(u, x, c, d),
 }
 
 
-def _divided_real(u: ArrayArithmetic, x: NDArray, c: NDArray, d: NDArray) -> NDArray:
+def _divide_real(u: ArrayArithmetic, x: NDArray, c: NDArray, d: NDArray) -> NDArray:
     square = _sum_of_squares(u, c, d)
     real, imaginary = u.compute("multiply", x, c), u.compute("multiply", x, -d)
-    return joined(u.compute("divide", real, square), u.compute("divide", imaginary, square))
+    return from_parts(u.compute("divide", real, square), u.compute("divide", imaginary, square))

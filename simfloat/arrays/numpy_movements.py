@@ -9,26 +9,26 @@ from typing import Any
 import numpy as np
 
 from simfloat.arithmetic.elements import check_places
-from simfloat.arithmetic.machines import CPU, GPU, beside, is_on_gpu, on_cpu
+from simfloat.arithmetic.machines import CPU, GPU, is_on_gpu, on_cpu, on_device_of
 
 
-def _moved(function: Callable[..., Any]) -> Callable[..., Any]:
+def _movement(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of one array's numbers, whose result is an array of the format, or a list of them."""
 
     def operation(t: Any, a: Any, *args: Any, **options: Any) -> Any:
-        _check_plain(t, function, *args, *_without_out(function, options).values())
+        _check_plain(t, function, *args, *_refuse_out(function, options).values())
         moved = function(t._operand(a), *args, **options)
         if isinstance(moved, list | tuple):
-            return type(moved)(t._like(part) for part in moved)
+            return type(moved)(t._with_numbers(part) for part in moved)
         # Zeros that fill a triangle are numbers of all formats but those of scales.
-        return t._like(moved if t.format.has_zero else t.arithmetic.round(moved))
+        return t._with_numbers(moved if t.format.has_zero else t.arithmetic.round(moved))
 
     return operation
 
 
-def _taken(function: Callable[..., Any]) -> Callable[..., Any]:
+def _movement_by_places(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of one array's numbers and of places along an axis, all of which have to be there."""
-    move, kind = _moved(function), signature(function)
+    move, kind = _movement(function), signature(function)
 
     def operation(t: Any, a: Any, *args: Any, **options: Any) -> Any:
         (_, places), *others = list(kind.bind(a, *args, **options).arguments.items())[1:]
@@ -48,46 +48,46 @@ def _check_plain(t: Any, function: Callable[..., Any], *options: Any) -> None:
             isinstance(option, list | tuple) and any(isinstance(x, type(t)) for x in option)
         ):
             raise ValueError(
-                f"numpy.{function.__name__} takes numbers from one of the {t.called}; its places, sections and "
+                f"numpy.{function.__name__} takes numbers from one of the {t.name_in_messages}; its places, sections and "
                 "conditions are plain arrays: np.asarray(x).astype(int), x > 0."
             )
 
 
-def _of_each(function: Callable[..., Any]) -> Callable[..., Any]:
+def _for_each_array(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of the numbers of each array that it is given; several give a tuple."""
 
     def operation(t: Any, *arrays: Any) -> Any:
-        results = tuple(t._like(function(t._as_own(x, rounds=True).numbers)) for x in arrays)
+        results = tuple(t._with_numbers(function(t._as_operand_array(x, rounds=True).numbers)) for x in arrays)
         return results if len(results) > 1 else results[0]
 
     return operation
 
 
-def _sorted(t: Any, a: Any, axis: int | None = -1) -> Any:
+def _sort(t: Any, a: Any, axis: int | None = -1) -> Any:
     """The numbers in ascending order, NaN last; zeros of unlike signs stay in the order that they had."""
-    return t._like(np.sort(t._operand(a), axis, kind="stable"))
+    return t._with_numbers(np.sort(t._operand(a), axis, kind="stable"))
 
 
-def _joined(function: Callable[..., Any]) -> Callable[..., Any]:
+def _join(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of a list of arrays, and of numbers, which are rounded as where they are assigned."""
-    return lambda t, arrays, *args: t._joined(lambda parts: function(parts, *args), arrays)
+    return lambda t, arrays, *args: t._join(lambda parts: function(parts, *args), arrays)
 
 
-def _appended(t: Any, arr: Any, values: Any, axis: int | None = None) -> Any:
-    return t._joined(lambda parts: np.append(parts[0], parts[1], axis), [arr, values])
+def _append(t: Any, arr: Any, values: Any, axis: int | None = None) -> Any:
+    return t._join(lambda parts: np.append(parts[0], parts[1], axis), [arr, values])
 
 
-def _inserted(t: Any, arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+def _insert(t: Any, arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     _check_plain(t, np.insert, obj)
-    return t._joined(lambda parts: _on_cpu(lambda a, x: np.insert(a, on_cpu(obj), x, axis), parts), [arr, values])
+    return t._join(lambda parts: _on_cpu(lambda a, x: np.insert(a, on_cpu(obj), x, axis), parts), [arr, values])
 
 
-def _extracted(function: Callable[..., Any]) -> Callable[..., Any]:
+def _extraction(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of a condition and of the array whose numbers it takes where that holds."""
 
     def operation(t: Any, condition: Any, a: Any, *args: Any) -> Any:
         _check_plain(t, function, condition, *args)
-        return t._like(function(condition, t._operand(a), *args))
+        return t._with_numbers(function(condition, t._operand(a), *args))
 
     return operation
 
@@ -97,73 +97,77 @@ def _block(t: Any, arrays: Any) -> Any:
 
     def numbers(part: Any) -> Any:
         return (
-            [numbers(one) for one in part] if isinstance(part, list) else on_cpu(t._as_own(part, rounds=True).numbers)
+            [numbers(one) for one in part]
+            if isinstance(part, list)
+            else on_cpu(t._as_operand_array(part, rounds=True).numbers)
         )
 
-    return t._like(beside(np.block(numbers(arrays)), t.numbers))
+    return t._with_numbers(on_device_of(np.block(numbers(arrays)), t.numbers))
 
 
-def _in_a_grid(t: Any, *xi: Any, indexing: Any = "xy", sparse: bool = False, copy: bool = True) -> Any:
+def _meshgrid(t: Any, *xi: Any, indexing: Any = "xy", sparse: bool = False, copy: bool = True) -> Any:
     """Every array repeated along the axes of the others."""
-    axes = [t._as_own(x, rounds=True).numbers for x in xi]
+    axes = [t._as_operand_array(x, rounds=True).numbers for x in xi]
     grids: Any = np.meshgrid(*axes, indexing=indexing, sparse=sparse)
-    return tuple(map(t._like, grids))
+    return tuple(map(t._with_numbers, grids))
 
 
 def _broadcast(t: Any, *args: Any) -> Any:
     """Every array repeated in the shape that all of them broadcast to."""
-    parts = [t._as_own(x, rounds=True).numbers for x in args]
-    return tuple(t._like(x.copy()) for x in np.broadcast_arrays(*parts))
+    parts = [t._as_operand_array(x, rounds=True).numbers for x in args]
+    return tuple(t._with_numbers(x.copy()) for x in np.broadcast_arrays(*parts))
 
 
-def _selected(t: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+def _select(t: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """For each element the first choice whose condition holds."""
     _check_plain(t, np.select, list(condlist))
-    parts = [t._as_own(x, rounds=True).numbers for x in (*choicelist, default)]
+    parts = [t._as_operand_array(x, rounds=True).numbers for x in (*choicelist, default)]
     conditions = list(map(on_cpu, condlist))
-    return t._like(_on_cpu(lambda *choices: np.select(conditions, choices[:-1], choices[-1][()]), parts))
+    return t._with_numbers(_on_cpu(lambda *choices: np.select(conditions, choices[:-1], choices[-1][()]), parts))
 
 
-def _chosen(t: Any, a: Any, choices: Any, *, mode: Any = "raise") -> Any:
+def _choose(t: Any, a: Any, choices: Any, *, mode: Any = "raise") -> Any:
     """For each element of `a`, an array of integers, the choice of that number."""
     _check_plain(t, np.choose, a)
-    choice_numbers = [t._as_own(x, rounds=True).numbers for x in choices]
-    return t._like(_on_cpu(lambda *parts: np.choose(np.asarray(on_cpu(a)), parts, mode=mode), choice_numbers))
+    choice_numbers = [t._as_operand_array(x, rounds=True).numbers for x in choices]
+    return t._with_numbers(_on_cpu(lambda *parts: np.choose(np.asarray(on_cpu(a)), parts, mode=mode), choice_numbers))
 
 
 #: Ways to fill what is added around an array that round nothing.
 PADDING = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
-def _padded(t: Any, array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
+def _pad(t: Any, array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
     """Numbers around an array: copies of its own, or constants, which are rounded as where they are assigned."""
     if mode not in PADDING or options.get("reflect_type", "even") != "even":
-        raise ValueError(f"numpy.pad of {t.called} has the modes {', '.join(PADDING)}, got {mode!r} with {options}.")
+        raise ValueError(
+            f"numpy.pad of {t.name_in_messages} has the modes {', '.join(PADDING)}, got {mode!r} with {options}."
+        )
     if "constant_values" in options:
-        options["constant_values"] = on_cpu(t._as_own(options["constant_values"], rounds=True).numbers)
-    padded = _on_cpu(lambda x: np.pad(x, pad_width, mode, **options), [t._as_own(array).numbers])
-    return t._like(padded if t.format.has_zero else t.arithmetic.round(padded))
+        options["constant_values"] = on_cpu(t._as_operand_array(options["constant_values"], rounds=True).numbers)
+    padded = _on_cpu(lambda x: np.pad(x, pad_width, mode, **options), [t._as_operand_array(array).numbers])
+    return t._with_numbers(padded if t.format.has_zero else t.arithmetic.round(padded))
 
 
 def _on_cpu(function: Callable[..., Any], parts: Sequence[Any]) -> Any:
     """The result of a function that CuPy may not have, where its arrays are."""
     machine = GPU if any(map(is_on_gpu, parts)) else CPU
-    return machine.take(function(*map(on_cpu, parts)))
+    return machine.to_device(function(*map(on_cpu, parts)))
 
 
-def _filled(number: float) -> Callable[..., Any]:
+def _like_filler(number: float) -> Callable[..., Any]:
     """A function that gives an array like another one, full of a number."""
     return lambda t, a, *, shape=None: _full(t, a, number, shape=shape)
 
 
 def _full(t: Any, a: Any, fill_value: Any, *, shape: Any = None) -> Any:
     """An array like another one, full of a number, which is rounded as where it is assigned."""
-    full = t._like(np.zeros(a.shape if shape is None else shape, a.numbers.dtype, like=a.numbers))
+    full = t._with_numbers(np.zeros(a.shape if shape is None else shape, a.numbers.dtype, like=a.numbers))
     full[...] = fill_value
     return full
 
 
-def _without_out(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+def _refuse_out(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
     if "out" in options:
         raise ValueError(f"numpy.{function.__name__} of arrays of a format gives a new one: write y[...] = x for out=.")
     return options
@@ -172,28 +176,28 @@ def _without_out(function: Callable[..., Any], options: dict[str, Any]) -> dict[
 #: NumPy's function -> what it does with an array of the class `t` is of; those of `numpy_protocol.FUNCTIONS` besides.
 MOVEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
     **{
-        function: _moved(function)
+        function: _movement(function)
         for function in (
             *(np.diag, np.diagonal, np.tril, np.triu, np.flip, np.fliplr, np.flipud, np.rot90, np.roll, np.moveaxis),
             *(np.repeat, np.tile, np.copy, np.trim_zeros, np.dsplit),
             *(np.split, np.array_split, np.hsplit, np.vsplit, np.resize, np.rollaxis),
         )
     },
-    **{function: _taken(function) for function in (np.take, np.take_along_axis, np.delete)},
-    **{function: _joined(function) for function in (np.vstack, np.hstack, np.dstack, np.column_stack)},
-    **{function: _of_each(function) for function in (np.atleast_1d, np.atleast_2d, np.atleast_3d)},
-    np.append: _appended,
-    np.insert: _inserted,
+    **{function: _movement_by_places(function) for function in (np.take, np.take_along_axis, np.delete)},
+    **{function: _join(function) for function in (np.vstack, np.hstack, np.dstack, np.column_stack)},
+    **{function: _for_each_array(function) for function in (np.atleast_1d, np.atleast_2d, np.atleast_3d)},
+    np.append: _append,
+    np.insert: _insert,
     np.block: _block,
-    **{function: _extracted(function) for function in (np.extract, np.compress)},
-    np.sort: _sorted,
-    np.meshgrid: _in_a_grid,
+    **{function: _extraction(function) for function in (np.extract, np.compress)},
+    np.sort: _sort,
+    np.meshgrid: _meshgrid,
     np.broadcast_arrays: _broadcast,
-    np.select: _selected,
-    np.choose: _chosen,
-    np.pad: _padded,
-    np.zeros_like: _filled(0.0),
-    np.empty_like: _filled(0.0),
-    np.ones_like: _filled(1.0),
+    np.select: _select,
+    np.choose: _choose,
+    np.pad: _pad,
+    np.zeros_like: _like_filler(0.0),
+    np.empty_like: _like_filler(0.0),
+    np.ones_like: _like_filler(1.0),
     np.full_like: _full,
 }

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.arithmetic.machines import on_cpu, put_back
+from simfloat.arithmetic.machines import on_cpu, write_back_to_device
 
 
-def _writes(function: Callable[..., Any], place: int) -> Callable[..., Any]:
+def _write_operation(function: Callable[..., Any], place: int) -> Callable[..., Any]:
     """A function whose first argument is the array that it writes to, and whose numbers are the argument at `place`."""
 
     def operation(t: Any, a: Any, *args: Any, **options: Any) -> None:
@@ -19,21 +19,25 @@ def _writes(function: Callable[..., Any], place: int) -> Callable[..., Any]:
         name = _NAMES[function][place]
         if not isinstance(a, type(t)):
             raise ValueError(
-                f"numpy.{function.__name__} would write numbers of {t.called} to {type(a).__name__}: take them out "
+                f"numpy.{function.__name__} would write numbers of {t.name_in_messages} to {type(a).__name__}: take them out "
                 "with np.asarray(x)."
             )
         if unknown or name not in arguments:
-            raise ValueError(f"numpy.{function.__name__} of {t.called} takes {', '.join(('a', *_NAMES[function]))}.")
-        values = a._as_own(arguments.pop(name), rounds=True) if a._fits(arguments[name]) else a._refused_parts()
-        others = {key: _plain(value) for key, value in arguments.items()}
-        numbers = on_cpu(a._written_to())
+            raise ValueError(
+                f"numpy.{function.__name__} of {t.name_in_messages} takes {', '.join(('a', *_NAMES[function]))}."
+            )
+        values = (
+            a._as_operand_array(arguments.pop(name), rounds=True) if a._fits(arguments[name]) else a._refuse_complex()
+        )
+        others = {key: _as_numpy_reads(value) for key, value in arguments.items()}
+        numbers = on_cpu(a._writable_numbers())
         function(numbers, **others, **{name: on_cpu(values.numbers)})
-        put_back(numbers, a.numbers)
+        write_back_to_device(numbers, a.numbers)
 
     return operation
 
 
-def _plain(x: Any) -> Any:
+def _as_numpy_reads(x: Any) -> Any:
     """Places and conditions as NumPy reads them."""
     return on_cpu(getattr(x, "numbers", x))
 
@@ -50,10 +54,10 @@ _NAMES: dict[Callable[..., Any], tuple[str, ...]] = {
 
 #: NumPy's function -> what it does with an array.
 WRITING: dict[Callable[..., Any], Callable[..., Any]] = {
-    np.copyto: _writes(np.copyto, 0),
-    np.put: _writes(np.put, 1),
-    np.place: _writes(np.place, 1),
-    np.putmask: _writes(np.putmask, 1),
-    np.put_along_axis: _writes(np.put_along_axis, 1),
-    np.fill_diagonal: _writes(np.fill_diagonal, 0),
+    np.copyto: _write_operation(np.copyto, 0),
+    np.put: _write_operation(np.put, 1),
+    np.place: _write_operation(np.place, 1),
+    np.putmask: _write_operation(np.putmask, 1),
+    np.put_along_axis: _write_operation(np.put_along_axis, 1),
+    np.fill_diagonal: _write_operation(np.fill_diagonal, 0),
 }

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.attribution.model_arguments import is_of_torch, pair_of_batch
-from simfloat.attribution.probes import Probes, checked_modes, explicit
+from simfloat.attribution.probes import Probes, checked_modes, explicit_policy
 from simfloat.attribution.result import FIELDS, Attribution, Cost
-from simfloat.attribution.roles_used import Made, PolicyPart, parts_of
+from simfloat.attribution.roles_used import MadeTensor, PolicyPart, policy_parts
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_loss_function
@@ -72,21 +72,21 @@ def attribute(
         accumulate            9.16e-09
     """
     fields = _checked_fields(by)
-    chosen, base = as_policy(policy, "attribute"), explicit(as_policy(reference, "attribute"))
-    run = run_of(model, loss_fn, batch, seed)
-    parts, under_policy = run.measured(chosen)
+    chosen, base = as_policy(policy, "attribute"), explicit_policy(as_policy(reference, "attribute"))
+    run = new_run(model, loss_fn, batch, seed)
+    parts, under_policy = run.parts_and_gradient(chosen)
     checked_modes(base, parts)
     exact = run.gradient(base)
     check_exact(exact)
     probes = Probes(base, parts)
     groups: dict[tuple[str, ...], list[PolicyPart]] = {}
     for part in parts:
-        if probes.changes(part):
+        if probes.is_changed(part):
             groups.setdefault(tuple(_field(part, field) for field in fields), []).append(part)
     measured = [
         Cost(**dict.fromkeys(FIELDS, "") | dict(zip(fields, names, strict=True)), error=relative_error(alone, exact))
         for names, group in groups.items()
-        for alone in [run.gradient(probes.policy(group))]
+        for alone in [run.gradient(probes.policy_with_parts(group))]
     ]
     return Attribution(tuple(measured), relative_error(under_policy, exact), fields)
 
@@ -94,7 +94,7 @@ def attribute(
 class GradientRun(Protocol):
     """Gradients of a model's copies on one batch."""
 
-    def measured(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
+    def parts_and_gradient(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
         """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
 
     def gradient(self, policy: Policy) -> NDArray[np.float64]:
@@ -104,11 +104,11 @@ class GradientRun(Protocol):
         """The loss, and the gradients of all parameters in one vector."""
 
 
-def run_of(model: Any, loss_fn: Any, batch: Any, seed: int, taker: str = "attribute") -> GradientRun:
+def new_run(model: Any, loss_fn: Any, batch: Any, seed: int, caller: str = "attribute") -> GradientRun:
     """The run of a model of this package or of PyTorch."""
     check_loss_function(loss_fn)
     pair = pair_of_batch(batch)
-    if not is_of_torch(model, taker):
+    if not is_of_torch(model, caller):
         return TensorRun(model, loss_fn, pair, seed)
     from simfloat.attribution.of_torch import TorchRun
 
@@ -122,10 +122,10 @@ class TensorRun:
         self.model, self.loss_fn, self.batch, self.seed = model, loss_fn, batch, seed
         self.paths = [path for path, _ in model.named_parameters()]
 
-    def measured(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
+    def parts_and_gradient(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
         """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
         results, _, gradient = self._run(policy)
-        return parts_of(results, policy, self.paths), gradient
+        return policy_parts(results, policy, self.paths), gradient
 
     def gradient(self, policy: Policy) -> NDArray[np.float64]:
         """Return the gradients of all parameters in one vector."""
@@ -135,12 +135,12 @@ class TensorRun:
         """The loss, and the gradients of all parameters in one vector."""
         return self._run(policy)[1:]
 
-    def _run(self, policy: Policy) -> tuple[list[Made], float, NDArray[np.float64]]:
+    def _run(self, policy: Policy) -> tuple[list[MadeTensor], float, NDArray[np.float64]]:
         model, (x, y) = copy.deepcopy(self.model), self.batch
         model.zero_grad()  # gradients of before would be added to
         with simulate(policy, seed=self.seed):
             loss = self.loss_fn(model(x), y)
-            results = made_for(loss, {id(parameter) for parameter in model.parameters()})
+            results = results_behind_loss(loss, {id(parameter) for parameter in model.parameters()})
             loss.backward()
         gradients = [
             np.zeros(p.size) if p.grad is None else np.asarray(on_cpu(p.grad), np.float64).ravel()
@@ -149,21 +149,21 @@ class TensorRun:
         return results, loss.item(), np.concatenate(gradients)
 
 
-def made_for(loss: Any, parameters: set[int]) -> list[Made]:
+def results_behind_loss(loss: Any, parameters: set[int]) -> list[MadeTensor]:
     """The tensors that operations made on the way to the loss, each after those that it was made of.
 
     Raises ValueError for a loss that is no number with a gradient, or depends on other parameters than these.
     """
     if not isinstance(loss, Tensor) or loss.size != 1 or loss.node is None:
         raise ValueError(f"loss_fn(model(x), y) must be a Tensor of one number with a gradient, got {loss!r}.")
-    results: dict[int, Made] = {}
+    results: dict[int, MadeTensor] = {}
     stack: list[tuple[Variable, bool]] = [(loss, False)]
     while stack:
         variable, is_complete = stack.pop()
         if id(variable) in results:
             continue
         if variable.node is None:
-            _check_known(variable, parameters)
+            _check_leaf(variable, parameters)
         elif is_complete:
             results[id(variable)] = variable, variable.node
         else:
@@ -172,7 +172,7 @@ def made_for(loss: Any, parameters: set[int]) -> list[Made]:
     return list(results.values())
 
 
-def _check_known(leaf: Variable, parameters: set[int]) -> None:
+def _check_leaf(leaf: Variable, parameters: set[int]) -> None:
     """Raise ValueError for a parameter that the copy of the model does not have."""
     if leaf.is_weight and id(leaf) not in parameters:
         raise ValueError(

@@ -8,14 +8,14 @@ from simfloat.checks import is_torch_model
 from simfloat.nn import Module
 
 
-def is_of_torch(model: Any, taker: str) -> bool:
+def is_of_torch(model: Any, caller: str) -> bool:
     """Whether a model is PyTorch's, and not this package's. Raises ValueError, naming who takes it, for neither."""
     if isinstance(model, Module):
         return False
     if is_torch_model(model):
         return True
     raise ValueError(
-        f"{taker} takes a simfloat.nn.Module, got a {type(model).__name__}; of PyTorch it takes a torch.nn.Module."
+        f"{caller} takes a simfloat.nn.Module, got a {type(model).__name__}; of PyTorch it takes a torch.nn.Module."
     )
 
 

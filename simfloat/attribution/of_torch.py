@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.attribution.roles_used import PolicyPart, below, parts_of_place, together
+from simfloat.attribution.roles_used import PolicyPart, merge_parts, path_in_layer, place_parts
 from simfloat.policy import Policy
 from simfloat.policy.own_types import is_written
 from simfloat.policy.roles import UPDATE
 from simfloat.simulation.metering import Silent
 from simfloat.torch import Run, simulate
 from simfloat.torch.loss_leaves import parameters_of
-from simfloat.torch.tensor_arguments import called
+from simfloat.torch.tensor_arguments import call_model
 
 
 class TorchRun:
@@ -28,11 +28,11 @@ class TorchRun:
         self.batch, self.wide_batch = batch, in_double(batch)
         self.paths = [path for path, _ in model.named_parameters()]
 
-    def measured(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
+    def parts_and_gradient(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
         """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
         refuse_own_types(policy, "attribute")
         run, _, gradient = self._run(policy)
-        return together(_parts(run, policy), policy, self.paths), gradient
+        return merge_parts(_parts(run, policy), policy, self.paths), gradient
 
     def gradient(self, policy: Policy) -> NDArray[np.float64]:
         """Return the gradients of all parameters in one vector."""
@@ -49,17 +49,17 @@ class TorchRun:
         with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed, Silent()) as run:
             torch.manual_seed(self.seed)
             model.zero_grad()
-            loss = self.loss_fn(called(model, x), y)
+            loss = self.loss_fn(call_model(model, x), y)
             checked_loss(loss, model).backward()
         gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters())
         return run, loss.item(), torch.cat([gradient.detach().double().reshape(-1) for gradient in gradients]).numpy()
 
 
-def refuse_own_types(policy: Policy, taker: str) -> None:
+def refuse_own_types(policy: Policy, caller: str) -> None:
     """Raise ValueError for a policy that follows a program's own types, which copies in float64 do not have."""
     if is_written(policy):
         raise ValueError(
-            f"{taker} takes policies that name formats, got one that follows the program's own types, {policy.name!r}: "
+            f"{caller} takes policies that name formats, got one that follows the program's own types, {policy.name!r}: "
             "give the policy of these formats, such as 'bf16-standard', or compare both by simfloat.compare."
         )
 
@@ -103,8 +103,8 @@ def _parts(run: Run, policy: Policy) -> Iterator[PolicyPart]:
         if place.operation == UPDATE:
             continue
         roles = [
-            (place.path if parameter is None else below(place.path, parameter), {role: value})
+            (place.path if parameter is None else path_in_layer(place.path, parameter), {role: value})
             for parameter, role, value in place.roles_used()
         ]
         weights = [path for path, values in roles if "compute_weights" in values]
-        yield from parts_of_place(place, weights, roles, policy)
+        yield from place_parts(place, weights, roles, policy)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from simfloat.attribution.measure import check_exact, relative_error, run_of
+from simfloat.attribution.measure import check_exact, new_run, relative_error
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
 from simfloat.table import Table, table
@@ -49,7 +49,7 @@ class PolicyComparison:
             else (f"{row.policy} (refused: {row.refused})", "", "", "")
             for row in self.rows
         ]
-        return table([head, (self.reference, f"{self.loss:.6g}", "", ""), *lines], numbers=3)
+        return table([head, (self.reference, f"{self.loss:.6g}", "", ""), *lines], number_columns=3)
 
     def __repr__(self) -> str:
         return str(self.table())
@@ -94,8 +94,8 @@ def compare(
         bf16-standard  0.546875       5.32e-04           1.35e-03
         fp8-hybrid     0.550781       6.61e-03           1.00e-02
     """
-    named = _named(policies)
-    run, base = run_of(model, loss_fn, batch, seed, "compare"), as_policy(reference, "compare")
+    named = _policies_by_label(policies)
+    run, base = new_run(model, loss_fn, batch, seed, "compare"), as_policy(reference, "compare")
     loss, gradient = run.loss_and_gradient(base)
     check_exact(gradient)
     rows = []
@@ -118,7 +118,7 @@ def _difference(loss: float, exact: float) -> float:
     return abs(loss - exact) / abs(exact) if exact else abs(loss)
 
 
-def _named(policies: Any) -> dict[str, Policy]:
+def _policies_by_label(policies: Any) -> dict[str, Policy]:
     """The policies by their labels. Raises ValueError for none, and for two of one name."""
     if isinstance(policies, str | Policy) or not isinstance(policies, Iterable):
         raise ValueError(f"compare takes a list of policies, got {policies!r}; give it in brackets.")

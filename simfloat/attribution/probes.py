@@ -13,10 +13,10 @@ from simfloat.policy.role_types import WIDEST
 from simfloat.policy.roles import ROLES
 
 #: Where an override holds: an operation, or None for a parameter's storage; and which role it is of.
-Where = tuple[str | None, str]
+OverridePlace = tuple[str | None, str]
 
 
-def explicit(reference: Policy) -> Policy:
+def explicit_policy(reference: Policy) -> Policy:
     """Give every role of the reference a value, so that none follows another one that is changed.
 
     Raises ValueError for a reference with overrides, or whose results have no format of their own.
@@ -35,20 +35,20 @@ class Probes:
 
     def __init__(self, base: Policy, parts: Iterable[PolicyPart]) -> None:
         self.base = base
-        self._paths: dict[Where, dict[str, None]] = {}
+        self._paths: dict[OverridePlace, dict[str, None]] = {}
         for part in parts:
-            for where in _places(part):
+            for where in _override_places(part):
                 self._paths.setdefault(where, {})[part.path] = None
 
-    def changes(self, part: PolicyPart) -> bool:
+    def is_changed(self, part: PolicyPart) -> bool:
         """Whether the part is carried out otherwise than under the reference."""
         return any(value != getattr(self.base, role) for role, value in part.values.items())
 
-    def policy(self, chosen: Iterable[PolicyPart]) -> Policy:
+    def policy_with_parts(self, chosen: Iterable[PolicyPart]) -> Policy:
         """The reference with these parts as the policy has them."""
-        values_by_place: dict[Where, dict[str, Any]] = {}
+        values_by_place: dict[OverridePlace, dict[str, Any]] = {}
         for part in chosen:
-            for where in _places(part):
+            for where in _override_places(part):
                 values_by_place.setdefault(where, {})[part.path] = part.values[where[1]]
         policy = self.base
         for (operation, role), values in values_by_place.items():
@@ -56,7 +56,7 @@ class Probes:
                 policy = policy.override(escape(path), operation=operation, **{role: value})
         return policy
 
-    def _overrides(self, where: Where, values: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    def _overrides(self, where: OverridePlace, values: dict[str, Any]) -> Iterable[tuple[str, Any]]:
         """Paths with their values, so that what lies inside of a chosen layer has its own value again."""
         standard = getattr(self.base, where[1])
         overrides: list[tuple[str, Any]] = []
@@ -68,7 +68,7 @@ class Probes:
         return overrides
 
 
-def _places(part: PolicyPart) -> list[Where]:
+def _override_places(part: PolicyPart) -> list[OverridePlace]:
     return [(None if part.operation == STORED else part.operation, role) for role in part.values]
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simfloat.table import Table, table
 
 #: Rows of the table that is printed.
-SHOWN = 20
+SHOWN_COSTS = 20
 
 #: What a cost can be asked for by.
 FIELDS = ("operation", "layer", "role")
@@ -58,7 +58,7 @@ class Attribution:
         shown = self.costs if most is None else self.costs[:most]
         rows = [(*self.by, "error"), ("(whole policy)", *("" for _ in self.by[1:]), f"{self.total:.2e}")]
         rows += [(*(getattr(cost, field) for field in self.by), f"{cost.error:.2e}") for cost in shown]
-        return table(rows, numbers=1)
+        return table(rows, number_columns=1)
 
     def grid(self, rows: str = "layer", columns: str = "operation") -> CostGrid:
         """The costs by two of the fields that were asked for; several in one cell add up as independent errors do.
@@ -82,8 +82,8 @@ class Attribution:
         return CostGrid(names[0], names[1], np.sqrt(squares))
 
     def __repr__(self) -> str:
-        hidden = len(self.measured) - SHOWN
-        return f"{self.table(SHOWN)}" + (f"\n... and {hidden} smaller ones" if hidden > 0 else "")
+        hidden = len(self.measured) - SHOWN_COSTS
+        return f"{self.table(SHOWN_COSTS)}" + (f"\n... and {hidden} smaller ones" if hidden > 0 else "")
 
     def _repr_html_(self) -> str:
-        return self.table(SHOWN)._repr_html_()
+        return self.table(SHOWN_COSTS)._repr_html_()

@@ -15,10 +15,10 @@ from simfloat.policy.roles import COMPOSITE, CONTRACTION, MOVEMENT, POINTWISE, R
 from simfloat.simulation.place import Place
 
 #: A tensor, and the operation that made it.
-Made = tuple[Variable, Node]
+MadeTensor = tuple[Variable, Node]
 
 #: The roles that a matrix unit ties together, which takes operands of its own formats only, or one of one's own.
-UNIT = ("compute", "compute_gradients", "compute_weights", "accumulate", "accumulate_gradients", "rotation")
+UNIT_ROLES = ("compute", "compute_gradients", "compute_weights", "accumulate", "accumulate_gradients", "rotation")
 
 #: The operation and the role of what parameters are stored in.
 STORED, WEIGHTS = "(parameter)", "weights"
@@ -34,13 +34,13 @@ class PolicyPart(NamedTuple):
     values: Mapping[str, Any]  # of the roles, under the policy
 
 
-def parts_of(made: list[Made], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
+def policy_parts(made_tensors: list[MadeTensor], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
     """The parts of a run under `policy` that made these tensors, of a model with parameters at these paths."""
-    results = (part for variable, node in made for part in _parts_of_result(variable, node, policy))
-    return together(results, policy, parameters)
+    results = (part for variable, node in made_tensors for part in _parts_of_result(variable, node, policy))
+    return merge_parts(results, policy, parameters)
 
 
-def together(results: Iterable[PolicyPart], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
+def merge_parts(results: Iterable[PolicyPart], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
     """The parts of operations, each once, and those of what parameters are stored in."""
     parts: dict[tuple[str, str, str], PolicyPart] = {}
     for part in results:
@@ -54,45 +54,43 @@ def together(results: Iterable[PolicyPart], policy: Policy, parameters: Iterable
 
 def _parts_of_result(variable: Variable, node: Node, policy: Policy) -> Iterator[PolicyPart]:
     weights = [path for path in node.paths if path is not None]
-    yield from parts_of_place(node.place, weights, _roles(variable, node), policy)
+    yield from place_parts(node.place, weights, _roles(variable, node), policy)
     for step in node.inside:
-        yield from parts_of_place(
-            step, (), ((step.path, {role: value}) for _, role, value in step.roles_used()), policy
-        )
+        yield from place_parts(step, (), ((step.path, {role: value}) for _, role, value in step.roles_used()), policy)
 
 
-def parts_of_place(
+def place_parts(
     place: Place, weights: Sequence[str], roles: Iterable[tuple[str, Mapping[str, Any]]], policy: Policy
 ) -> Iterator[PolicyPart]:
     """The parts of an operation on the parameters at these paths: `roles` are the place's and the parameters'."""
     if any(policy.recipe(place.path, *place.operations[:n]).fused for n in range(1, len(place.operations))):
         return  # inside a fused composite, which is one operation
-    unit = _unit(place, weights)
+    unit = _unit_roles(place, weights)
     if unit:
-        yield _part(place, place.path, "operands and sums", unit)
+        yield _policy_part(place, place.path, "operands and sums", unit)
     for path, values in roles:
         for role, value in values.items():
             if role not in unit:
-                yield _part(place, path, role, {role: value})
+                yield _policy_part(place, path, role, {role: value})
 
 
-def _unit(place: Place, weights: Sequence[str]) -> dict[str, Any]:
+def _unit_roles(place: Place, weights: Sequence[str]) -> dict[str, Any]:
     """The roles of a contraction that a matrix unit or a fused sum ties together, if it is one of those."""
     recipe = place.recipe
     if not place.is_contraction or not any(
         sums.needs_narrow_operands for sums in (recipe.accumulate, recipe.accumulate_gradients)
     ):
         return {}
-    weight_role = {"compute_weights": place.recipe_of(weights[0]).compute_weights} if weights else {}
-    return {role: getattr(recipe, role) for role in UNIT} | weight_role
+    weight_role = {"compute_weights": place.recipe_of_parameter(weights[0]).compute_weights} if weights else {}
+    return {role: getattr(recipe, role) for role in UNIT_ROLES} | weight_role
 
 
-def _part(place: Place, path: str, label: str, values: dict[str, Any]) -> PolicyPart:
+def _policy_part(place: Place, path: str, label: str, values: dict[str, Any]) -> PolicyPart:
     """A part with what belongs to its roles: the mode of results, rotations of operands, that a composite is fused."""
     recipe = place.recipe
     if recipe.rotation is not None and label in ("compute", "compute_gradients"):
         values["rotation"] = recipe.rotation
-    if recipe.rounding != nearest_even and label not in UNIT:
+    if recipe.rounding != nearest_even and label not in UNIT_ROLES:
         values["rounding"] = recipe.rounding
     if recipe.fused and "fused" in roles_of(place.operation):
         values["fused"] = True
@@ -104,7 +102,9 @@ def _roles(variable: Variable, node: Node) -> Iterator[tuple[str, dict[str, Any]
     place, kind = node.place, kind_of(node.place.operation)
     roles: dict[str, Any] = {}
     if kind == CONTRACTION:
-        roles |= {role: getattr(place.recipe, role) for role in UNIT if role not in ("compute_weights", "rotation")}
+        roles |= {
+            role: getattr(place.recipe, role) for role in UNIT_ROLES if role not in ("compute_weights", "rotation")
+        }
     if kind != MOVEMENT and not (kind == COMPOSITE and _is_entrance(node)):
         roles["activations"] = variable.format
     if kind not in (CONTRACTION, MOVEMENT) and (kind != POINTWISE or _is_broadcast(variable, node)):
@@ -115,7 +115,10 @@ def _roles(variable: Variable, node: Node) -> Iterator[tuple[str, dict[str, Any]
             gradient = place.recipe.activation_gradients
             roles["activation_gradients"] = format if gradient == WIDEST else gradient
         elif path is not None:
-            yield below(place.path, path), _weight_roles(place.recipe_of(path), kind, format, parent.requires_grad)
+            yield (
+                path_in_layer(place.path, path),
+                _weight_roles(place.recipe_of_parameter(path), kind, format, parent.requires_grad),
+            )
     yield place.path, roles
 
 
@@ -143,16 +146,16 @@ def _is_broadcast(variable: Variable, node: Node) -> bool:
     return any(parent.requires_grad and parent.shape != variable.shape for parent in node.parents)
 
 
-def below(layer: str, parameter: str) -> str:
+def path_in_layer(layer: str, parameter: str) -> str:
     """The path of a parameter as the layer's own, as a place names it."""
     return parameter if not layer or parameter.startswith(f"{layer}.") else f"{layer}.{parameter.rpartition('.')[2]}"
 
 
-def _narrower(known: PolicyPart | None, part: PolicyPart) -> PolicyPart:
+def _narrower(first: PolicyPart | None, second: PolicyPart) -> PolicyPart:
     """Return the use with the narrower format, of two at one place, as for an operation on tensors of two formats."""
-    if known is None:
-        return part
-    role = part.role if part.role in RESULTS else None
-    if role and known.values[role].precision <= part.values[role].precision:
-        return known
-    return part
+    if first is None:
+        return second
+    role = second.role if second.role in RESULTS else None
+    if role and first.values[role].precision <= second.values[role].precision:
+        return first
+    return second

@@ -7,18 +7,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from simfloat.autodiff.record import Made, Operand, Reads, Started, begin, finish, summed_to
+from simfloat.autodiff.record import BegunOperation, Operand, OperationResult, Reads, begin, finish, sum_to_shape
 from simfloat.autodiff.variable import Derivative, as_variable
 from simfloat.formulas.rounded import Slope
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.inside import Inside
+from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
 from simfloat.simulation.simulation import Simulation, current
 
 
-def by_formula(
+def composite_operation(
     name: str, formula: Callable[..., Any], slopes: tuple[Slope, ...], *operands: Operand, reads: Reads = "both"
-) -> Made:
+) -> OperationResult:
     """The composite `name` of the catalog, by a formula of the arithmetic and the operands' arrays.
 
     The formula gives the result, or a tuple of it and of what slopes read besides. Of each operand there is a slope, a
@@ -32,9 +32,9 @@ def by_formula(
     """
     started, simulation = begin(name, *map(as_variable, operands)), current()
     arrays = [x.numbers for x in started.operands]
-    inside = Inside.forward(simulation, started.place, [(x.numbers, x.format) for x in started.operands])
+    inside = CompositeArithmetic.forward(simulation, started.place, [(x.numbers, x.format) for x in started.operands])
     outputs = formula(inside, *arrays)
-    result = inside.rounded(outputs[0] if isinstance(outputs, tuple) else outputs, tuple(arrays))
+    result = inside.round_result(outputs[0] if isinstance(outputs, tuple) else outputs, tuple(arrays))
     if started.place.recipe.fused:
         outputs = (result, *outputs[1:]) if isinstance(outputs, tuple) else result
     read_outputs = outputs
@@ -48,19 +48,19 @@ def by_formula(
     return finish(started, result, inside.format_of(result), *derivatives, reads=reads, inside=inside.places)
 
 
-def _derivative(simulation: Simulation, started: Started, number: int, slope: Slope) -> Derivative:
+def _derivative(simulation: Simulation, started: BegunOperation, number: int, slope: Slope) -> Derivative:
     """The gradient of the operand of this number, by its slope."""
     operand, place, path = started.operands[number], started.place, started.paths[number]
     shape = operand.shape
     if not place.recipe.fused:
-        return lambda u, g: summed_to(u, slope(u, g), shape)
+        return lambda u, g: sum_to_shape(u, slope(u, g), shape)
     format = operand.stored_format if place.takes_formats else None
 
     def rounds(step: Place, _: Any) -> Arithmetic:
         return step.to_activation(number, format) if path is None else step.to_weight(path, number, format)
 
     def fused(u: Arithmetic, g: NDArray) -> NDArray:
-        inside = Inside(simulation, place, rounds)
-        return u.round(summed_to(inside, slope(inside, g), shape))
+        inside = CompositeArithmetic(simulation, place, rounds)
+        return u.round(sum_to_shape(inside, slope(inside, g), shape))
 
     return fused

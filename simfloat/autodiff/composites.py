@@ -14,15 +14,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from simfloat.autodiff.by_formula import by_formula
-from simfloat.autodiff.movement import viewed
-from simfloat.autodiff.record import Made, Operations, Result, begin, finish
+from simfloat.autodiff.by_formula import composite_operation
+from simfloat.autodiff.movement import viewable_numbers
+from simfloat.autodiff.record import OperationResult, Operations, Result, begin, finish
 from simfloat.autodiff.reductions import Axes, normalized_axes
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_flags, is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.formulas import exponentials
-from simfloat.formulas.rounded import Rounded, kept
+from simfloat.formulas.rounded import Rounded, keepdims_shape
 from simfloat.simulation.context import composite
 from simfloat.simulation.simulation import current
 
@@ -33,29 +33,29 @@ class Composites(Operations[Result]):
 
     def softmax(self, axis: int = -1) -> Result:
         """exp(d) / sum(exp(d)) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
-        axes = _filled(self, axis)
+        axes = _axes_with_elements(self, axis)
 
         def slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray | None) -> NDArray:
             return exponentials.softmax_slope(u, g, y, axes)
 
         formula = partial(exponentials.softmax, axes=axes)
-        return self.made(by_formula("softmax", formula, (slope,), self, reads="result"))
+        return self.from_result(composite_operation("softmax", formula, (slope,), self, reads="result"))
 
     def log_softmax(self, axis: int = -1) -> Result:
         """d - log(sum(exp(d))) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
-        axes = _filled(self, axis)
+        axes = _axes_with_elements(self, axis)
 
         def slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray | None) -> NDArray:
             return exponentials.log_softmax_slope(u, g, y, axes)
 
         formula = partial(exponentials.log_softmax, axes=axes)
-        return self.made(by_formula("log_softmax", formula, (slope,), self, reads="result"))
+        return self.from_result(composite_operation("log_softmax", formula, (slope,), self, reads="result"))
 
     def logsumexp(self, axis: Axes = None, keepdims: bool = False) -> Result:
         """log(sum(exp(d))) + m with d = x - m and m = max(x) along `axis`; -inf, with no gradient, where all x are."""
         check_flags(keepdims=keepdims)
-        axes = _filled(self, axis)
-        shape = kept(self.shape, axes)
+        axes = _axes_with_elements(self, axis)
+        shape = keepdims_shape(self.shape, axes)
 
         def formula(u: Rounded, x: NDArray) -> NDArray:
             result = exponentials.logsumexp(u, x, axes)
@@ -64,7 +64,7 @@ class Composites(Operations[Result]):
         def slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray) -> NDArray:
             return exponentials.logsumexp_slope(u, g.reshape(shape), y.reshape(shape), x)
 
-        return self.made(by_formula("logsumexp", formula, (slope,), self))
+        return self.from_result(composite_operation("logsumexp", formula, (slope,), self))
 
     def var(self, axis: Axes = None, keepdims: bool = False, *, correction: int = 0) -> Result:
         """The sum of (x - mean(x))^2 over `axis`, divided by their number less `correction`.
@@ -81,38 +81,38 @@ class Composites(Operations[Result]):
             count = math.prod(x.shape[i] for i in normalized_axes(axis, x.ndim))
             return squares.sum(axis, keepdims) / float(max(count - correction, 0))
 
-        return composed("var", steps, [self], self.made)
+        return run_composite("var", steps, [self], self.from_result)
 
 
-def composed(
-    name: str, steps: Callable[..., Any], operands: Sequence[Variable], from_result: Callable[[Made], Result]
+def run_composite(
+    name: str, steps: Callable[..., Any], operands: Sequence[Variable], from_result: Callable[[OperationResult], Result]
 ) -> Result:
     """The composite `name` of the catalog: `steps` of the operands, in whose place their operations run."""
     is_fused = current().place(name).recipe.fused
-    inside = [from_result(_entered(name, x)) for x in operands] if is_fused else operands
+    inside = [from_result(_enter(name, x)) for x in operands] if is_fused else operands
     with composite(name):
         result = steps(*inside)
     if not is_fused:
         return result
     if not isinstance(result, Operations):
         raise ValueError(f"A fused composite gives one tensor, whose numbers are rounded once; {name} gave {result!r}.")
-    return from_result(_left(name, result, operands or [result]))
+    return from_result(_leave(name, result, operands or [result]))
 
 
-def _entered(name: str, x: Variable) -> Made:
+def _enter(name: str, x: Variable) -> OperationResult:
     """An operand as the inside of the fused composite sees it: the same numbers."""
     started = begin(name, x)
     used = started.operands[0]
-    return finish(started, viewed(used), used.format, lambda u, g: u.round(g), is_view=True)
+    return finish(started, viewable_numbers(used), used.format, lambda u, g: u.round(g), is_view=True)
 
 
-def _left(name: str, result: Variable, operands: Sequence[Variable]) -> Made:
+def _leave(name: str, result: Variable, operands: Sequence[Variable]) -> OperationResult:
     """The result of the fused composite, rounded as results of operations on these operands are."""
     arithmetic = begin(name, *operands).forward
     return finish(begin(name, result), arithmetic.round(result.numbers), arithmetic.format, lambda u, g: g)
 
 
-def _filled(x: Any, axis: Axes) -> tuple[int, ...]:
+def _axes_with_elements(x: Any, axis: Axes) -> tuple[int, ...]:
     """Axes as numbers; ValueError where there is no element along them."""
     axes = normalized_axes(axis, x.ndim)
     if not all(x.shape[i] for i in axes):

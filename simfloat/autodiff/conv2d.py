@@ -17,8 +17,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from simfloat.accumulate.geometry import Geometry, Pair, along_row, as_images, geometry_of, pair_of, turned
-from simfloat.autodiff.record import Made, Operand, Operations, Result, begin, finish
+from simfloat.accumulate.geometry import (
+    Geometry,
+    Pair,
+    as_images,
+    geometry_of,
+    mirrored_kernels,
+    read_pair,
+    read_row_option,
+)
+from simfloat.autodiff.record import Operand, OperationResult, Operations, Result, begin, finish
 from simfloat.autodiff.variable import Variable, as_variable
 from simfloat.checks import is_integer
 from simfloat.environment import in_usual_environment
@@ -43,7 +51,7 @@ class Convolutions(Operations[Result]):
         """
         weight = as_variable(weight)
         geometry = geometry_of(self.numbers, weight.numbers, stride, padding, dilation, groups)
-        return self.made(_convolved(self, weight, geometry))
+        return self.from_result(_convolution(self, weight, geometry))
 
     def conv1d(
         self, weight: Operand, stride: int = 1, padding: int | str = 0, dilation: int = 1, groups: int = 1
@@ -54,10 +62,10 @@ class Convolutions(Operations[Result]):
         """
         weight = as_variable(weight)
         _check_sequences("conv1d", "w (O, C / groups, k) with C and O multiples of groups", self, weight, groups)
-        border = padding if isinstance(padding, str) else along_row("padding", padding, 0, 0)
-        steps, gaps = along_row("stride", stride, 1, 1), along_row("dilation", dilation, 1, 1)
+        border = padding if isinstance(padding, str) else read_row_option("padding", padding, 0, 0)
+        steps, gaps = read_row_option("stride", stride, 1, 1), read_row_option("dilation", dilation, 1, 1)
         geometry = geometry_of(as_images(self.numbers), as_images(weight.numbers), steps, border, gaps, groups)
-        return self.made(_convolved(self, weight, geometry))
+        return self.from_result(_convolution(self, weight, geometry))
 
     def conv_transpose2d(
         self,
@@ -76,7 +84,9 @@ class Convolutions(Operations[Result]):
         """
         weight = as_variable(weight)
         options = stride, padding, output_padding, groups, dilation
-        return self.made(_transposed(self, weight, *_geometry_of_result(self.shape, weight.shape, *options)))
+        return self.from_result(
+            _transposed_convolution(self, weight, *_geometry_of_result(self.shape, weight.shape, *options))
+        )
 
     def conv_transpose1d(
         self,
@@ -97,10 +107,13 @@ class Convolutions(Operations[Result]):
             "conv_transpose1d", "weight (C, O / groups, k) with C and O multiples of groups", self, weight, groups
         )
         x_shape, w_shape = ((*shape[:2], 1, *shape[2:]) for shape in (self.shape, weight.shape))
-        options = along_row("stride", stride, 1, 1), along_row("padding", padding, 0, 0)
-        more, gaps = along_row("output_padding", output_padding, 0, 0), along_row("dilation", dilation, 1, 1)
+        options = read_row_option("stride", stride, 1, 1), read_row_option("padding", padding, 0, 0)
+        more, gaps = (
+            read_row_option("output_padding", output_padding, 0, 0),
+            read_row_option("dilation", dilation, 1, 1),
+        )
         geometry_and_size = _geometry_of_result(x_shape, w_shape, *options, more, groups, gaps)
-        return self.made(_transposed(self, weight, *geometry_and_size))
+        return self.from_result(_transposed_convolution(self, weight, *geometry_and_size))
 
 
 def _check_sequences(name: str, kernels: str, x: Variable, weight: Variable, groups: Any) -> None:
@@ -116,18 +129,18 @@ def _check_sequences(name: str, kernels: str, x: Variable, weight: Variable, gro
         )
 
 
-def _convolved(x: Variable, weight: Variable, geometry: Geometry) -> Made:
+def _convolution(x: Variable, weight: Variable, geometry: Geometry) -> OperationResult:
     """The convolution of images, or of sequences as images of one row."""
     x_shape, w_shape, size = x.shape, weight.shape, as_images(x.numbers).shape
-    back = geometry.transposed((size[2], size[3]))
+    back = geometry.for_image_gradient((size[2], size[3]))
     started = begin("conv2d", x, weight)
     x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
     images, kernels = (as_images(operand.numbers) for operand in started.operands)
     arithmetic, groups = started.forward, geometry.groups
-    result = arithmetic.conv2d(images, kernels, geometry, x_input, started.input_now(1))
+    result = arithmetic.conv2d(images, kernels, geometry, x_input, started.forward_input(1))
 
     def by_input(u: Arithmetic, g: NDArray) -> NDArray:
-        return u.conv2d(as_images(g), turned(kernels, groups), back, g_input, w_input).reshape(x_shape)
+        return u.conv2d(as_images(g), mirrored_kernels(kernels, groups), back, g_input, w_input).reshape(x_shape)
 
     def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
         return u.correlate(as_images(g), images, geometry, g_input, x_input).reshape(w_shape)
@@ -135,14 +148,16 @@ def _convolved(x: Variable, weight: Variable, geometry: Geometry) -> Made:
     return finish(started, _of_rank(x.ndim, result), arithmetic.format, by_input, by_weight, reads="other")
 
 
-def _transposed(x: Variable, weight: Variable, geometry: Geometry, size: Pair) -> Made:
+def _transposed_convolution(x: Variable, weight: Variable, geometry: Geometry, size: Pair) -> OperationResult:
     """The transposed convolution of which `geometry` is that of the convolution, and results have this size."""
-    x_shape, w_shape, ahead = x.shape, weight.shape, geometry.transposed(size)
+    x_shape, w_shape, ahead = x.shape, weight.shape, geometry.for_image_gradient(size)
     started = begin("conv_transpose2d", x, weight)
     x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
     images, kernels = (as_images(operand.numbers) for operand in started.operands)
     arithmetic = started.forward
-    result = arithmetic.conv2d(images, turned(kernels, geometry.groups), ahead, x_input, started.input_now(1))
+    result = arithmetic.conv2d(
+        images, mirrored_kernels(kernels, geometry.groups), ahead, x_input, started.forward_input(1)
+    )
 
     def by_input(u: Arithmetic, g: NDArray) -> NDArray:
         return u.conv2d(as_images(g), kernels, geometry, g_input, w_input).reshape(x_shape)
@@ -175,8 +190,8 @@ def _geometry_of_result(
         )
     if not is_integer(groups, 1) or weight[0] % groups:
         raise ValueError(f"groups must be a positive integer that divides the {weight[0]} channels, got {groups!r}.")
-    steps, border = pair_of("stride", stride, 1), pair_of("padding", padding, 0)
-    gaps, more = pair_of("dilation", dilation, 1), pair_of("output_padding", output_padding, 0)
+    steps, border = read_pair("stride", stride, 1), read_pair("padding", padding, 0)
+    gaps, more = read_pair("dilation", dilation, 1), read_pair("output_padding", output_padding, 0)
     if any(extra >= max(step, gap) for extra, step, gap in zip(more, steps, gaps, strict=True)):
         raise ValueError(f"output_padding must be smaller than the stride {steps} or the dilation {gaps}, got {more}.")
     window, places = (weight[2], weight[3]), (x[2], x[3])

@@ -10,7 +10,16 @@ from typing import Any, Self, TypeVar, overload
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.autodiff.record import Made, Operand, Operations, Reads, begin, finish, passed_to, summed_to
+from simfloat.autodiff.record import (
+    Operand,
+    OperationResult,
+    Operations,
+    Reads,
+    begin,
+    finish,
+    round_to_shape,
+    sum_to_shape,
+)
 from simfloat.autodiff.variable import Derivative, as_variable
 from simfloat.formulas.rounded import Slope
 
@@ -46,7 +55,7 @@ class Differentiable:
         self.operation = self.operation or name
         self.__doc__ = self.__doc__ or OPERATIONS[name].meaning
 
-    def carry_out(self, *operands: Operand) -> Made:
+    def carry_out(self, *operands: Operand) -> OperationResult:
         """The operation on tensors, arrays and numbers."""
         started = begin(self.operation, *map(as_variable, operands))
         arrays, arithmetic = [x.numbers for x in started.operands], started.forward
@@ -60,7 +69,7 @@ class Differentiable:
     def _derivative(
         self, slope: Slope, shape: tuple[int, ...], y: NDArray | None, read: Sequence[NDArray | None]
     ) -> Derivative:
-        reach = passed_to if self.passes else summed_to
+        reach = round_to_shape if self.passes else sum_to_shape
         return lambda arithmetic, g: reach(arithmetic, slope(arithmetic, g, y, *read), shape)
 
     def __call__(self, tensor: Any, *others: Operand) -> Any:

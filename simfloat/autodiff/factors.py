@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.operations import compute_drawn
+from simfloat.arithmetic.operations import compute_with_draw
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.record import Operand, Operations, Result, begin, finish
 from simfloat.autodiff.variable import as_variable
@@ -13,22 +13,22 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, nearest_even
 from simfloat.formulas import norms
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.widest import widest
+from simfloat.simulation.widest import widest_format
 
 
 @in_usual_environment
-class Factors(Operations[Result]):
+class ConstantProducts(Operations[Result]):
     """The products of a tensor with constants."""
 
     def times_factors(self, factors: NDArray) -> Result:
-        """Each number times its factor, an array of the same shape, rounded; ``widest`` is the tensor's format.
+        """Each number times its factor, an array of the same shape, rounded; ``widest_format`` is the tensor's format.
 
         PyTorch's dropout gives numbers of its input's type, whatever its probability.
         """
         started = begin("multiply", self)
         arithmetic = started.forward
         product = arithmetic.multiply(started.operands[0].numbers, factors)
-        return self.made(finish(started, product, arithmetic.format, lambda u, g: u.multiply(g, factors)))
+        return self.from_result(finish(started, product, arithmetic.format, lambda u, g: u.multiply(g, factors)))
 
     def scaled(self, factor: float) -> Result:
         """Loss scaling: the product with the factor, to nearest even in at least FP32 under any policy.
@@ -38,15 +38,15 @@ class Factors(Operations[Result]):
         """
         started, by = begin("scale", self), np.array(factor)
         used = started.operands[0]
-        format = widest((FP32, used.stored_format))
+        format = widest_format((FP32, used.stored_format))
         unobserved = Target(format, nearest_even, carrier_of(format), operation="scale")
         observed = unobserved._replace(observer=started.place.forward_in(format).target.observer)
 
         def derivative(_: Arithmetic, g: NDArray) -> NDArray:
-            return compute_drawn("multiply", [g, by], unobserved, None)
+            return compute_with_draw("multiply", [g, by], unobserved, None)
 
-        product = compute_drawn("multiply", [used.numbers, by], observed, None)
-        return self.made(finish(started, product, format, derivative))
+        product = compute_with_draw("multiply", [used.numbers, by], observed, None)
+        return self.from_result(finish(started, product, format, derivative))
 
 
 def moving_average(name: str, old: Operand, new: Operand, factor: float) -> NDArray[np.floating]:

@@ -30,28 +30,28 @@ SAMPLE = 1 << 16
 LARGE = 1 << 14
 
 
-class Loan:
+class ChangeGuard:
     """Whether the array of a tensor was lent to callers, who may write to it; views of an array share its loan."""
 
-    __slots__ = ("_digest", "_lent")
+    __slots__ = ("_digest", "_watched")
 
     def __init__(self, watched: NDArray | None = None) -> None:
-        self._lent, self._digest = watched, 0 if watched is None else digest_of(watched)
+        self._watched, self._digest = watched, 0 if watched is None else digest_of(watched)
 
-    def lend(self, array: NDArray) -> None:
+    def watch(self, array: NDArray) -> None:
         """Note that others are given the array, or a view of it, for the first time."""
-        if self._lent is None:
+        if self._watched is None:
             while isinstance(array.base, np.ndarray):
                 array = array.base
-            self._lent, self._digest = array, digest_of(array)
+            self._watched, self._digest = array, digest_of(array)
 
     def guard(self) -> Guard:
         """A guard of the numbers as they are now; itself, as long as the array was not handed out."""
-        return self if self._lent is None else Loan(self._lent)
+        return self if self._watched is None else ChangeGuard(self._watched)
 
     def is_intact(self) -> bool:
         """Whether the numbers are what they were when they were lent, if they were."""
-        return self._lent is None or digest_of(self._lent) == self._digest
+        return self._watched is None or digest_of(self._watched) == self._digest
 
     def __str__(self) -> str:
         return "an array that it read was written to"
@@ -65,7 +65,7 @@ class Guarded(Protocol):
         """Its name in its model, if it has one."""
         ...
 
-    def has(self, numbers: NDArray, format: Format | None) -> bool:
+    def has_numbers(self, numbers: NDArray, format: Format | None) -> bool:
         """Whether it is used with these numbers, in this format."""
         ...
 
@@ -81,12 +81,12 @@ class ParameterGuard(NamedTuple):
         """Itself."""
         return self
 
-    def lend(self, array: NDArray) -> None:
+    def watch(self, array: NDArray) -> None:
         """Views of a parameter are read-only."""
 
     def is_intact(self) -> bool:
         """Whether the parameter is used with these numbers still."""
-        return self.parameter.has(self.numbers, self.format)
+        return self.parameter.has_numbers(self.numbers, self.format)
 
     def __str__(self) -> str:
         return (
@@ -95,7 +95,7 @@ class ParameterGuard(NamedTuple):
 
 
 #: The owner of the array that a tensor's numbers are, or are a view of; and a guard of it.
-Guard = Loan | ParameterGuard
+Guard = ChangeGuard | ParameterGuard
 
 
 def digest_of(array: NDArray) -> int:
@@ -117,7 +117,7 @@ def _factors() -> NDArray[np.uint64]:
     return np.random.default_rng(0).integers(0, 1 << 63, SAMPLE, np.uint64) * np.uint64(2) + np.uint64(1)
 
 
-def check(guards: Sequence[Guard], place: Place) -> None:
+def check_unchanged(guards: Sequence[Guard], place: Place) -> None:
     """Raise ValueError if something was written to that the backward pass of an operation reads."""
     for guard in guards:
         if not guard.is_intact():

@@ -14,16 +14,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import as_array, machine_of
+from simfloat.arithmetic.machines import as_array, device_of
 from simfloat.arithmetic.target import carrier_of
-from simfloat.autodiff.movement import axis_number, is_number_of, viewed
-from simfloat.autodiff.record import Made, Operand, Operations, Result, Started, begin, finish, own, passed_to
+from simfloat.autodiff.movement import axis_number, is_number_of, viewable_numbers
+from simfloat.autodiff.record import (
+    BegunOperation,
+    Operand,
+    OperationResult,
+    Operations,
+    Result,
+    begin,
+    copy_if_recorded,
+    finish,
+    round_to_shape,
+)
 from simfloat.autodiff.variable import Derivative, SplitPart, Variable, as_variable
 from simfloat.checks import is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, Format
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.widest import widest
+from simfloat.simulation.widest import widest_format
 
 
 @in_usual_environment
@@ -54,22 +64,24 @@ class Joining(Operations[Result]):
         """The parts at keys that share no element."""
         started = begin("split", self)
         used = started.operands[0]
-        view = viewed(used)
+        view = viewable_numbers(used)
         # An observer receives each element of a parameter's gradient once.
-        derivative = _whole if used.is_weight else _part
+        derivative = _whole_derivative if used.is_weight else _part_derivative
         return tuple(
             [
-                self.made(finish(started, as_array(view[key]), used.format, derivative(started, key), is_view=True))
+                self.from_result(
+                    finish(started, as_array(view[key]), used.format, derivative(started, key), is_view=True)
+                )
                 for key in keys
             ]
         )
 
     def masked_fill(self, mask: ArrayLike, value: Operand) -> Result:
         """`value` where the mask holds, else the numbers themselves; see `where`."""
-        return self.made(where(mask, value, self))
+        return self.from_result(where(mask, value, self))
 
 
-def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Made:
+def concatenate(tensors: Sequence[Operand], axis: int = 0) -> OperationResult:
     """Tensors one after the other along an axis that they have."""
     parts = _variables(tensors, "concatenate")
     number = axis_number(axis, parts[0].ndim, "concatenate")
@@ -80,12 +92,14 @@ def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Made:
     parts = list(started.operands)
     ends = np.cumsum([shape[number] for shape in shapes]).tolist()
     before = (slice(None),) * number
-    derivatives = [_taking((*before, slice(start, end))) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    derivatives = [
+        _slice_derivative((*before, slice(start, end))) for start, end in zip([0, *ends[:-1]], ends, strict=True)
+    ]
     joined = np.concatenate([part.numbers for part in parts], number)
     return finish(started, joined, common_format(parts), *derivatives)
 
 
-def stack(tensors: Sequence[Operand], axis: int = 0) -> Made:
+def stack(tensors: Sequence[Operand], axis: int = 0) -> OperationResult:
     """Tensors of one shape along a new axis."""
     parts = _variables(tensors, "stack")
     number = axis_number(axis, parts[0].ndim + 1, "stack")
@@ -95,10 +109,10 @@ def stack(tensors: Sequence[Operand], axis: int = 0) -> Made:
     parts = list(started.operands)
     before = (slice(None),) * number
     stacked = np.stack([part.numbers for part in parts], number)
-    return finish(started, stacked, common_format(parts), *(_taking((*before, i)) for i in range(len(parts))))
+    return finish(started, stacked, common_format(parts), *(_slice_derivative((*before, i)) for i in range(len(parts))))
 
 
-def where(condition: ArrayLike, a: Operand, b: Operand) -> Made:
+def where(condition: ArrayLike, a: Operand, b: Operand) -> OperationResult:
     """The elements of `a` where the condition holds, else those of `b`; all three broadcast.
 
     A number, or a tensor without axes, beside a tensor with axes is rounded to that one's format: -1e9 in FP16 is -inf.
@@ -115,22 +129,24 @@ def where(condition: ArrayLike, a: Operand, b: Operand) -> Made:
     a, b = started.operands
     counting = [x for x in (a, b) if x.ndim] or [x for x in (a, b) if x.format is not None] or [a, b]
     format = common_format(counting)
-    x, y = (x if any(x is each for each in counting) else _put_in(started, x, format) for x in (a, b))
-    machine = machine_of(a.numbers, b.numbers)
-    chosen, x, y = map(machine.take, (own(started, chosen), _light(x, format), _light(y, format)))
+    x, y = (x if any(x is each for each in counting) else _constant_in_format(started, x, format) for x in (a, b))
+    machine = device_of(a.numbers, b.numbers)
+    chosen, x, y = map(
+        machine.to_device, (copy_if_recorded(started, chosen), _in_result_type(x, format), _in_result_type(y, format))
+    )
     a_shape, b_shape = a.shape, b.shape
     return finish(
         started,
         np.where(chosen, x, y),
         format,
-        lambda u, g: passed_to(u, np.where(chosen, g, zero), a_shape),
-        lambda u, g: passed_to(u, np.where(chosen, zero, g), b_shape),
+        lambda u, g: round_to_shape(u, np.where(chosen, g, zero), a_shape),
+        lambda u, g: round_to_shape(u, np.where(chosen, zero, g), b_shape),
     )
 
 
-def _put_in(started: Started, x: Variable, format: Format | None) -> Variable:
+def _constant_in_format(started: BegunOperation, x: Variable, format: Format | None) -> Variable:
     """A number as `where` puts it among those of a format."""
-    return x if format is None else Variable(started.place.put_in(x.numbers, format), format=format)
+    return x if format is None else Variable(started.place.round_constant(x.numbers, format), format=format)
 
 
 def common_format(parts: Sequence[Variable]) -> Format | None:
@@ -138,12 +154,12 @@ def common_format(parts: Sequence[Variable]) -> Format | None:
     formats = {part.format: None for part in parts}
     if len(formats) == 1:
         return parts[0].format
-    common = widest(format for format in formats if format is not None)
+    common = widest_format(format for format in formats if format is not None)
     others = (part for part in parts if part.format is None)
     return common if all(not part.ndim and is_number_of(common, part.numbers) for part in others) else None
 
 
-def _light(x: Variable, format: Format | None) -> NDArray:
+def _in_result_type(x: Variable, format: Format | None) -> NDArray:
     """The numbers of an operand, in the array type that the result's take: a constant alone makes none float64."""
     if format is not None:
         return x.numbers.astype(carrier_of(format), copy=False)
@@ -152,7 +168,7 @@ def _light(x: Variable, format: Format | None) -> NDArray:
     return x.numbers
 
 
-def _taking(key: tuple[Any, ...]) -> Derivative:
+def _slice_derivative(key: tuple[Any, ...]) -> Derivative:
     return lambda u, g: u.round(g[key])
 
 
@@ -164,11 +180,11 @@ def _variables(tensors: Sequence[Operand], operation: str) -> list[Variable]:
     return [as_variable(tensor) for tensor in tensors]
 
 
-def _part(by: Started, key: tuple[Any, ...]) -> Derivative:
+def _part_derivative(by: BegunOperation, key: tuple[Any, ...]) -> Derivative:
     return lambda u, g: SplitPart(by, key, u.round(g))
 
 
-def _whole(by: Started, key: tuple[Any, ...]) -> Derivative:
+def _whole_derivative(by: BegunOperation, key: tuple[Any, ...]) -> Derivative:
     shape = by.operands[0].shape
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:

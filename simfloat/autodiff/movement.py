@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.operand_bounds import first_stranger
-from simfloat.arithmetic.machines import seal
+from simfloat.accumulate.operand_bounds import first_outside_format
+from simfloat.arithmetic.machines import freeze
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff.record import Operations, Result, begin, finish, passed_to
+from simfloat.autodiff.record import Operations, Result, begin, finish, round_to_shape
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import is_integer
 from simfloat.environment import in_usual_environment
@@ -36,13 +36,15 @@ class Reshaping(Operations[Result]):
         started, before = begin("reshape", self), self.shape
         used = started.operands[0]
         try:
-            view = viewed(used).reshape(sizes)
+            view = viewable_numbers(used).reshape(sizes)
         except (TypeError, ValueError):
             raise ValueError(
                 f"reshape needs integers whose product is {self.size}, the size of shape {before}, one of them may be "
                 f"-1; got {', '.join(map(repr, sizes))}."
             ) from None
-        return self.made(finish(started, view, used.format, lambda u, g: u.round(g.reshape(before)), is_view=True))
+        return self.from_result(
+            finish(started, view, used.format, lambda u, g: u.round(g.reshape(before)), is_view=True)
+        )
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Result:
         """The axes from `start_dim` to `end_dim` as one; what has no axes gets one.
@@ -78,7 +80,7 @@ class Reshaping(Operations[Result]):
         if constant.ndim:
             raise ValueError(f"pad takes one number as the value around the others, got {value!r}.")
         if used.format is not None:
-            constant = started.place.put_in(constant, used.format)
+            constant = started.place.round_constant(constant, used.format)
         before = [(0, 0)] * (used.ndim - len(widths) // 2)
         around = before + list(zip(widths[-2::-2], widths[:0:-2], strict=True))
         inside = tuple(slice(first, first + size) for (first, _), size in zip(around, used.shape, strict=True))
@@ -86,7 +88,7 @@ class Reshaping(Operations[Result]):
         shape = [first + size + last for (first, last), size in zip(around, used.shape, strict=True)]
         padded = np.full_like(used.numbers, constant[()], dtype, order="C", shape=shape)
         padded[inside] = used.numbers
-        return self.made(finish(started, padded, used.format, lambda u, g: u.round(g[inside])))
+        return self.from_result(finish(started, padded, used.format, lambda u, g: u.round(g[inside])))
 
     def transpose(self, *axes: Any) -> Result:
         """The axes in another order, given one by one or as a tuple; reversed if none is given.
@@ -97,8 +99,10 @@ class Reshaping(Operations[Result]):
         inverse = tuple(int(i) for i in np.argsort(order))
         started = begin("transpose", self)
         used = started.operands[0]
-        view = viewed(used).transpose(order)
-        return self.made(finish(started, view, used.format, lambda u, g: u.round(g.transpose(inverse)), is_view=True))
+        view = viewable_numbers(used).transpose(order)
+        return self.from_result(
+            finish(started, view, used.format, lambda u, g: u.round(g.transpose(inverse)), is_view=True)
+        )
 
     @property
     def T(self) -> Result:
@@ -135,21 +139,23 @@ class Reshaping(Operations[Result]):
             view = np.broadcast_to(used.numbers, tuple(shape))
         except (TypeError, ValueError):
             raise ValueError(f"Shape {before} does not broadcast to {shape!r}.") from None
-        return self.made(finish(started, view, used.format, lambda u, g: passed_to(u, g, before), is_view=True))
+        return self.from_result(
+            finish(started, view, used.format, lambda u, g: round_to_shape(u, g, before), is_view=True)
+        )
 
 
-def viewed(a: Variable) -> NDArray:
+def viewable_numbers(a: Variable) -> NDArray:
     """The numbers for views of them. Those of a parameter are read-only: it must know of what is written to it."""
     if not a.is_weight:
         return a.numbers
     view = a.numbers.view()
-    seal(view)
+    freeze(view)
     return view
 
 
 def is_number_of(format: Format | None, constant: NDArray) -> bool:
     """Whether a constant is a number of the format; every one is where nothing is known."""
-    return format is None or first_stranger(constant, format) is None
+    return format is None or first_outside_format(constant, format) is None
 
 
 def axis_number(axis: Any, ndim: int, operation: str) -> int:

@@ -26,7 +26,7 @@ class Owned:
             return f"{above}.{name}" if (above := owner.path) else name
         return ""
 
-    def adopt(self, owner: Any, name: str) -> None:
+    def _attach(self, owner: Any, name: str) -> None:
         """Note that `owner` holds this as its attribute `name`."""
         alive = tuple((holder, its_name) for holder, its_name in self._owners if holder() is not None)
         if not any(holder() is owner and its_name == name for holder, its_name in alive):

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.arrays import same_bits
-from simfloat.arithmetic.machines import Machine, machine_of, seal
+from simfloat.arithmetic.machines import Device, device_of, freeze
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.guards import Guard, ParameterGuard
@@ -80,23 +80,23 @@ class Parameter(Owned, Tensor):
         self.format = self.made_with = None
 
     @property
-    def held_format(self) -> Format | None:
+    def current_format(self) -> Format | None:
         """What its numbers were rounded to, unless callers may have written to them since."""
         return None if self._is_lent else self.format
 
-    def move(self, machine: Machine) -> None:
+    def move(self, machine: Device) -> None:
         """Take the numbers, and the gradient, to a machine."""
-        if machine is not machine_of(self.numbers):
-            self._replace(machine.take(self.numbers))
+        if machine is not device_of(self.numbers):
+            self._replace(machine.to_device(self.numbers))
         if self.grad is not None:
-            self.grad = machine.take(self.grad)
+            self.grad = machine.to_device(self.grad)
 
     def store(self, value: NDArray, format: Format, streams: Streams | None = None) -> None:
         """Take numbers of `format` as the new value, which a simulation with these random streams computed."""
         self._replace(value)
         self.format, self.made_with = format, streams
 
-    def used_at(self, place: Place) -> Variable:
+    def operand_at(self, place: Place) -> Variable:
         """What operations read: itself where it is known to be in its format there, else a rounded copy."""
         weights = place.weights
         if not self._is_lent and (self.format is weights or self.format == weights):
@@ -105,14 +105,14 @@ class Parameter(Owned, Tensor):
             rounded = self._as_rounded(weights)
         except ValueError as error:
             raise ValueError(f"The parameter {place.path!r} is used in {weights}, its role weights: {error}") from None
-        return Used(self, rounded, weights)
+        return RoundedParameter(self, rounded, weights)
 
     @property
     def origin(self) -> Guard:
         """Itself, with the numbers that it has now."""
         return ParameterGuard(self, self.numbers, self.format)
 
-    def has(self, numbers: NDArray, format: Format | None) -> bool:
+    def has_numbers(self, numbers: NDArray, format: Format | None) -> bool:
         """Whether these are, bit for bit, its numbers as they are used in a format."""
         if numbers is self.numbers and not self._is_lent:
             return True
@@ -140,14 +140,14 @@ class Parameter(Owned, Tensor):
 
     def _replace(self, numbers: NDArray) -> None:
         if self._is_lent:
-            seal(self.numbers)
+            freeze(self.numbers)
         self.numbers, self._is_lent, self._rounded = numbers, False, None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_rounded": None, "made_with": None}
 
 
-class Used(Variable):
+class RoundedParameter(Variable):
     """A parameter as operations under a policy read it: its numbers as rounded to `weights`, never written to."""
 
     is_weight = True
@@ -172,7 +172,7 @@ class Used(Variable):
         return self._parameter
 
     @property
-    def held_format(self) -> Format | None:
+    def current_format(self) -> Format | None:
         """What its numbers were rounded to."""
         return self.format
 
@@ -195,5 +195,5 @@ def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None
 def begin_update(parameter: Parameter, simulation: Simulation | None = None) -> Place:
     """The place of a parameter's update; warns where the simulation draws random bits of an earlier one again."""
     simulation = current() if simulation is None else simulation
-    simulation.repeats.update(parameter.made_with)
+    simulation.repeated_draws.update(parameter.made_with)
     return simulation.place("update", simulation.path_of(parameter))

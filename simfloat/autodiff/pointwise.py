@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from simfloat.arithmetic.catalog import FUNCTIONS, Operation
-from simfloat.arithmetic.extremes import between, held, larger, smaller
+from simfloat.arithmetic.extremes import clamp, clip_by_extremes, larger, smaller
 from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Ternary, Unary
 from simfloat.autodiff.record import Operand, Operations
 from simfloat.environment import in_usual_environment
@@ -58,16 +58,16 @@ class Pointwise(Operations[T], Methods[Operand, T]):
         forward=lambda u, a, b: u.round(smaller(a, b)),
     )
     clip = Bounded(
-        lambda u, g, y, a, low, high: slopes.chosen(u, g, (a >= low[()]) & (a <= high[()])),
-        lambda u, g, y, a, low, high: slopes.chosen(u, g, (a < low[()]) & (low[()] < high[()])),
-        lambda u, g, y, a, low, high: slopes.chosen(u, g, (a > high[()]) | (high[()] < low[()])),
-        forward=lambda u, a, low, high: u.round(between(a, low, high)),
+        lambda u, g, y, a, low, high: slopes.gradient_where(u, g, (a >= low[()]) & (a <= high[()])),
+        lambda u, g, y, a, low, high: slopes.gradient_where(u, g, (a < low[()]) & (low[()] < high[()])),
+        lambda u, g, y, a, low, high: slopes.gradient_where(u, g, (a > high[()]) | (high[()] < low[()])),
+        forward=lambda u, a, low, high: u.round(clip_by_extremes(a, low, high)),
     )
     hardtanh = Bounded(
-        lambda u, g, y, a, low, high: slopes.chosen(u, g, ~((a <= low[()]) | (a >= high[()]))),
-        lambda u, g, y, a, low, high: slopes.chosen(u, g, a <= low[()]),
-        lambda u, g, y, a, low, high: slopes.chosen(u, g, a >= high[()]),
-        forward=lambda u, a, low, high: u.round(held(a, low, high)),
+        lambda u, g, y, a, low, high: slopes.gradient_where(u, g, ~((a <= low[()]) | (a >= high[()]))),
+        lambda u, g, y, a, low, high: slopes.gradient_where(u, g, a <= low[()]),
+        lambda u, g, y, a, low, high: slopes.gradient_where(u, g, a >= high[()]),
+        forward=lambda u, a, low, high: u.round(clamp(a, low, high)),
         operation="clip",
         meaning="x no less than min and no more than max; at both its derivative is 0, unlike that of `clip`.",
     )

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.geometry import Geometry, Pair, pair_of
+from simfloat.accumulate.geometry import Geometry, Pair, read_pair
 from simfloat.arithmetic.arrays import image_of
-from simfloat.arithmetic.machines import beside
+from simfloat.arithmetic.machines import on_device_of
 from simfloat.autodiff.record import Operations, Result, begin, finish
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_flags, is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.windows import Side, spread
+from simfloat.simulation.windows import WindowAxis, spread_gradient
 
 
 @in_usual_environment
@@ -52,7 +52,7 @@ class Pooling(Operations[Result]):
             shares = ((image * (first == k)).view(g.dtype) for k in range(math.prod(geometry.window)))
             return _spread(u, shares, g, geometry, shape)
 
-        return self.made(finish(started, arithmetic.round(largest), arithmetic.format, derivative))
+        return self.from_result(finish(started, arithmetic.round(largest), arithmetic.format, derivative))
 
     def avg_pool2d(
         self,
@@ -74,18 +74,18 @@ class Pooling(Operations[Result]):
         started, shape = begin("avg_pool2d", self), self.shape
         x = started.operands[0].numbers
         counts = _counts(geometry, (shape[2], shape[3]), count_include_pad)
-        divisor = beside(counts, x) if divisor_override is None else np.array(float(divisor_override))
-        windows = geometry.windows(geometry.padded(x, x.dtype)).transpose(2, 3, 0, 1, 4, 5)
+        divisor = on_device_of(counts, x) if divisor_override is None else np.array(float(divisor_override))
+        windows = geometry.windows(geometry.pad_images(x, x.dtype)).transpose(2, 3, 0, 1, 4, 5)
         arithmetic = started.forward
         result = arithmetic.divide(arithmetic.sum(windows, (0, 1)), divisor)
 
         def derivative(u: Arithmetic, g: NDArray) -> NDArray:
             share = u.divide(g, divisor)
-            if geometry.tiles((shape[2], shape[3])):
+            if geometry.covers_images((shape[2], shape[3])):
                 return u.round(share.repeat(geometry.window[0], 2).repeat(geometry.window[1], 3))
             return _spread(u, [share] * math.prod(geometry.window), share, geometry, shape)
 
-        return self.made(finish(started, result, arithmetic.format, derivative))
+        return self.from_result(finish(started, result, arithmetic.format, derivative))
 
 
 def check_divisor(divisor_override: Any) -> None:
@@ -106,9 +106,9 @@ def _geometry_of(
     """Where windows lie on images; with `ceil_mode` a last one may leave them, if it begins inside."""
     if x.ndim != 4:
         raise ValueError(f"{name} needs images (N, C, H, W), got shape {x.shape}.")
-    window = pair_of("kernel_size", kernel_size, 1)
-    steps = window if stride is None else pair_of("stride", stride, 1)
-    border, gaps = pair_of("padding", padding, 0), pair_of("dilation", dilation, 1)
+    window = read_pair("kernel_size", kernel_size, 1)
+    steps = window if stride is None else read_pair("stride", stride, 1)
+    border, gaps = read_pair("padding", padding, 0), read_pair("dilation", dilation, 1)
     spans = [gap * (places - 1) + 1 for gap, places in zip(gaps, window, strict=True)]
     if any(2 * width > span for width, span in zip(border, spans, strict=True)):
         raise ValueError(f"padding must be at most half of the windows, {spans[0]} x {spans[1]}; got {border}.")
@@ -128,7 +128,7 @@ def _geometry_of(
 
 def _first_largest(x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray[np.int32]]:
     """The largest number of every window, and the number of the first place that holds it."""
-    windows = geometry.windows(geometry.padded(x, x.dtype, -math.inf))
+    windows = geometry.windows(geometry.pad_images(x, x.dtype, -math.inf))
     has_nan = bool(np.isnan(x).any())
     largest = np.full_like(x, -np.inf, order="C", shape=(*x.shape[:2], *geometry.result))
     # Until something is larger, the first place on the image: it has the gradient where all pixels are -inf.
@@ -139,7 +139,7 @@ def _first_largest(x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray[np.
         )
     )
     first = np.empty(largest.shape, np.int32, like=x)
-    first[...] = beside(down[:, np.newaxis] * geometry.window[1] + right, x)
+    first[...] = on_device_of(down[:, np.newaxis] * geometry.window[1] + right, x)
     for k, (row, column) in enumerate(product(*map(range, geometry.window))):
         there = np.ascontiguousarray(windows[:, :, row, column], like=x)
         larger = there > largest
@@ -171,5 +171,5 @@ def _spread(
     u: Arithmetic, shares: Iterable[NDArray], g: NDArray, geometry: Geometry, shape: tuple[int, ...]
 ) -> NDArray:
     """The gradient of images, from what windows give to the pixels at each of their places."""
-    sides = map(Side, geometry.window, geometry.stride, geometry.before, geometry.dilation, geometry.result)
-    return spread(u, shares, g, list(sides), shape)
+    sides = map(WindowAxis, geometry.window, geometry.stride, geometry.before, geometry.dilation, geometry.result)
+    return spread_gradient(u, shares, g, list(sides), shape)

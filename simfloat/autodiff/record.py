@@ -8,15 +8,15 @@ from typing import Generic, NamedTuple, TypeVar
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.catalog import Reads
-from simfloat.autodiff.guards import Guard, Loan
+from simfloat.autodiff.guards import ChangeGuard, Guard
 from simfloat.autodiff.variable import Derivative, Node, Variable
 from simfloat.formats import Format
 from simfloat.formulas.rounded import Rounded
 from simfloat.simulation.arithmetic import Arithmetic, Input
-from simfloat.simulation.context import here
+from simfloat.simulation.context import context_in_block
 from simfloat.simulation.place import Place
 from simfloat.simulation.streams import Streams
-from simfloat.simulation.widest import widest
+from simfloat.simulation.widest import widest_format
 
 #: The class of tensors that operations give.
 Result = TypeVar("Result")
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 Operand = Variable | ArrayLike
 
 
-class Made(NamedTuple):
+class OperationResult(NamedTuple):
     """The result of an operation: what a tensor is made of."""
 
     numbers: NDArray
@@ -37,12 +37,12 @@ class Made(NamedTuple):
 class Operations(Variable, Generic[Result]):
     """Operations as methods: each gives the tensor that its result is."""
 
-    def made(self, result: Made) -> Result:
+    def from_result(self, result: OperationResult) -> Result:
         """The tensor that a result is."""
         raise TypeError(f"{type(self).__name__} makes no tensors.")
 
 
-class Started(NamedTuple):
+class BegunOperation(NamedTuple):
     """An operation on these operands, at its place, before it is carried out."""
 
     place: Place
@@ -57,52 +57,52 @@ class Started(NamedTuple):
             return self.place.forward
         # As in array promotion, constants without axes do not count beside arrays.
         counting = [x for x in self.operands if x.format is not None or x.ndim] or self.operands
-        return self.place.forward_in(widest(x.stored_format for x in counting))
+        return self.place.forward_in(widest_format(x.stored_format for x in counting))
 
     def input(self, number: int) -> Input:
         """How an operand of a contraction is rounded."""
         return self.place.input(self.paths[number])
 
-    def input_now(self, number: int) -> Input:
+    def forward_input(self, number: int) -> Input:
         """How an operand of a contraction is rounded in the forward pass, where the format of a parameter is known.
 
         Before the backward pass others may write to the parameter, so `input` assumes no format.
         """
-        return self.place.input(self.paths[number], self.operands[number].held_format)
+        return self.place.input(self.paths[number], self.operands[number].current_format)
 
 
-def begin(operation: str, *operands: Variable) -> Started:
-    """The start of an operation, which reads the numbers of `Started.operands`, never those of what it was given.
+def begin(operation: str, *operands: Variable) -> BegunOperation:
+    """The start of an operation, which reads the numbers of `BegunOperation.operands`, never those of what it was given.
 
     A parameter whose numbers are outside of its format is used as rounded to it, and left as it is.
     """
-    now = here()
+    now = context_in_block()
     simulation = now.simulation
     used, paths, requires_grad = [], [], False
     for x in operands:
         path = None
         if x.is_weight:
             path = simulation.path_of(x)
-            x = x.used_at(simulation.place("update", path))
+            x = x.operand_at(simulation.place("update", path))
         else:
             if x.moved is not None:
                 path = simulation.path_of(x.moved)
             if x.made_with is not None:
-                simulation.repeats.go_on(x.made_with)
+                simulation.repeated_draws.continue_from(x.made_with)
         used.append(x)
         paths.append(path)
         requires_grad = requires_grad or x.requires_grad
     place = simulation.place_at(operation, now.path, now.composites)
-    if not simulation.repeats.has_begun:
-        simulation.repeats.begin(simulation.policy, place.path, operation, [x.numbers for x in used])
+    if not simulation.repeated_draws.has_begun:
+        simulation.repeated_draws.begin(simulation.policy, place.path, operation, [x.numbers for x in used])
     is_recorded = now.recording and requires_grad
-    if is_recorded and place.fused_by:
-        border = simulation.place(place.fused_by[-1], place.path, place.fused_by[:-1])
-        used = [_taken_in(x, path, border) for x, path in zip(used, paths, strict=True)]
-    return Started(place, tuple(used), tuple(paths), is_recorded)
+    if is_recorded and place.fused_composite:
+        border = simulation.place(place.fused_composite[-1], place.path, place.fused_composite[:-1])
+        used = [_enter_fused_composite(x, path, border) for x, path in zip(used, paths, strict=True)]
+    return BegunOperation(place, tuple(used), tuple(paths), is_recorded)
 
 
-def _taken_in(x: Variable, path: str | None, border: Place) -> Variable:
+def _enter_fused_composite(x: Variable, path: str | None, border: Place) -> Variable:
     """An operand as an operation inside of a fused composite reads it: itself, or the same numbers from outside.
 
     The gradient of what was made outside, such as a parameter that the composite uses without being given it, is
@@ -117,14 +117,14 @@ def _taken_in(x: Variable, path: str | None, border: Place) -> Variable:
 
 
 def finish(
-    started: Started,
+    started: BegunOperation,
     numbers: NDArray,
     format: Format | None,
     *derivatives: Derivative,
     reads: Reads = "",
     is_view: bool = False,
     inside: Sequence[Place] = (),
-) -> Made:
+) -> OperationResult:
     """The result, recorded if one of the operands requires a gradient.
 
     The numbers that derivatives read are guarded until then. A view may share the array of the first operand. `inside`
@@ -133,16 +133,16 @@ def finish(
     place, operands, paths, _ = started
     moved = _parameter_of(operands[0]) if is_view and place.kind == "movement" else None
     if not started.is_recorded:
-        return Made(numbers, format, None, place.streams, moved)
+        return OperationResult(numbers, format, None, place.streams, moved)
     formats = tuple([x.stored_format for x in operands]) if place.takes_formats else ()
     read = tuple([x.numbers for x in operands]) if place.is_contraction else ()
-    origin = operands[0].origin if is_view and _shares(numbers, operands[0].numbers) else Loan()
+    origin = operands[0].origin if is_view and _shares(numbers, operands[0].numbers) else ChangeGuard()
     guards = _guards(operands, reads) if reads else []
     if reads in ("result", "both"):
         guards.append(origin)
     parents = tuple([x.trace for x in operands])
     node = Node(parents, derivatives, place, paths, formats, origin, guards, read, inside)
-    return Made(numbers, format, node, place.streams, moved)
+    return OperationResult(numbers, format, node, place.streams, moved)
 
 
 def _parameter_of(operand: Variable) -> Variable | None:
@@ -168,12 +168,12 @@ def _guards(operands: tuple[Variable, ...], reads: Reads) -> list[Guard]:
     return guards
 
 
-def own(started: Started, array: NDArray) -> NDArray:
+def copy_if_recorded(started: BegunOperation, array: NDArray) -> NDArray:
     """Indices or a mask that derivatives read: a copy, if they will."""
     return array.copy() if started.is_recorded else array
 
 
-def summed_to(arithmetic: Rounded, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
+def sum_to_shape(arithmetic: Rounded, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
     """The gradient summed over the axes along which an operand of `shape` was broadcast."""
     if gradient.shape == shape:
         return gradient
@@ -182,6 +182,6 @@ def summed_to(arithmetic: Rounded, gradient: NDArray, shape: tuple[int, ...]) ->
     return arithmetic.sum(gradient, tuple(axes)).reshape(shape)
 
 
-def passed_to(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
+def round_to_shape(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
     """Round a gradient to its role: its sum over the axes that were broadcast, or the gradient itself."""
-    return arithmetic.round(gradient) if gradient.shape == shape else summed_to(arithmetic, gradient, shape)
+    return arithmetic.round(gradient) if gradient.shape == shape else sum_to_shape(arithmetic, gradient, shape)

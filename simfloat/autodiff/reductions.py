@@ -13,7 +13,7 @@ from simfloat.arithmetic.extremes import place_of_largest, place_of_least
 from simfloat.autodiff.record import Operations, Result, begin, finish
 from simfloat.checks import check_flags, is_integer
 from simfloat.environment import in_usual_environment
-from simfloat.formulas.rounded import kept
+from simfloat.formulas.rounded import keepdims_shape
 from simfloat.simulation.arithmetic import Arithmetic
 
 Axes = int | Sequence[int] | None
@@ -29,8 +29,8 @@ class Reductions(Operations[Result]):
         started = begin("sum", self)
         axes, shape, u = normalized_axes(axis, self.ndim), self.shape, started.forward
         total = u.sum(started.operands[0].numbers, axes)
-        result = total.reshape(kept(shape, axes)) if keepdims else total
-        return self.made(finish(started, result, u.format, lambda u, g: _spread(u.round(g), shape, axes)))
+        result = total.reshape(keepdims_shape(shape, axes)) if keepdims else total
+        return self.from_result(finish(started, result, u.format, lambda u, g: _spread(u.round(g), shape, axes)))
 
     def mean(self, axis: Axes = None, keepdims: bool = False) -> Result:
         """The sum over `axis`, divided by the number of terms: two roundings."""
@@ -39,8 +39,10 @@ class Reductions(Operations[Result]):
         axes, shape, u = normalized_axes(axis, self.ndim), self.shape, started.forward
         count = np.array(float(math.prod(shape[i] for i in axes)))
         average = u.divide(u.sum(started.operands[0].numbers, axes), count)
-        result = average.reshape(kept(shape, axes)) if keepdims else average
-        return self.made(finish(started, result, u.format, lambda u, g: _spread(u.divide(g, count), shape, axes)))
+        result = average.reshape(keepdims_shape(shape, axes)) if keepdims else average
+        return self.from_result(
+            finish(started, result, u.format, lambda u, g: _spread(u.divide(g, count), shape, axes))
+        )
 
     def max(self, axis: Axes = None, keepdims: bool = False) -> Result:
         """The largest element along `axis`; the gradient goes to the first one that is."""
@@ -70,8 +72,8 @@ class Reductions(Operations[Result]):
 
         u = started.forward
         extreme = u.round(np.take_along_axis(rows, first, -1)[..., 0])
-        result = extreme.reshape(kept(shape, axes)) if keepdims else extreme
-        return self.made(finish(started, result, u.format, derivative))
+        result = extreme.reshape(keepdims_shape(shape, axes)) if keepdims else extreme
+        return self.from_result(finish(started, result, u.format, derivative))
 
 
 def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
@@ -90,4 +92,4 @@ def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
 
 def _spread(g: NDArray, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray:
     """A reduction's gradient, repeated for every element that was reduced."""
-    return np.broadcast_to(g.reshape(kept(shape, axes)), shape)
+    return np.broadcast_to(g.reshape(keepdims_shape(shape, axes)), shape)

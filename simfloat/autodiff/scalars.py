@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from simfloat.arithmetic.extremes import place_of_largest
-from simfloat.arithmetic.machines import as_array, machine_of
+from simfloat.arithmetic.machines import as_array, device_of
 from simfloat.arithmetic.numpy_protocol import refuse_readers
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.variable import Variable
 from simfloat.environment import in_usual_environment
 
 
-def _refused(sign: str, function: str) -> Callable[..., Any]:
+def _refusing_method(sign: str, function: str) -> Callable[..., Any]:
     """A method for a sign of Python's that is no operation of a policy."""
 
     def method(self: Any, *_: Any) -> Any:
@@ -60,10 +60,10 @@ class Comparable(Variable):
     def __format__(self, specification: str) -> str:
         return format(self.item(), specification) if specification else str(self)
 
-    __floordiv__ = __rfloordiv__ = _refused("//", "floor_divide")
-    __mod__ = __rmod__ = _refused("%", "remainder")
-    __divmod__ = __rdivmod__ = _refused("divmod", "divmod")
-    __round__ = _refused("round to decimal digits", "round")
+    __floordiv__ = __rfloordiv__ = _refusing_method("//", "floor_divide")
+    __mod__ = __rmod__ = _refusing_method("%", "remainder")
+    __divmod__ = __rdivmod__ = _refusing_method("divmod", "divmod")
+    __round__ = _refusing_method("round to decimal digits", "round")
 
     def __len__(self) -> int:
         if not self.numbers.ndim:
@@ -77,32 +77,32 @@ class Comparable(Variable):
         refuse_readers("tensors", "the policy and without a gradient")
         return np.array(getattr(self, "data", self.numbers), dtype, copy=copy)
 
-    def _compared(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
+    def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
         """A comparison of the numbers with others, each as it is: NumPy would take Python's floats to float32."""
         try:
             operand = other.numbers if isinstance(other, Variable) else as_operand(other, "other")
         except ValueError as error:
             raise ValueError(f"A tensor is compared with numbers, got {type(other).__name__}: {error}") from None
-        machine = machine_of(self.numbers, operand)
-        return as_array(compare(machine.take(self.numbers), machine.take(operand)))
+        machine = device_of(self.numbers, operand)
+        return as_array(compare(machine.to_device(self.numbers), machine.to_device(operand)))
 
     def __lt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return self._compared(operator.lt, other)
+        return self._compare(operator.lt, other)
 
     def __le__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return self._compared(operator.le, other)
+        return self._compare(operator.le, other)
 
     def __gt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return self._compared(operator.gt, other)
+        return self._compare(operator.gt, other)
 
     def __ge__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return self._compared(operator.ge, other)
+        return self._compare(operator.ge, other)
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        return self._compared(operator.eq, other) if _holds_numbers(other) else as_array(self.numbers == other)
+        return self._compare(operator.eq, other) if _holds_numbers(other) else as_array(self.numbers == other)
 
     def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        return self._compared(operator.ne, other) if _holds_numbers(other) else as_array(self.numbers != other)
+        return self._compare(operator.ne, other) if _holds_numbers(other) else as_array(self.numbers != other)
 
 
 def _holds_numbers(x: object) -> bool:

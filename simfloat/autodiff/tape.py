@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import is_on_gpu, is_sealed
+from simfloat.arithmetic.machines import is_frozen, is_on_gpu
 from simfloat.arithmetic.observer import wants
-from simfloat.autodiff.guards import check
+from simfloat.autodiff.guards import check_unchanged
 from simfloat.autodiff.variable import Node, SplitPart, Variable
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, Format
-from simfloat.simulation.arithmetic import Arithmetic, HeldEvents
+from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
 from simfloat.simulation.simulation import current
 
 
@@ -30,25 +30,25 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
     gradients: dict[int, NDArray] = {id(root): gradient}
     # Of complete gradients, where gradients may take the formats of results.
     formats: dict[int, Format] = {id(root): FP32 if gradient.dtype == np.float32 else FP64}
-    ready, splits, balance = [root], SplitGradients(), root.balance
+    ready, splits, balance = [root], SplitGradients(), root.gradient_scaler
     while ready:
         variable = ready.pop()
         node, incoming = variable.node, gradients.pop(id(variable))
         if node is None:
             # A gradient that was spread is a view of few numbers, and read-only.
-            variable.receive(incoming.copy() if is_sealed(incoming) or is_on_gpu(incoming) else incoming)
+            variable.receive(incoming.copy() if is_frozen(incoming) or is_on_gpu(incoming) else incoming)
             continue
         if node.guards:
-            check(node.guards, node.place)
+            check_unchanged(node.guards, node.place)
         if node.place.takes_formats:
-            incoming = _entered(variable, node, incoming, formats[id(variable)])
+            incoming = _in_format_of_result(variable, node, incoming, formats[id(variable)])
         for number, parent in enumerate(node.parents):
             if parent.requires_grad:
                 uses[id(parent)] -= 1
                 complete = uses[id(parent)] == 0
                 gradient_here, before = incoming, gradients.get(id(parent))
                 if balance is not None:
-                    gradient_here, before = balance.meet(variable, node, number, incoming, before)
+                    gradient_here, before = balance.rescale(variable, node, number, incoming, before)
                 gradients[id(parent)] = _contribution(node, number, gradient_here, before, complete, splits)
                 if complete:
                     ready.append(parent)
@@ -65,7 +65,7 @@ def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
         return
     simulation = current()
     path, place = simulation.path_of(root) if root.is_weight else None, simulation.place("add")
-    node = Node((root,), (), place, (path,), (root.used_in(simulation).stored_format,), root.origin)
+    node = Node((root,), (), place, (path,), (root.operand_in(simulation).stored_format,), root.origin)
     root.grad = node.arithmetic(0).add(root.grad, gradient)
 
 
@@ -86,7 +86,7 @@ def _uses(root: Variable) -> dict[int, int]:
     return uses
 
 
-def _entered(variable: Variable, node: Node, gradient: NDArray, format: Format) -> NDArray:
+def _in_format_of_result(variable: Variable, node: Node, gradient: NDArray, format: Format) -> NDArray:
     """A complete gradient, of numbers of `format`, in the format that gradients of the operation's result have.
 
     Under automatic mixed precision PyTorch casts so what an operation in FP32 passes back to a narrow result, and what
@@ -106,14 +106,14 @@ def _contribution(
     arithmetic = node.arithmetic(number)
     if path is None or not (wants(place.observer, path, "backward") or wants(place.observer, place.path, "backward")):
         return _gradient(node, number, arithmetic, incoming, before, complete, splits)
-    events = HeldEvents(place.observer, place.path)
-    gradient = _gradient(node, number, arithmetic.observed_by(events), incoming, before, complete, splits)
+    events = PendingEvents(place.observer, place.path)
+    gradient = _gradient(node, number, arithmetic.with_observer(events), incoming, before, complete, splits)
     if complete and parent.node is None:
         # What a sum's gradient is rounded to is spread over all elements, and counts for each of them.
         is_spread = 0 in gradient.strides
-        events.pass_on(path, gradient.size if is_spread else None)
+        events.release(path, gradient.size if is_spread else None)
     else:
-        events.pass_on()
+        events.release()
     return gradient
 
 
@@ -145,11 +145,11 @@ class SplitGradients:
     """
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[NDArray, Any]] = {}  # an array that only we write to, and what split it
+        self._arrays: dict[int, tuple[NDArray, Any]] = {}  # an array that only we write to, and what split it
 
     def with_part(self, parent: Variable, before: NDArray | None, part: SplitPart, arithmetic: Arithmetic) -> NDArray:
         """The gradient of `parent`, `before` if there is one so far, with that of a part."""
-        array, by = self._held.get(id(parent), (None, None))
+        array, by = self._arrays.get(id(parent), (None, None))
         if before is None:
             array, by = np.zeros(parent.shape, part.numbers.dtype, like=part.numbers), part.by
         elif array is not before:
@@ -157,5 +157,5 @@ class SplitGradients:
         elif by is not part.by:
             by = None
         array[part.key] = part.numbers if by is part.by else arithmetic.add(array[part.key], part.numbers)
-        self._held[id(parent)] = array, by
+        self._arrays[id(parent)] = array, by
         return array

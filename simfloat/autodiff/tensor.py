@@ -11,17 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arrays import Array
 from simfloat.autodiff import joining
-from simfloat.autodiff.composites import Composites, composed
+from simfloat.autodiff.composites import Composites, run_composite
 from simfloat.autodiff.contractions import Contractions
 from simfloat.autodiff.conv2d import Convolutions
-from simfloat.autodiff.factors import Factors
+from simfloat.autodiff.factors import ConstantProducts
 from simfloat.autodiff.indexing import Indexing
 from simfloat.autodiff.joining import Joining
 from simfloat.autodiff.movement import Reshaping
 from simfloat.autodiff.numpy_functions import NumpyFunctions
 from simfloat.autodiff.pointwise import Pointwise
 from simfloat.autodiff.pool2d import Pooling
-from simfloat.autodiff.record import Made, Operand
+from simfloat.autodiff.record import Operand, OperationResult
 from simfloat.autodiff.reductions import Reductions
 from simfloat.autodiff.scalars import Comparable
 from simfloat.autodiff.tape import run_backward
@@ -42,7 +42,7 @@ class Tensor(
     Reshaping["Tensor"],
     Indexing["Tensor"],
     Joining["Tensor"],
-    Factors["Tensor"],
+    ConstantProducts["Tensor"],
     Composites["Tensor"],
     NumpyFunctions["Tensor"],
     TorchHints,
@@ -73,7 +73,7 @@ class Tensor(
     def data(self) -> NDArray[np.floating]:
         """The numbers. Between the forward pass and a backward pass that reads them nothing may be written to them."""
         if self.node is not None:
-            self.node.origin.lend(self.numbers)
+            self.node.origin.watch(self.numbers)
         return self.numbers
 
     @data.setter
@@ -81,13 +81,13 @@ class Tensor(
         self.numbers = as_operand(value, "data")
         self.format = self.made_with = None
 
-    def made(self, result: Made) -> Tensor:
+    def from_result(self, result: OperationResult) -> Tensor:
         """The tensor that the result of an operation is."""
         return tensor_of(result)
 
     def detach(self) -> Tensor:
         """Return a tensor of these data without their history."""
-        return tensor_of(Made(self.data, self.format, None, self.made_with))
+        return tensor_of(OperationResult(self.data, self.format, None, self.made_with))
 
     def backward(self, gradient: ArrayLike | None = None) -> None:
         """Add the gradient of this tensor with respect to every leaf that requires one to the leaf's `grad`.
@@ -166,11 +166,11 @@ def as_tensor(x: Operand) -> Tensor:
     if isinstance(x, Tensor):
         return x
     if isinstance(x, Variable):
-        return tensor_of(Made(x.numbers, x.format, x.node))
-    return tensor_of(Made(as_operand(x, "data"), None, None))
+        return tensor_of(OperationResult(x.numbers, x.format, x.node))
+    return tensor_of(OperationResult(as_operand(x, "data"), None, None))
 
 
-def tensor_of(result: Made) -> Tensor:
+def tensor_of(result: OperationResult) -> Tensor:
     """The tensor that the result of an operation is."""
     tensor = Tensor.__new__(Tensor)
     Variable.__init__(tensor, result.numbers, result.node is not None, result.format, result.node)
@@ -183,7 +183,7 @@ def tensor_of(result: Made) -> Tensor:
 
 def compose(name: str, steps: Callable[..., Tensor], *operands: Operand) -> Tensor:
     """The composite `name` of the catalog: `steps` of the operands as tensors; see `composites`."""
-    return composed(name, steps, [as_tensor(x) for x in operands], tensor_of)
+    return run_composite(name, steps, [as_tensor(x) for x in operands], tensor_of)
 
 
 @overload
@@ -214,7 +214,7 @@ def concatenate(tensors: Sequence[Operand | Array], axis: int = 0) -> Tensor | A
         (3,)
     """
     array = _array_among(tensors)
-    return tensor_of(joining.concatenate(tensors, axis)) if array is None else array._joined_along(tensors, axis)
+    return tensor_of(joining.concatenate(tensors, axis)) if array is None else array._concatenate(tensors, axis)
 
 
 @overload
@@ -236,7 +236,7 @@ def stack(tensors: Sequence[Operand | Array], axis: int = 0) -> Tensor | Array:
         (2, 2)
     """
     array = _array_among(tensors)
-    return tensor_of(joining.stack(tensors, axis)) if array is None else array._stacked(tensors, axis)
+    return tensor_of(joining.stack(tensors, axis)) if array is None else array._stack(tensors, axis)
 
 
 @overload

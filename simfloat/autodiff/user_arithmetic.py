@@ -12,7 +12,7 @@ from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.reductions import Axes, normalized_axes
 from simfloat.formats import Format
-from simfloat.formulas.rounded import kept
+from simfloat.formulas.rounded import keepdims_shape
 from simfloat.simulation.arithmetic import Arithmetic, Input
 
 #: How the gradient of the result is called among the operands of a product.
@@ -46,7 +46,7 @@ class UserArithmetic:
         x = as_operand(x)
         axes = normalized_axes(axis, x.ndim)
         total = self._arithmetic.sum(x, axes)
-        return total.reshape(kept(x.shape, axes)) if keepdims else total
+        return total.reshape(keepdims_shape(x.shape, axes)) if keepdims else total
 
     def matmul(self, a: ArrayLike, b: ArrayLike, a_is: str, b_is: str) -> NDArray[np.floating]:
         """The products of matrices (..., m, k) and (..., k, n) through the policy's `accumulate`.

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.bounds import bounds_of
-from simfloat.accumulate.operand_bounds import first_stranger
+from simfloat.accumulate.operand_bounds import first_outside_format
 from simfloat.arithmetic.catalog import Kind, Operation, register
-from simfloat.arithmetic.machines import as_array, is_on_gpu, machine_of
-from simfloat.arithmetic.observer import tell
+from simfloat.arithmetic.machines import as_array, device_of, is_on_gpu
+from simfloat.arithmetic.observer import notify
 from simfloat.arithmetic.operands import broadcast_shape
-from simfloat.autodiff.record import Started, begin, finish, summed_to
+from simfloat.autodiff.record import BegunOperation, begin, finish, sum_to_shape
 from simfloat.autodiff.tensor import Tensor, compose, tensor_of
 from simfloat.autodiff.user_arithmetic import GRADIENT, UserArithmetic
 from simfloat.autodiff.variable import Variable, as_variable
 from simfloat.formulas.rounded import Slope
-from simfloat.simulation.arithmetic import Arithmetic, HeldEvents, Input
+from simfloat.simulation.arithmetic import Arithmetic, Input, PendingEvents
 
 #: What an operation of a user can be.
 KINDS = ("pointwise", "reduction", "contraction", "composite")
@@ -138,8 +138,8 @@ class Primitive:
         bound.apply_defaults()
         started = begin(self._row.name, *map(as_variable, bound.args))
         inputs = self._inputs(started)
-        arrays, arithmetic = _with_numbers_beside([x.numbers for x in started.operands]), started.forward
-        result = self._carried_out(arithmetic, inputs, arrays, bound.kwargs)
+        arrays, arithmetic = _on_one_device([x.numbers for x in started.operands]), started.forward
+        result = self._run_forward(arithmetic, inputs, arrays, bound.kwargs)
         shape = broadcast_shape(arrays) if self._row.kind == "pointwise" else None
         numbers = _numbers_of(result, arithmetic, "result", shape)
         derivatives = [
@@ -147,20 +147,20 @@ class Primitive:
         ]
         return tensor_of(finish(started, numbers, arithmetic.format, *derivatives, reads="both"))
 
-    def _carried_out(
+    def _run_forward(
         self, arithmetic: Arithmetic, inputs: Inputs, arrays: list[NDArray], options: dict[str, Any]
     ) -> NDArray:
         """The result as the user computes it; an observer receives the last rounding under the operation's name."""
         observer = arithmetic.target.observer
         if observer is None:
             return self._forward(UserArithmetic(arithmetic, inputs), *arrays, **options)
-        pending_events = HeldEvents(observer)
-        result = self._forward(UserArithmetic(arithmetic.observed_by(pending_events), inputs), *arrays, **options)
-        for number, (counts, step) in enumerate(pending_events.held, 1):
-            tell(observer, counts, self._row.name if number == len(pending_events.held) else step)
+        pending_events = PendingEvents(observer)
+        result = self._forward(UserArithmetic(arithmetic.with_observer(pending_events), inputs), *arrays, **options)
+        for number, (counts, step) in enumerate(pending_events.pending, 1):
+            notify(observer, counts, self._row.name if number == len(pending_events.pending) else step)
         return result
 
-    def _inputs(self, started: Started) -> Inputs:
+    def _inputs(self, started: BegunOperation) -> Inputs:
         """How the operands of a contraction are rounded, by their names."""
         if self._row.kind != "contraction":
             return {}
@@ -179,7 +179,7 @@ class Primitive:
         what = f"gradient with respect to {name}"
         if self._row.kind != "pointwise":
             return _numbers_of(gradient, arithmetic, what, shape)
-        return summed_to(arithmetic, _numbers_of(gradient, arithmetic, what, g.shape), shape)
+        return sum_to_shape(arithmetic, _numbers_of(gradient, arithmetic, what, g.shape), shape)
 
     def __reduce__(self) -> str:
         return str(vars(self)["__qualname__"])
@@ -188,10 +188,10 @@ class Primitive:
         return f"<operation {self._row.name}{self.__signature__}>"
 
 
-def _with_numbers_beside(arrays: list[NDArray]) -> list[NDArray]:
+def _on_one_device(arrays: list[NDArray]) -> list[NDArray]:
     """The operands, single numbers beside the others."""
-    machine = machine_of(*arrays)
-    return [machine.take(array) for array in arrays]
+    machine = device_of(*arrays)
+    return [machine.to_device(array) for array in arrays]
 
 
 def _numbers_of(x: Any, arithmetic: Arithmetic, what: str, shape: tuple[int, ...] | None) -> NDArray:
@@ -202,8 +202,8 @@ def _numbers_of(x: Any, arithmetic: Arithmetic, what: str, shape: tuple[int, ...
     if shape is not None and x.shape != shape:
         raise ValueError(f"{where} must have the shape {shape}, got {x.shape}.")
     array = as_array(x)
-    if not bounds_of(array).unchanged_by(format):
-        stranger = first_stranger(array, format)
+    if not bounds_of(array).need_no_rounding(format):
+        stranger = first_outside_format(array, format)
         if stranger is not None:
             raise ValueError(
                 f"{where} holds {array[stranger]!r} at index {stranger}, which is no number of {format}: compute it by "

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff.guards import Guard, Loan
+from simfloat.autodiff.guards import ChangeGuard, Guard
 from simfloat.formats import FP32, FP64, Format
 from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import Arithmetic
@@ -55,14 +55,16 @@ class Node(NamedTuple):
         if not self.place.takes_formats:
             return arithmetic
         path = self.paths[number]
-        own_format = self.parents[number].stored_format if path is None else self.place.recipe_of(path).weights
-        return self.place.to_stored(path, number, own_format).observed_by(arithmetic.target.observer)
+        own_format = (
+            self.parents[number].stored_format if path is None else self.place.recipe_of_parameter(path).weights
+        )
+        return self.place.to_stored(path, number, own_format).with_observer(arithmetic.target.observer)
 
 
-class Balance(Protocol):
+class GradientScaler(Protocol):
     """What scales gradients on their way back from a variable, as a layer-wise loss scale does."""
 
-    def meet(
+    def rescale(
         self, variable: Variable, node: Node, number: int, gradient: NDArray, before: NDArray | None
     ) -> tuple[NDArray, NDArray | None]:
         """What goes on from the variable, which `node` made, to its parent of this number, and what came there before.
@@ -80,7 +82,7 @@ class Variable:
     is_weight = False  # whether its gradient takes the role of a weight's
     moved: Variable | None = None  # the parameter whose numbers these are in another shape: they are used as weights
     _trace: Trace | None = None
-    balance: Balance | None = None  # for what starts from it
+    gradient_scaler: GradientScaler | None = None  # for what starts from it
     made_with: Streams | None = None  # the random streams of the simulation that computed it, if they were drawn from
 
     def __init__(
@@ -138,7 +140,7 @@ class Variable:
     @property
     def origin(self) -> Guard:
         """The owner of the array of its numbers: an operation, a parameter, or the caller."""
-        return Loan(self.numbers) if self.node is None else self.node.origin
+        return ChangeGuard(self.numbers) if self.node is None else self.node.origin
 
     @property
     def stored_format(self) -> Format:
@@ -146,7 +148,7 @@ class Variable:
         return self.format or (FP32 if self.numbers.dtype == np.float32 else FP64)
 
     @property
-    def held_format(self) -> Format | None:
+    def current_format(self) -> Format | None:
         """A format that all its numbers are of at this moment; None if that is not known."""
         return None
 
@@ -173,11 +175,11 @@ class Variable:
         """Take what backward found: an array of the data's shape."""
         self._grad = gradient
 
-    def used_in(self, simulation: Simulation) -> Variable:
+    def operand_in(self, simulation: Simulation) -> Variable:
         """What operations read: itself, or a parameter's numbers as rounded to the format of its weights there."""
-        return self.used_at(simulation.place("update", simulation.path_of(self))) if self.is_weight else self
+        return self.operand_at(simulation.place("update", simulation.path_of(self))) if self.is_weight else self
 
-    def used_at(self, place: Place) -> Variable:
+    def operand_at(self, place: Place) -> Variable:
         """Return what operations read; for a parameter its numbers as rounded to the weights of this update place."""
         return self
 

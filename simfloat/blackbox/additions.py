@@ -101,7 +101,7 @@ def _addition(box: BlackBox, span: ProductRange, i: int, j: int, k: int | None) 
         results = [sum_of(sign * large, float(part) * spacing) / spacing for sign, part in probes]
         return _modes(bits, probes, results, modes)
 
-    for exponent in _large_exponents(box, span, i, k):
+    for exponent in _exponents_of_large(box, span, i, k):
         large = 2.0**exponent
         fewest, most = max(exponent - span.high, 1), min(MOST_BITS, exponent - span.low)
 
@@ -117,7 +117,7 @@ def _addition(box: BlackBox, span: ProductRange, i: int, j: int, k: int | None) 
     return None
 
 
-def _large_exponents(box: BlackBox, span: ProductRange, i: int, k: int | None) -> Iterator[int]:
+def _exponents_of_large(box: BlackBox, span: ProductRange, i: int, k: int | None) -> Iterator[int]:
     """Exponents of M, rising: beside the first none may be lost of the numbers that are returned, if these are few.
 
     An M that comes back as -M at place k may lie beyond them.

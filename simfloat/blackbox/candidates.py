@@ -143,29 +143,33 @@ def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[
         case Chain():
             yield from _chains(evidence)
         case Pairs():
-            yield from _made([order.make for order in ROUNDED_ORDERS if order.order == "neighbours"], _sums(evidence))
+            yield from _build_accumulators(
+                [order.make for order in ROUNDED_ORDERS if order.order == "neighbours"], _sums(evidence)
+            )
         case LikeNumPy():
             sums = _sums(evidence)
-            yield from _made([order.make for order in ROUNDED_ORDERS if order.order == "numpy"], sums)
-            yield from _made([partial(numpy_sum, products=products) for products in (FP16, BF16, TF32, FP32)], sums)
+            yield from _build_accumulators([order.make for order in ROUNDED_ORDERS if order.order == "numpy"], sums)
+            yield from _build_accumulators(
+                [partial(numpy_sum, products=products) for products in (FP16, BF16, TF32, FP32)], sums
+            )
         case LikeLibrary(name):
             yield library_sum(name)
         case InOrder(text):
-            yield from _made([partial(accumulate.tree, text)], _sums(evidence))
+            yield from _build_accumulators([partial(accumulate.tree, text)], _sums(evidence))
         case Chunks(together):
             yield from _fused(evidence, together)
         case Runs(size, inner, outer) if not evidence.is_uniform or not any(
             is_same_order(reading, simple, terms) for simple in (Chain(), Pairs(), LikeNumPy())
         ):
             # Where all additions round alike, runs of some of them would be the same sum.
-            for first, second in _nested(evidence, inner, size, outer, -(-terms // size)):
+            for first, second in _part_accumulators(evidence, inner, size, outer, -(-terms // size)):
                 yield blocked(size, first, second)
         case Strided(count, inner, outer) if not is_same_order(reading, LikeNumPy(), terms):
-            for first, second in _nested(evidence, inner, -(-terms // count), outer, count):
+            for first, second in _part_accumulators(evidence, inner, -(-terms // count), outer, count):
                 yield lanes(count, first, second)
 
 
-def _nested(
+def _part_accumulators(
     evidence: Evidence, inner: Reading, size: int, outer: Reading, count: int
 ) -> Iterator[tuple[Accumulator, Accumulator]]:
     """Accumulators of parts of so many products, with those of the sums of so many parts."""
@@ -187,12 +191,16 @@ def _pairs(first: list[Accumulator], second: list[Accumulator]) -> Iterator[tupl
 def _chains(evidence: Evidence) -> Iterator[Accumulator]:
     sums, chains = _sums(evidence), [order for order in ROUNDED_ORDERS if order.order == "chain"]
     for pair in sums:
-        yield from _made([order.make for order in chains], [pair])
-    yield from _made([order.make for order in chains if order.compensates], _compensated(evidence))
-    yield from _made([partial(sequential, products=products) for products in (FP32, FP16, BF16, TF32)], sums)
+        yield from _build_accumulators([order.make for order in chains], [pair])
+    yield from _build_accumulators(
+        [order.make for order in chains if order.compensates], _compensated_formats(evidence)
+    )
+    yield from _build_accumulators(
+        [partial(sequential, products=products) for products in (FP32, FP16, BF16, TF32)], sums
+    )
 
 
-def _made(
+def _build_accumulators(
     makers: list[Callable[[Format, Rounding], Accumulator]], sums: Iterable[tuple[Format, Rounding]]
 ) -> Iterator[Accumulator]:
     """The accumulators that can be made of such formats and modes."""
@@ -247,7 +255,7 @@ def _sums(evidence: Evidence) -> list[tuple[Format, Rounding]]:
     return [(format, mode) for precision, mode in modes for format in _formats(precision, evidence.span)]
 
 
-def _compensated(evidence: Evidence) -> Iterator[tuple[Format, Rounding]]:
+def _compensated_formats(evidence: Evidence) -> Iterator[tuple[Format, Rounding]]:
     """The formats of sums whose corrections may make them look as they do: of as many bits, or one less."""
     for step, less in product(evidence.kinds, (0, 1)):
         modes = all_modes() if step.rounding is None else [step.rounding]

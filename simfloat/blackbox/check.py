@@ -44,7 +44,7 @@ def sample(box: BlackBox, span: ProductRange, seed: int) -> None:
     """Ask for random sums, some of them again. Raises ValueError if results differ from call to call, or are NaN."""
     for kind, a, b in random_operands(box, span, np.random.default_rng(seed)):
         results = np.array([box(x, y) for x, y in zip(a, b, strict=True)])
-        again = np.array([box.ask(x, y) for x, y in zip(a[::AGAIN], b[::AGAIN], strict=True)])
+        again = np.array([box.call_function(x, y) for x, y in zip(a[::AGAIN], b[::AGAIN], strict=True)])
         if not equal(results[::AGAIN], again).all():
             raise ValueError("f must be deterministic; it returned other bits for the same operands.")
         if kind == "plain" and np.isnan(results).any():

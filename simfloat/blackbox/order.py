@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from simfloat.blackbox.probe import BlackBox, NoOrder, ProductRange, last
+from simfloat.blackbox.probe import BlackBox, ContradictoryProbes, ProductRange, last
 from simfloat.blackbox.tree import Builder, Tree
 
 #: The most lanes that are looked for: four registers of sixteen.
@@ -23,7 +23,7 @@ MOST_LANES = 64
 SAMPLES = 8
 
 
-class NothingLost(Exception):
+class OrderNotFound(Exception):
     """No probe lost a bit."""
 
 
@@ -48,18 +48,18 @@ def find_order(box: BlackBox, span: ProductRange) -> Tree:
     builder = Builder(box.terms)
     if box.terms <= 2:
         return builder.tree(builder.add(range(box.terms)))
-    failure: NoOrder | None = None
+    failure: ContradictoryProbes | None = None
     # Not every one is lost beside every M: toward infinity only negative ones are, toward zero none beside both signs.
     tries = (
         (is_cut, large, sign) for is_cut in (False, True) for large in _large_numbers(box, span) for sign in (1, -1)
     )
     for is_cut, large, sign in tries:
         try:
-            probe = _scaled(box, span, large, sign)
+            probe = _scale_probe(box, span, large, sign)
             return _tree(box, probe if is_cut else probe._replace(place=math.inf))
-        except NoOrder as reason:
+        except ContradictoryProbes as reason:
             failure = failure if is_cut else reason
-    raise failure or NoOrder("no number is so large that others are lost beside it")
+    raise failure or ContradictoryProbes("no number is so large that others are lost beside it")
 
 
 def _large_numbers(box: BlackBox, span: ProductRange) -> Iterator[float]:
@@ -74,14 +74,14 @@ def _large_numbers(box: BlackBox, span: ProductRange) -> Iterator[float]:
         yield 2.0**span.high
     large, bit_counts = 2.0**span.high, set()
     for place in dict.fromkeys((*range(1, min(box.terms, MOST_LANES + 1)), box.terms - 1)):
-        bits = _bits_beside(box, large, place)
+        bits = _bits_below_large(box, large, place)
         odd = large - large / 2.0 ** (bits + 1)
         if bits not in bit_counts and box.factors(odd) is not None:
             yield odd
         bit_counts.add(bits)
 
 
-def _bits_beside(box: BlackBox, large: float, place: int) -> int:
+def _bits_below_large(box: BlackBox, large: float, place: int) -> int:
     """How many binary places below M's own the sum with the product at a place keeps."""
     return last(lambda n: box.products({0: large, place: large / 2.0**n}) == large + large / 2.0**n, 1, 52)
 
@@ -92,7 +92,7 @@ def _cancels(box: BlackBox, large: float) -> bool:
     return all(box.products({0: large, place: -large}) == 0.0 for place in {1, box.terms - 1})
 
 
-def _scaled(box: BlackBox, span: ProductRange, large: float, sign: float) -> Probe:
+def _scale_probe(box: BlackBox, span: ProductRange, large: float, sign: float) -> Probe:
     """One as large as it may be for all ones together to be lost beside M."""
     rng = random.Random(0)
     places = range(box.terms)
@@ -101,22 +101,22 @@ def _scaled(box: BlackBox, span: ProductRange, large: float, sign: float) -> Pro
     triples += [rng.sample(places, 3) for _ in range(SAMPLES)]
     # Beside an odd M a power of two may not be kept although it is not lost.
     power = 2.0 ** math.ceil(math.log2(large))
-    exponents = [_kept(box, span, power, sign, triple) for triple in triples]
+    exponents = [_least_kept_exponent(box, span, power, sign, triple) for triple in triples]
     exponents = [exponent for exponent in exponents if exponent > span.low]
     if not exponents:
-        raise NothingLost
+        raise OrderNotFound
     # Four times less than what is kept is lost, however it is rounded and in whichever order it comes.
     total = min(exponents) - 2
     exponent = max(span.low, total - box.terms.bit_length())
     if exponent > total:
-        raise NoOrder("the operands' formats are too narrow for a number that is lost beside another")
+        raise ContradictoryProbes("the operands' formats are too narrow for a number that is lost beside another")
     one = sign * 2.0**exponent
     pairs = [[0, 1], [0, box.terms - 1], *(rng.sample(places, 2) for _ in range(SAMPLES))]
-    exact = min(_counted(box, one, pair, total - exponent) for pair in pairs)
+    exact = min(_exact_count_exponent(box, one, pair, total - exponent) for pair in pairs)
     return Probe(large, one, 2 ** min(exact, total - exponent), 2.0 ** (total + 1 - exponent))
 
 
-def _kept(box: BlackBox, span: ProductRange, large: float, sign: float, triple: Sequence[int]) -> int:
+def _least_kept_exponent(box: BlackBox, span: ProductRange, large: float, sign: float, triple: Sequence[int]) -> int:
     """The exponent of the least number that is kept beside M and -M at three places, wherever it is of the three."""
 
     def keeps(down: int) -> bool:
@@ -127,7 +127,7 @@ def _kept(box: BlackBox, span: ProductRange, large: float, sign: float, triple: 
     return span.high - max(last(keeps, 1, span.high - span.low), 0)
 
 
-def _counted(box: BlackBox, one: float, pair: Sequence[int], most: int) -> int:
+def _exact_count_exponent(box: BlackBox, one: float, pair: Sequence[int], most: int) -> int:
     """Up to which power of two ones are counted exactly at two places."""
     i, j = pair
     return max(last(lambda n: box.products({i: one * 2.0**n, j: one}) == one * (2.0**n + 1.0), 0, most), 0)
@@ -137,7 +137,7 @@ def _tree(box: BlackBox, probe: Probe) -> Tree:
     builder = Builder(box.terms)
     root, size, whole = _build(box, probe, builder, list(range(box.terms)), random.Random(0), False)
     if not size == whole == box.terms:
-        raise NoOrder("the sum at which all products meet has other products, too")
+        raise ContradictoryProbes("the sum at which all products meet has other products, too")
     return builder.tree(root)
 
 
@@ -154,11 +154,11 @@ def _build(
     node, size, whole = pivot, 1, 1
     for meeting in sorted(groups):
         if size != whole:
-            raise NoOrder("a sum is added before all its products are")
+            raise ContradictoryProbes("a sum is added before all its products are")
         group = groups[meeting]
         child, leaves, theirs = _build(box, probe, builder, group, rng, len(groups) == 1)
         if leaves != theirs and theirs != meeting:
-            raise NoOrder("products that meet one another elsewhere meet a third at the same sum")
+            raise ContradictoryProbes("products that meet one another elsewhere meet a third at the same sum")
         # Products that meet one another in the sum where they meet the pivot are added there all at once.
         children = builder.children(child) if leaves != theirs else [child]
         node, size, whole = builder.add([node, *children]), size + leaves, meeting
@@ -174,6 +174,6 @@ def _leaves(box: BlackBox, probe: Probe, i: int, j: int) -> int:
         result = box.products({i: probe.large, j: -probe.large, **dict.fromkeys(ones, probe.one)})
         count = result / probe.one % probe.place
         if not (0.0 <= count <= len(ones) and count == int(count)):
-            raise NoOrder(f"{len(ones)} ones beside M and -M count {count!r}")
+            raise ContradictoryProbes(f"{len(ones)} ones beside M and -M count {count!r}")
         counted += int(count)
     return box.terms - counted

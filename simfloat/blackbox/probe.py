@@ -25,7 +25,7 @@ SHORT = 64
 MOST_CALLS = 100_000
 
 
-class NoOrder(Exception):
+class ContradictoryProbes(Exception):
     """The results of probes are those of no order of additions."""
 
 
@@ -63,11 +63,11 @@ class BlackBox:
         if self.terms > SHORT:
             operands = zlib.compress(operands, 1)
         if operands not in self._answers:
-            self._answers[operands] = self.ask(x, y)
+            self._answers[operands] = self.call_function(x, y)
         return self._answers[operands]
 
     @property
-    def asked(self) -> int:
+    def sum_count(self) -> int:
         """How many sums it was asked for."""
         return len(self._answers)
 
@@ -77,11 +77,11 @@ class BlackBox:
         start = 0
         while start < len(operands):
             batch = operands[start : 2 * start + FIRST_ROWS][:MOST_ROWS]
-            a, b = _unpacked(batch, self.terms, self._dtypes)
+            a, b = _unpack_rows(batch, self.terms, self._dtypes)
             yield Sums(a, b, np.array([self._answers[row] for row in batch]))
             start += len(batch)
 
-    def ask(self, a: NDArray, b: NDArray) -> float:
+    def call_function(self, a: NDArray, b: NDArray) -> float:
         """What the function returns for two vectors.
 
         Raises ValueError if that is no number, or if it raises, and OutOfCalls if it may not be called any more.
@@ -109,7 +109,7 @@ class BlackBox:
         for place, value in values.items():
             factors = self.factors(value)
             if factors is None:
-                raise NoOrder(f"{value!r} is no product of numbers of the operands' formats")
+                raise ContradictoryProbes(f"{value!r} is no product of numbers of the operands' formats")
             a[place], b[place] = factors
         return self(a, b)
 
@@ -131,7 +131,7 @@ class BlackBox:
 
 
 @lru_cache(maxsize=8)
-def _unpacked(rows: tuple[bytes, ...], terms: int, dtypes: tuple[np.dtype, np.dtype]) -> tuple[NDArray, NDArray]:
+def _unpack_rows(rows: tuple[bytes, ...], terms: int, dtypes: tuple[np.dtype, np.dtype]) -> tuple[NDArray, NDArray]:
     """Operands (rows, terms) from what is remembered of them; many candidates ask for the same."""
     raw = [zlib.decompress(row) for row in rows] if terms > SHORT else rows
     split = terms * dtypes[0].itemsize

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate._tree import numpys_order
 from simfloat.accumulate.library_orders import ORDERS, Places
-from simfloat.accumulate.nesting import ADD, in_postfix
+from simfloat.accumulate.nesting import ADD, as_postfix
 from simfloat.blackbox.order import MOST_LANES
 from simfloat.blackbox.tree import Builder, Tree, subtree
 
@@ -44,7 +44,7 @@ class LikeNumPy(NamedTuple):
 
     def add(self, builder: Builder, places: Sequence[int]) -> int:
         """The node that is the sum of `places`."""
-        return _added(builder, places, numpys_order(0, len(places)))
+        return _add_in_postfix(builder, places, numpys_order(0, len(places)))
 
     def __str__(self) -> str:
         return "as np.sum"
@@ -70,10 +70,10 @@ class InOrder(NamedTuple):
 
     def add(self, builder: Builder, places: Sequence[int]) -> int:
         """The node that is the sum of `places`."""
-        postfix = in_postfix(self.text)
+        postfix = as_postfix(self.text)
         if len(postfix) != 2 * len(places) - 1:
             raise LookupError(f"This order adds {len(postfix) // 2 + 1} products.")
-        return _added(builder, places, postfix)
+        return _add_in_postfix(builder, places, postfix)
 
     def __str__(self) -> str:
         return f"in the order {self.text}"
@@ -174,7 +174,7 @@ def _tree(reading: Reading, terms: int) -> Tree | None:
         return None
 
 
-def _added(builder: Builder, places: Sequence[int], postfix: Sequence[int]) -> int:
+def _add_in_postfix(builder: Builder, places: Sequence[int], postfix: Sequence[int]) -> int:
     """The node that is the sum of `places` in an order in postfix form."""
     waiting: list[int] = []
     for k in postfix:
@@ -205,11 +205,11 @@ class _Nodes(NamedTuple):
         pairs = ([int(k) for k in pair if k != NOTHING] for pair in zip(x, y, strict=True))
         return np.array([self.builder.add(pair) if pair else NOTHING for pair in pairs], np.int64)
 
-    def with_products(self, places: Places, x: NDArray[np.int64]) -> NDArray[np.int64]:
+    def chain_rounded_products(self, places: Places, x: NDArray[np.int64]) -> NDArray[np.int64]:
         """Nodes tell nothing of products."""
         return self.chain(places, x)
 
-    def with_double(self, places: Places, x: NDArray[np.int64]) -> NDArray[np.int64]:
+    def chain_in_double(self, places: Places, x: NDArray[np.int64]) -> NDArray[np.int64]:
         """Nodes tell nothing of precision."""
         return self.add(self.chain(places), x)
 

@@ -15,8 +15,8 @@ from simfloat.accumulate.matrix_units import UnitInputs, as_formats
 from simfloat.blackbox.additions import evidence_of
 from simfloat.blackbox.candidates import Candidate, candidates
 from simfloat.blackbox.check import Exclusion, exclusion, sample
-from simfloat.blackbox.order import NothingLost, find_order
-from simfloat.blackbox.probe import MOST_CALLS, BlackBox, NoOrder, OutOfCalls, ProductRange, span_of
+from simfloat.blackbox.order import OrderNotFound, find_order
+from simfloat.blackbox.probe import MOST_CALLS, BlackBox, ContradictoryProbes, OutOfCalls, ProductRange, span_of
 from simfloat.blackbox.tree import Tree
 from simfloat.checks import is_integer
 from simfloat.formats import FP32, Format, Rounding
@@ -131,10 +131,10 @@ def reveal(
     box = BlackBox(f, _checked_terms(k), _checked_inputs(inputs), _checked_calls(calls))
     excluded: list[Exclusion] = []
     with status(lambda: f"reveal: f was called {calls - box.calls} times, {len(excluded)} accumulators are excluded"):
-        return _searched(box, seed, calls, excluded)
+        return _search(box, seed, calls, excluded)
 
 
-def _searched(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -> Revealed:
+def _search(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -> Revealed:
     """The first accumulator that gives all bits; those that do not are appended to `excluded`."""
     tree, story = None, ""
     try:
@@ -145,8 +145,10 @@ def _searched(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -
         for candidate in islice(candidates(evidence, tree), MOST_CANDIDATES):
             difference = exclusion(candidate, box)
             if difference is None:
-                verdict = f"{_named(candidate)} gives the bits of all {box.asked} sums that f was asked for."
-                return _revealed(candidate, box, tree, [story, verdict], excluded)
+                verdict = (
+                    f"{_describe_candidate(candidate)} gives the bits of all {box.sum_count} sums that f was asked for."
+                )
+                return _conclude(candidate, box, tree, [story, verdict], excluded)
             excluded.append(difference)
     except OutOfCalls:
         verdict = f"f was called {calls} times, as often as it may be, before an accumulator was proven: raise calls."
@@ -156,10 +158,10 @@ def _searched(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -
             verdict += " These are the most that are tried."
         if FP32 in box.inputs:
             verdict += " If f rounds its operands, name their format, as inputs=simfloat.BF16."
-    return _revealed(None, box, tree, [story, verdict], excluded)
+    return _conclude(None, box, tree, [story, verdict], excluded)
 
 
-def _named(candidate: Candidate) -> str:
+def _describe_candidate(candidate: Candidate) -> str:
     """The accumulator, and what it gives the bits with."""
     if candidate.output is None:
         return "The accumulator"
@@ -167,7 +169,7 @@ def _named(candidate: Candidate) -> str:
     return f"With output {candidate.output}{rounding} the accumulator"
 
 
-def _revealed(
+def _conclude(
     candidate: Candidate | None, box: BlackBox, tree: Tree | None, story: list[str], excluded: list[Exclusion]
 ) -> Revealed:
     accumulator, output, rounding = candidate or (None, None, None)
@@ -179,9 +181,9 @@ def _order(box: BlackBox, span: ProductRange) -> tuple[Tree | None, str]:
     """The tree, or None and what is to be said of that."""
     try:
         return find_order(box, span), ""
-    except NothingLost:
+    except OrderNotFound:
         return None, "No probe lost a bit: the sum is exact, or sums of such operands are in any order."
-    except NoOrder as failure:
+    except ContradictoryProbes as failure:
         return None, f"The results of probes are those of no order of additions: {failure}."
 
 

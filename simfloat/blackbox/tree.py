@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simfloat.accumulate.nesting import joined
+from simfloat.accumulate.nesting import join_operands
 
 #: The longest text of a tree; what is longer loses its middle.
 LONGEST = 400
@@ -50,7 +50,7 @@ class Tree:
     @property
     def text(self) -> str:
         """The whole text, however long."""
-        return joined(_parts(self, self.root), " + ")
+        return join_operands(_parts(self, self.root), " + ")
 
     def __str__(self) -> str:
         text = self.text
@@ -127,10 +127,10 @@ def _parts(tree: Tree, place: int) -> list[int | str]:
     parts: list[int | str] = [place]
     for operands in reversed(spine):
         others = [_part(_parts(tree, child)) for child in operands]
-        parts = [*parts, *others] if len(operands) == 1 else [f"[{joined([_part(parts), *others], ' ')}]"]
+        parts = [*parts, *others] if len(operands) == 1 else [f"[{join_operands([_part(parts), *others], ' ')}]"]
     return parts
 
 
 def _part(parts: list[int | str]) -> int | str:
     """A sum as an operand of another one."""
-    return parts[0] if len(parts) == 1 else f"({joined(parts, ' + ')})"
+    return parts[0] if len(parts) == 1 else f"({join_operands(parts, ' + ')})"

@@ -30,10 +30,13 @@ def random_operands(
         exponents = _exponents(rng, first.emin - first.mantissa_bits, first.emin, shape)
         tiny = np.ldexp(rng.uniform(-2.0, 2.0, shape), exponents)
         cofactors = np.ldexp(rng.uniform(1.0, 2.0, shape), np.clip(-exponents, second.emin, second.emax))
-        yield kind, *(_rounded(box, tiny, cofactors) if kind == "tiny a" else _rounded(box, cofactors, tiny))
+        yield (
+            kind,
+            *(_round_operands(box, tiny, cofactors) if kind == "tiny a" else _round_operands(box, cofactors, tiny)),
+        )
     normal = [rng.standard_normal(shape) for _ in range(2)]
-    yield "plain", *_rounded(box, *normal)
-    yield "positive", *_rounded(box, rng.random(shape), rng.random(shape))
+    yield "plain", *_round_operands(box, *normal)
+    yield "positive", *_round_operands(box, rng.random(shape), rng.random(shape))
     spreads = {
         "close": (-6, 6),
         "wide": (-28, 28),
@@ -88,23 +91,25 @@ def with_exponents(
     signs = rng.choice([-1.0, 1.0], shape)
     one = np.ones(shape)
     a, b = (one if powers else rng.uniform(1.0, 2.0, shape) for _ in range(2))
-    return _rounded(box, np.ldexp(signs * a, shift), np.ldexp(b, cofactor_exponents))
+    return _round_operands(box, np.ldexp(signs * a, shift), np.ldexp(b, cofactor_exponents))
 
 
-def factors(box: BlackBox, values: NDArray[np.float64], significands: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+def operands_for_products(
+    box: BlackBox, values: NDArray[np.float64], significands: NDArray[np.float64]
+) -> tuple[NDArray, NDArray]:
     """Operands whose products are as near to these values as numbers can be times others of such significands."""
     first, second = box.inputs
-    b = _cut(significands, second)
+    b = _round_toward_zero(significands, second)
     exponents = np.frexp(values)[1] - 1
     shift = np.clip(exponents - np.clip(exponents, first.emin, first.emax), second.emin, second.emax)
-    return _rounded(box, np.clip(np.ldexp(values / b, -shift), -first.max, first.max), np.ldexp(b, shift))
+    return _round_operands(box, np.clip(np.ldexp(values / b, -shift), -first.max, first.max), np.ldexp(b, shift))
 
 
-def _rounded(box: BlackBox, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
-    return _cut(a, box.inputs[0]), _cut(b, box.inputs[1])
+def _round_operands(box: BlackBox, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
+    return _round_toward_zero(a, box.inputs[0]), _round_toward_zero(b, box.inputs[1])
 
 
-def _cut(x: NDArray, format: Format) -> NDArray:
+def _round_toward_zero(x: NDArray, format: Format) -> NDArray:
     return round_to(x.astype(np.float32) if format.fits_float32 else x, format, toward_zero)
 
 
@@ -126,7 +131,7 @@ def breaking_operands(
     for format in dict.fromkeys(_formats(candidate)):
         exponents = _binades(box, format)
         for some in np.array_split(exponents, 1 + len(exponents) * box.terms // TOGETHER):
-            yield _aimed(candidate, box, rng, _targets(format, some, rng))
+            yield _aim_at_targets(candidate, box, rng, _targets(format, some, rng))
 
 
 def _formats(candidate: Candidate) -> Iterator[Format]:
@@ -168,7 +173,7 @@ def _targets(format: Format, exponents: NDArray[np.int64], rng: np.random.Genera
     return rng.choice([-1.0, 1.0], rows) * np.where(rng.random(rows) < 0.5, anywhere, near)
 
 
-def _aimed(
+def _aim_at_targets(
     candidate: Candidate, box: BlackBox, rng: np.random.Generator, targets: NDArray[np.float64]
 ) -> tuple[NDArray, NDArray]:
     """Operands whose sums up to some place, the last or any other, are the targets, if the accumulator makes them."""
@@ -191,5 +196,5 @@ def _aimed(
         ahead[rows, places] = 0
         sums = candidate.sums(box.inputs, ahead, b)
         sums = np.zeros(len(targets)) if sums is None else np.where(np.isfinite(sums), sums, 0.0)
-        ahead[rows, places], b[rows, places] = factors(box, targets - sums, significands)
+        ahead[rows, places], b[rows, places] = operands_for_products(box, targets - sums, significands)
     return np.where(np.arange(box.terms) <= last[:, np.newaxis], ahead, a), b

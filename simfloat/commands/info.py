@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the facts of this installation and machine."""
-    print(table([*versions(), *machine(), *kernels(), *native()], headed=False))
+    print(table([*versions(), *machine(), *kernels(), *native()], has_head=False))
     return 0
 
 
@@ -58,8 +58,10 @@ def kernels() -> list[tuple[str, str]]:
     """The directories that compiled kernels are looked for in, and how many each has for the sources as they are."""
     from simfloat.kernels import cache
 
-    rows = [("kernels", f"{cache.kept(place)} brought along in {place}") for place in cache.bundled()]
-    rows += [("kernels", f"{cache.kept(place)} kept in {place}") for place in cache.places()]
+    rows = [
+        ("kernels", f"{cache.count_kernels(place)} brought along in {place}") for place in cache.bundled_directory()
+    ]
+    rows += [("kernels", f"{cache.count_kernels(place)} kept in {place}") for place in cache.kernel_directories()]
     return rows or [("kernels", "kept nowhere: this installation has no sources to tell versions apart by")]
 
 

@@ -11,11 +11,11 @@ from fractions import Fraction
 
 import simfloat as sf
 from simfloat.formats.definition import floor_log2, round_value
-from simfloat.formats.description import binary_of, hex_of
+from simfloat.formats.description import binary_code, hexadecimal_code
 from simfloat.formats.exact_numbers import exact_number
 from simfloat.formats.rounding import as_rounding
 from simfloat.table import table
-from simfloat.terminal import reading
+from simfloat.terminal import argument_type
 
 HELP = "what a number becomes in a format: the result, its code, its error and its neighbours"
 HEAD = ("", "number", "as a hexadecimal float", "code", "its bits", "number - x")
@@ -24,10 +24,14 @@ HEAD = ("", "number", "as a hexadecimal float", "code", "its bits", "number - x"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the number, the format and the rounding mode."""
     number = "0.1, 1e-5, 1/3, 0x1.8p-3, inf or nan; read exactly"
-    parser.add_argument("x", metavar="X", type=reading(lambda text: (text, read_number(text))), help=number)
-    parser.add_argument("format", metavar="FORMAT", type=reading(sf.as_format), help="FP16, e4m3, bfloat16, e5m10 ...")
+    parser.add_argument("x", metavar="X", type=argument_type(lambda text: (text, read_number(text))), help=number)
+    parser.add_argument(
+        "format", metavar="FORMAT", type=argument_type(sf.as_format), help="FP16, e4m3, bfloat16, e5m10 ..."
+    )
     modes = "nearest_even (default), toward_zero, nearest_even.saturating() ..."
-    parser.add_argument("--rounding", metavar="MODE", type=reading(read_rounding), default=sf.nearest_even, help=modes)
+    parser.add_argument(
+        "--rounding", metavar="MODE", type=argument_type(read_rounding), default=sf.nearest_even, help=modes
+    )
 
 
 def read_rounding(text: str) -> sf.Rounding:
@@ -47,11 +51,11 @@ def run(options: argparse.Namespace) -> int:
         print(f"simfloat round: {error}", file=sys.stderr)
         return 2
     print(f"{text} in {format}, rounded by {options.rounding}:\n")
-    print(table([HEAD, *(_row(name, value, x, format) for name, value in around(result, format))]))
+    print(table([HEAD, *(_row(name, value, x, format) for name, value in with_neighbours(result, format))]))
     return 0
 
 
-def around(number: float, format: sf.Format) -> Iterator[tuple[str, float]]:
+def with_neighbours(number: float, format: sf.Format) -> Iterator[tuple[str, float]]:
     """A number of the format between its neighbours, as far as it has some."""
     for name, side in (("below", -math.inf), ("result", number), ("above", math.inf)):
         value = float(sf.nextafter(number, side, format))
@@ -61,7 +65,14 @@ def around(number: float, format: sf.Format) -> Iterator[tuple[str, float]]:
 
 def _row(name: str, value: float, x: Fraction | float, format: sf.Format) -> tuple[str, ...]:
     code = int(sf.encode(value, format))
-    return name, repr(value), short_hex(value), hex_of(code, format), binary_of(code, format), error(value, x, format)
+    return (
+        name,
+        repr(value),
+        short_hex(value),
+        hexadecimal_code(code, format),
+        binary_code(code, format),
+        error(value, x, format),
+    )
 
 
 def error(value: float, x: Fraction | float, format: sf.Format) -> str:

@@ -41,17 +41,17 @@ def run(options: argparse.Namespace) -> int:
     print(f"simfloat {sf.__version__} on {platform.machine()}, {sf.get_threads()} threads; {versions}", flush=True)
     if facts := unusual_facts():
         print(f"This process has an unusual floating-point environment: it {' and '.join(facts)}.", flush=True)
-    with compiled_ahead(list(reversed(CHECKS))):
+    with compile_ahead(list(reversed(CHECKS))):
         return 0 if run(CHECKS, options.quick) else 1
 
 
 def run_on_gpu(quick: bool) -> int:
     """Compare every family of loops on the GPU with the CPU's; 1 if a bit differs, 2 where there is no GPU."""
-    from simfloat.arithmetic.machines import machine_named
+    from simfloat.arithmetic.machines import device_named
     from simfloat.selftest import gpu_checks, run
 
     try:
-        machine_named("cuda")
+        device_named("cuda")
     except ValueError as error:
         print(f"simfloat selftest: {error}", file=sys.stderr)
         return 2
@@ -71,19 +71,19 @@ def run_oracle(quick: bool) -> int:
 
 
 @contextmanager
-def compiled_ahead(names: Sequence[str]) -> Iterator[None]:
+def compile_ahead(names: Sequence[str]) -> Iterator[None]:
     """While kernels are to be compiled, the other cores carry out checks, too, the last ones first: what they compile
     is on disk when it is needed here. Nothing of the kind where there are kernels already, or no place for them.
     """
-    from simfloat.commands.warmup import interrupts_ignored
+    from simfloat.commands.warmup import ignore_interrupts
     from simfloat.kernels import cache
 
-    places, others = cache.places(), sf.get_threads() - 1
-    cold = bool(places) and not any(map(cache.kept, (*cache.bundled(), *places)))
+    places, others = cache.kernel_directories(), sf.get_threads() - 1
+    cold = bool(places) and not any(map(cache.count_kernels, (*cache.bundled_directory(), *places)))
     context = get_context("spawn")
     shares = [names[first::others] for first in range(others)] if cold else []
     processes = [context.Process(target=carry_out, args=(share,), daemon=True) for share in shares]
-    with interrupts_ignored():
+    with ignore_interrupts():
         for process in processes:
             process.start()
     try:

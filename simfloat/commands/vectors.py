@@ -14,7 +14,7 @@ import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.formats.rounding import MODES, VARIANTS, Rounding
-from simfloat.terminal import reading
+from simfloat.terminal import argument_type
 
 HELP = "write test vectors for RTL, another simulator or another language"
 
@@ -48,7 +48,7 @@ Test vectors of simfloat {simfloat}, by `simfloat vectors`. What they mean: docs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder."""
-    parser.add_argument("folder", metavar="FOLDER", type=reading(Path), help="made if it is not there")
+    parser.add_argument("folder", metavar="FOLDER", type=argument_type(Path), help="made if it is not there")
 
 
 def run(options: argparse.Namespace) -> int:

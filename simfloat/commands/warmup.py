@@ -17,7 +17,7 @@ from typing import cast
 
 import simfloat as sf
 from simfloat.kernels import notice
-from simfloat.terminal import reading
+from simfloat.terminal import argument_type
 
 HELP = "compile all kernels now, in as many processes as there are threads, and keep them on disk"
 
@@ -25,12 +25,12 @@ HELP = "compile all kernels now, in as many processes as there are threads, and 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the directory and the level of processors."""
     parser.add_argument(
-        "--into", metavar="DIR", type=reading(Path), help="keep them there, to bring them along in a wheel"
+        "--into", metavar="DIR", type=argument_type(Path), help="keep them there, to bring them along in a wheel"
     )
     parser.add_argument(
         "--level",
         metavar="LEVEL",
-        type=reading(environment_of),
+        type=argument_type(environment_of),
         default={},
         help="for a lower level, such as x86-64-v3",
     )
@@ -44,10 +44,10 @@ def environment_of(level: str) -> dict[str, str]:
     """
     from simfloat.kernels import levels
 
-    names = [each.name for each in levels.within_reach()]
+    names = [each.name for each in levels.reachable_levels()]
     if level not in names:
         raise ValueError(f"kernels can be compiled here for {', '.join(names)}, not for {level!r}.")
-    _, processor, features = levels.within_reach()[names.index(level)]
+    _, processor, features = levels.reachable_levels()[names.index(level)]
     return {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}
 
 
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     from simfloat.commands.workload import TASKS
     from simfloat.kernels import cache
 
-    places = [options.into.absolute() / "simfloat"] if options.into else cache.places()
+    places = [options.into.absolute() / "simfloat"] if options.into else cache.kernel_directories()
     if not any(map(is_writable, places)):
         where = " or ".join(map(str, places))
         print(f"Kernels cannot be kept in {where}; name a directory that can be written by --into.", file=sys.stderr)
@@ -86,7 +86,7 @@ def is_writable(place: Path) -> bool:
     from simfloat.kernels import cache
 
     path = place / f"probe-{os.getpid()}"
-    is_written = cache.write(path, b"")
+    is_written = cache.write_kernel(path, b"")
     if is_written:
         path.unlink()
     return is_written
@@ -125,7 +125,7 @@ def in_processes(names: Sequence[str]) -> Iterator[int]:
 def start_workers(count: int) -> dict[Connection, BaseProcess]:
     """Processes that wait for names of tasks, by their connections. Ctrl-C is this process's business alone."""
     context, workers = get_context("spawn"), dict[Connection, BaseProcess]()
-    with interrupts_ignored():
+    with ignore_interrupts():
         for _ in range(count):
             here, there = context.Pipe()
             process = context.Process(target=serve, args=(there,), daemon=True)
@@ -136,7 +136,7 @@ def start_workers(count: int) -> dict[Connection, BaseProcess]:
 
 
 @contextlib.contextmanager
-def interrupts_ignored() -> Iterator[None]:
+def ignore_interrupts() -> Iterator[None]:
     """Ctrl-C does nothing: a process that starts meanwhile ignores it for ever, as it does what its parent ignores."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

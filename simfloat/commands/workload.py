@@ -74,7 +74,7 @@ def sums() -> None:
         for order in (sf.kahan, sf.pairwise):
             sf.matmul(sf.round(narrow, sf.E4M3), narrow.T, accumulate=order(format, rounding=mode))
     if processor.ROUNDS_LANES:  # loops for small sums, which other processors of the same level may take
-        one, numbers = np.ones((1, 1), np.float32), grid.numbers(sf.FP16, sf.to_odd)
+        one, numbers = np.ones((1, 1), np.float32), grid.pack_grid(sf.FP16, sf.to_odd)
         for name, loop in rounded_tiles.steps.items():
             if name.endswith("_small"):
                 loop(one, one, np.zeros((1, 1), np.float32), numbers, numbers, 1.0)

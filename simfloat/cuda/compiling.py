@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from simfloat.cuda.numba_cuda import cuda
-from simfloat.cuda.one_argument import in_one
+from simfloat.cuda.one_argument import with_one_parameter
 from simfloat.kernels import cache
 
 #: What NVVM is asked for beside the architecture.
@@ -32,16 +32,16 @@ OPTIONS = {"opt": 3, "fma": 0, "ftz": 0, "prec-div": 1, "prec-sqrt": 1}
 OLDEST, PTX_VERSION = (8, 0), b"7.0"
 
 #: Functions of LLVM that NVVM 13.0 does not know by that name, and its own names of them.
-OWN_NAMES = {"llvm.trunc.f64": "llvm.nvvm.trunc.d", "llvm.trunc.f32": "llvm.nvvm.trunc.f"}
+NVVM_NAMES = {"llvm.trunc.f64": "llvm.nvvm.trunc.d", "llvm.trunc.f32": "llvm.nvvm.trunc.f"}
 
 #: Where tables lie. Numba puts them into constant memory, of which a warp reads one place at a time: functions that
 #: look something up took ten times as long as others. Of global memory it reads many at once.
 CONSTANT, GLOBAL = "addrspace(4)", "addrspace(1)"
 
-SOURCES = cache.sources(resources.files(__package__))
+SOURCE_DIGEST = cache.source_digest(resources.files(__package__))
 
 
-class Compiled(NamedTuple):
+class PtxKernel(NamedTuple):
     """A kernel's name and its PTX."""
 
     entry: str
@@ -60,43 +60,46 @@ def kernel_of(body: Any) -> Any:
     return kernel
 
 
-def compiled(body: Any, types: tuple[Any, ...]) -> Compiled:
+def load_or_compile(body: Any, types: tuple[Any, ...]) -> PtxKernel:
     """The kernel of a body for arguments of these types of Numba's, kept on disk beside the CPU's."""
     name = file_name(body, types)
-    for place in cache.places():
-        content = cache.read(place / name)
+    for place in cache.kernel_directories():
+        content = cache.read_kernel(place / name)
         if content is not None:
             entry, _, ptx = content.partition(b"\n")
-            return Compiled(entry.decode(), ptx)
+            return PtxKernel(entry.decode(), ptx)
     result = compile_to_ptx(body, types)
-    any(cache.write(place / name, result.entry.encode() + b"\n" + result.ptx) for place in cache.places())
+    any(
+        cache.write_kernel(place / name, result.entry.encode() + b"\n" + result.ptx)
+        for place in cache.kernel_directories()
+    )
     return result
 
 
 def file_name(body: Any, types: tuple[Any, ...]) -> str:
     """The name of a version's file: the body's, the digest of the kernels' sources, and that of the rest."""
-    parts = (*cache.versions(), version("numba-cuda"), SOURCES, body.__module__, body.__name__, types)
+    parts = (*cache.compiler_versions(), version("numba-cuda"), SOURCE_DIGEST, body.__module__, body.__name__, types)
     digest = hashlib.sha256("\n".join(map(str, (*parts, sorted(OPTIONS.items())))).encode()).hexdigest()
-    return f"{body.__name__.partition('(')[0]}-{cache.SOURCES}-{digest[:32]}.ptx{cache.SUFFIX}"
+    return f"{body.__name__.partition('(')[0]}-{cache.SOURCE_DIGEST}-{digest[:32]}.ptx{cache.SUFFIX}"
 
 
-def compile_to_ptx(body: Any, types: tuple[Any, ...]) -> Compiled:
+def compile_to_ptx(body: Any, types: tuple[Any, ...]) -> PtxKernel:
     """The kernel of a body for arguments of these types."""
     from numba.cuda import compiler
     from numba.cuda.types import Tuple, int64, void
 
-    with _for_the_oldest():
+    with _typed_for_oldest_gpu():
         arguments = int64, Tuple(types)
         result = compiler.compile_cuda(kernel_of(body), void, arguments, cc=OLDEST, nvvm_options=OPTIONS)
     library, entry = result.library, result.fndesc.llvm_func_name
     # numba-cuda's own step between typing and NVVM, which its dispatcher would make: Numba's functions return a status,
     # and kernels return nothing.
     compiler.kernel_fixup(library.get_function(entry), False)
-    return Compiled(entry, in_one(_assembled(library.llvm_strs), entry.encode()))
+    return PtxKernel(entry, with_one_parameter(_assemble_ptx(library.llvm_strs), entry.encode()))
 
 
 @contextmanager
-def _for_the_oldest() -> Iterator[None]:
+def _typed_for_oldest_gpu() -> Iterator[None]:
     """While a kernel is typed, numba-cuda asks the GPU at hand for its generation; here it gets the oldest."""
     from numba.cuda import dispatcher
 
@@ -110,14 +113,14 @@ def _for_the_oldest() -> Iterator[None]:
         dispatcher.get_current_device = get_device
 
 
-def _assembled(modules: list[str]) -> bytes:
+def _assemble_ptx(modules: list[str]) -> bytes:
     """The PTX of modules of LLVM's intermediate code, with NVIDIA's library of functions at hand."""
     from cuda.pathfinder import find_bitcode_lib
     from numba.cuda.cudadrv import nvvm
 
     unit = nvvm.CompilationUnit({"arch": f"compute_{OLDEST[0]}{OLDEST[1]}", **OPTIONS})
     for module in map(nvvm.llvm_replace, modules):
-        for name, nvvm_name in OWN_NAMES.items():
+        for name, nvvm_name in NVVM_NAMES.items():
             module = module.replace(f'@"{name}"', f'@"{nvvm_name}"')
         unit.add_module(module.replace(CONSTANT, GLOBAL).encode())
     unit.verify()

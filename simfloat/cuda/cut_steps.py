@@ -18,7 +18,7 @@ import numpy as np
 from simfloat.cuda import instructions
 from simfloat.cuda.instructions import OPERATIONS
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import left, right
+from simfloat.kernels.machine import shift_left, shift_right
 from simfloat.kernels.step_kinds import StepKind
 
 U32 = np.uint32
@@ -33,7 +33,7 @@ def _image(x):
 @scalar
 def _unit(grid):
     """The last bit of an image that the format has."""
-    return left(U32(1), U32(U32(23) - U32(grid.mantissa_bits)))
+    return shift_left(U32(1), U32(U32(23) - U32(grid.mantissa_bits)))
 
 
 @scalar
@@ -51,7 +51,7 @@ def cut_off(truncated, grid):
 @scalar
 def cut_away(truncated, grid):
     """To nearest, ties away. The one NaN of a GPU has no bit to carry into."""
-    moved = U32(_image(truncated) + right(_unit(grid), U32(1)))
+    moved = U32(_image(truncated) + shift_right(_unit(grid), U32(1)))
     return truncated if truncated != truncated else _cut(moved, grid)
 
 
@@ -80,7 +80,7 @@ def cut_nearest(lower, upper, grid):
     # one. Equal neighbours at the middle are a tie, for which one less is added if the kept bits are even.
     unit, truncated = _unit(grid), U32(min(_image(lower), _image(upper)))
     less = (_image(lower) == _image(upper)) & (U32(truncated & unit) == U32(0))
-    half = right(unit, U32(1))
+    half = shift_right(unit, U32(1))
     moved = U32(truncated + (U32(half - U32(1)) if less else half))
     return lower if lower != lower else _cut(moved, grid)
 
@@ -94,13 +94,13 @@ def cut_to_odd(lower, upper, grid):
 
 
 @scalar
-def as_it_is(x, grid):
+def no_overflow(x, grid):
     """A result in a format with float32's exponents."""
     return x
 
 
 @scalar
-def limited(x, grid):
+def apply_overflow(x, grid):
     """A lifted result; if it is beyond the largest number of a lifted grid, what it becomes.
 
     Float32 gives infinity for a finite result only in modes in which the format, too, has the same for both.
@@ -157,7 +157,7 @@ def _by_two(cut: Any, limit: Any) -> tuple[Callable, StepKind]:
 #: By what is done to sums and the mode's steps.
 _BOTH = {
     f"{prefix}_{steps}": both
-    for prefix, limit in (("cut", as_it_is), ("lifted", limited))
+    for prefix, limit in (("cut", no_overflow), ("lifted", apply_overflow))
     for steps, both in {
         "truncated": _by_one(cut_off, "rz", limit),
         "away": _by_one(cut_away, "rz", limit),

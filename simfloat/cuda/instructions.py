@@ -24,11 +24,11 @@ from numba.extending import intrinsic, overload
 from simfloat.cuda.thread_loops import threads_over
 from simfloat.formats import BF16, FP32, Rounding, nearest_even
 from simfloat.formats.rounding import MODES as RULES
-from simfloat.kernels.grid import Grid, numbers
-from simfloat.kernels.halves import fma_halves, image, result
+from simfloat.kernels.grid import Grid, pack_grid
+from simfloat.kernels.halves import fma_halves, image, number_with_one_nan
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import left, right
-from simfloat.kernels.plain import directed, nearest, one_nan
+from simfloat.kernels.machine import shift_left, shift_right
+from simfloat.kernels.plain import nearest, one_nan, round_in_direction
 from simfloat.kernels.step_kinds import StepKind
 from simfloat.kernels.unrounded import add_odd, fma_odd
 
@@ -38,7 +38,7 @@ CONVERTS_FP16 = COMPUTES_FP16 = COMPUTES_BF16 = COMPUTES_DIRECTED = True
 #: Its threads have numbers, and no lanes; subnormal numbers do not slow it down.
 ROUNDS_LANES = SLOW_WITH_SUBNORMALS = False
 
-BFLOATS = Grid(*numbers(BF16, nearest_even))
+BFLOATS = Grid(*pack_grid(BF16, nearest_even))
 
 #: Images of BF16.
 ONE, MINUS_ZERO = np.uint16(0x3F80), np.uint16(0x8000)
@@ -47,7 +47,7 @@ ONE, MINUS_ZERO = np.uint16(0x3F80), np.uint16(0x8000)
 DIRECTED = {rule.instruction: Rounding(mode) for mode, rule in RULES.items() if rule.instruction}
 
 
-def compiled_as(text: str, number: Any, count: int) -> Callable[[Callable], Callable]:
+def as_instruction(text: str, number: Any, count: int) -> Callable[[Callable], Callable]:
     """Compile a function of two or three numbers of a type as an instruction, whose meaning its body is."""
     # Inline assembly names the instruction itself: it is the one that is meant, whatever version of NVVM compiles it.
     # It has no side effects, so the compiler may move and share it as any other operation.
@@ -77,11 +77,11 @@ def compiled_as(text: str, number: Any, count: int) -> Callable[[Callable], Call
 @scalar
 def number_of_bfloat(image):
     """The number of an image of BF16, as float32."""
-    return left(np.uint32(image), np.uint32(16)).view(np.float32)
+    return shift_left(np.uint32(image), np.uint32(16)).view(np.float32)
 
 
 @scalar
-def result_of_bfloat(image):
+def bfloat_with_one_nan(image):
     """The number of an image of BF16, as float32; every NaN becomes the one NaN."""
     return one_nan(number_of_bfloat(image))
 
@@ -89,10 +89,10 @@ def result_of_bfloat(image):
 @scalar
 def image_of_bfloat(x):
     """The image of a float32 that is a number of BF16."""
-    return np.uint16(right(np.float32(x).view(np.uint32), np.uint32(16))) if x == x else np.uint16(0x7FFF)
+    return np.uint16(shift_right(np.float32(x).view(np.uint32), np.uint32(16))) if x == x else np.uint16(0x7FFF)
 
 
-@compiled_as("fma.rn.bf16", types.uint16, 3)
+@as_instruction("fma.rn.bf16", types.uint16, 3)
 def fma_bfloats(a, b, c):
     """a * b + c of three images' numbers, rounded once to BF16."""
     with np.errstate(all="ignore"):
@@ -112,10 +112,10 @@ def bfloats_add(a, b, draw, options):
     return fma_bfloats(a, ONE, b)
 
 
-def _of_pairs(text: str, fma: Callable) -> Callable:
+def _pair_instruction(text: str, fma: Callable) -> Callable:
     """The instruction that makes two fused multiply-adds, by what it does to either half of its words."""
 
-    @compiled_as(text, types.uint32, 3)
+    @as_instruction(text, types.uint32, 3)
     def fma_pairs(a, b, c):
         low, high = (fma(*(np.uint16((int(word) >> shift) & 0xFFFF) for word in (a, b, c))) for shift in (0, 16))
         return np.uint32(int(low) | int(high) << 16)
@@ -125,32 +125,32 @@ def _of_pairs(text: str, fma: Callable) -> Callable:
 
 #: Fused multiply-adds of pairs of images, with one and minus zero, twice, by the kind of steps.
 PAIRS = {
-    "halves": (_of_pairs("fma.rn.f16x2", fma_halves), np.uint32(0x3C003C00), np.uint32(0x80008000)),
-    "bfloats": (_of_pairs("fma.rn.bf16x2", fma_bfloats), np.uint32(0x3F803F80), np.uint32(0x80008000)),
+    "halves": (_pair_instruction("fma.rn.f16x2", fma_halves), np.uint32(0x3C003C00), np.uint32(0x80008000)),
+    "bfloats": (_pair_instruction("fma.rn.bf16x2", fma_bfloats), np.uint32(0x3F803F80), np.uint32(0x80008000)),
 }
 
 
-def _directed(suffix: str, rounding: Rounding) -> tuple[Callable, Callable, Callable]:
+def _instructions_in_mode(suffix: str, rounding: Rounding) -> tuple[Callable, Callable, Callable]:
     """The fused multiply-add, the product and the sum of FP32 in a mode."""
-    grid, sign = Grid(*numbers(FP32, rounding)), rounding.zero_sum
+    grid, sign = Grid(*pack_grid(FP32, rounding)), rounding.zero_sum
 
     # A product of float32 numbers is exact in float64, and a sum rounded to odd there has bits to spare.
-    @compiled_as(f"fma.{suffix}.f32", types.float32, 3)
+    @as_instruction(f"fma.{suffix}.f32", types.float32, 3)
     def fma(a, b, c):
-        return np.float32(directed(add_odd(np.float64(a) * np.float64(b), np.float64(c), sign), grid))
+        return np.float32(round_in_direction(add_odd(np.float64(a) * np.float64(b), np.float64(c), sign), grid))
 
-    @compiled_as(f"mul.{suffix}.f32", types.float32, 2)
+    @as_instruction(f"mul.{suffix}.f32", types.float32, 2)
     def multiply(a, b):
-        return np.float32(directed(np.float64(a) * np.float64(b), grid))
+        return np.float32(round_in_direction(np.float64(a) * np.float64(b), grid))
 
-    @compiled_as(f"add.{suffix}.f32", types.float32, 2)
+    @as_instruction(f"add.{suffix}.f32", types.float32, 2)
     def add(a, b):
-        return np.float32(directed(add_odd(np.float64(a), np.float64(b), sign), grid))
+        return np.float32(round_in_direction(add_odd(np.float64(a), np.float64(b), sign), grid))
 
     return fma, multiply, add
 
 
-def _kind(multiply: Callable, add: Callable) -> StepKind:
+def _step_kind(multiply: Callable, add: Callable) -> StepKind:
     """The kind of steps of a product and a sum."""
 
     @scalar
@@ -165,15 +165,17 @@ def _kind(multiply: Callable, add: Callable) -> StepKind:
 
 
 #: (fused multiply-add, product, sum) by the suffix, and by the mode.
-OPERATIONS = {suffix: _directed(suffix, rounding) for suffix, rounding in DIRECTED.items()}
+OPERATIONS = {suffix: _instructions_in_mode(suffix, rounding) for suffix, rounding in DIRECTED.items()}
 MODES = {rounding.mode: OPERATIONS[suffix] for suffix, rounding in DIRECTED.items()}
 
 #: Fused multiply-adds, and kinds of steps, beside those of `kernels/step_kinds.py`.
 FUSED = {"bfloats": fma_bfloats} | {mode: fma for mode, (fma, *_) in MODES.items()}
-KINDS = {"bfloats": StepKind(bfloats_product, bfloats_add)} | {mode: _kind(*two) for mode, (_, *two) in MODES.items()}
+KINDS = {"bfloats": StepKind(bfloats_product, bfloats_add)} | {
+    mode: _step_kind(*two) for mode, (_, *two) in MODES.items()
+}
 
 
-def converting(convert):
+def conversion_loop(convert):
     """The loop that converts a matrix."""
 
     @threads_over("out")
@@ -185,5 +187,5 @@ def converting(convert):
 
 
 #: Loops between numbers and their images of 16 bits, as in `kernels/halves.py`.
-images_of = {"halves": converting(image), "bfloats": converting(image_of_bfloat)}
-numbers_of = {"halves": converting(result), "bfloats": converting(result_of_bfloat)}
+image_loops = {"halves": conversion_loop(image), "bfloats": conversion_loop(image_of_bfloat)}
+number_loops = {"halves": conversion_loop(number_with_one_nan), "bfloats": conversion_loop(bfloat_with_one_nan)}

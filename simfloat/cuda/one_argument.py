@@ -2,8 +2,8 @@
 
 Numba gives a kernel a parameter for every number, and there are 28 of them in a grid, and at least seven in an array.
 CuPy converts each at every launch, which took half of its time. A structure costs what a single number does: the
-kernel's PTX reads its parameters from one (:func:`in_one`), and what a launch receives is laid out as that
-(:func:`received`). Every number lies at the next multiple of its size, which is where a driver puts parameters, too.
+kernel's PTX reads its parameters from one (:func:`with_one_parameter`), and what a launch receives is laid out as that
+(:func:`pack_arguments`). Every number lies at the next multiple of its size, which is where a driver puts parameters, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 #: (kind, element type, axes or length, GPU) of an argument: all that its type follows from, and where an array lies.
-Kind = tuple[str, Any, int, int | None]
+ArgumentKind = tuple[str, Any, int, int | None]
 
 #: What the structure is called in PTX.
 NAME = b"received"
@@ -24,14 +24,14 @@ INTEGER, FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 _integer, _float = Struct("q").pack, Struct("d").pack
 
 #: What puts what Numba has of an array into bytes, by its axes: CuPy's have at most 64.
-FACTS = [Struct(f"{5 + 2 * axes}q").pack for axes in range(65)]
+ARRAY_HEADERS = [Struct(f"{5 + 2 * axes}q").pack for axes in range(65)]
 
 
-def received(count: int, arguments: tuple[Any, ...]) -> tuple[tuple[Kind, ...], np.void]:
+def pack_arguments(count: int, arguments: tuple[Any, ...]) -> tuple[tuple[ArgumentKind, ...], np.void]:
     """The kinds of arguments, and the structure of the number of threads and of theirs."""
     kinds, structure = [], _integer(count)
     for argument in arguments:
-        kind, size, content = described(argument)
+        kind, size, content = describe_argument(argument)
         kinds.append(kind)
         # As C aligns a structure: a driver expects each parameter at a multiple of its size, and so do the kernel's
         # reads.
@@ -41,7 +41,7 @@ def received(count: int, arguments: tuple[Any, ...]) -> tuple[tuple[Kind, ...], 
     return tuple(kinds), np.void(structure)
 
 
-def described(argument: Any) -> tuple[Kind, int, bytes]:
+def describe_argument(argument: Any) -> tuple[ArgumentKind, int, bytes]:
     """The kind of an argument, the size of each of its numbers, and these: an array on the GPU, or what goes by value.
 
     For an array those are what Numba has of one: two pointers to what owns it, which nothing here reads, its size, the
@@ -61,11 +61,11 @@ def described(argument: Any) -> tuple[Kind, int, bytes]:
     axes = len(shape)
     # Packed by hand, by one call for each number of axes: CuPy converts every argument of a launch by itself, and with
     # 28 numbers of a grid that took half of a launch's time.
-    header = FACTS[axes](0, 0, argument.size, dtype.itemsize, memory.ptr, *shape, *argument.strides)
+    header = ARRAY_HEADERS[axes](0, 0, argument.size, dtype.itemsize, memory.ptr, *shape, *argument.strides)
     return ("array", dtype, axes, memory.device_id), 8, header
 
 
-def types_of(kinds: tuple[Kind, ...]) -> tuple[Any, ...]:
+def argument_types(kinds: tuple[ArgumentKind, ...]) -> tuple[Any, ...]:
     """Numba's types of arguments."""
     from numba.cuda import types
     from numba.cuda.np.numpy_support import from_dtype
@@ -78,7 +78,7 @@ def types_of(kinds: tuple[Kind, ...]) -> tuple[Any, ...]:
     return tuple(makers[kind](from_dtype(dtype), extent) for kind, dtype, extent, _ in kinds)
 
 
-def in_one(ptx: bytes, entry: bytes) -> bytes:
+def with_one_parameter(ptx: bytes, entry: bytes) -> bytes:
     """The PTX of a kernel with one parameter in the place of all: a structure of them, in their order."""
     head, start, rest = ptx.partition(b".entry " + entry + b"(")
     parameters, end, body = rest.partition(b")")

@@ -25,7 +25,7 @@ class CompilerOptions(tuple):
 
 
 @cache
-def keep() -> None:
+def keep_subnormal_numbers() -> None:
     """Have CuPy keep them from now on.
 
     Raises ValueError if it does not: then it is of a version that is not known here.

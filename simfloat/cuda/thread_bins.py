@@ -10,7 +10,7 @@ from simfloat.kernels.unrounded import odd_sum, two_product
 
 
 @scalar
-def _spread(rest, bins, i, j, anchors):
+def _add_pieces(rest, bins, i, j, anchors):
     """Add a number's pieces to the bins; nothing is left in the end."""
     for t in range(len(anchors)):
         piece = (rest + anchors[t]) - anchors[t]
@@ -24,12 +24,12 @@ def bin_sums(t, a, b, start, bins, anchors, exact_products):
     i, j = t // start.shape[1], t % start.shape[1]
     for g in range(len(anchors)):
         bins[g, i, j] = 0.0
-    _spread(start[i, j], bins, i, j, anchors)
+    _add_pieces(start[i, j], bins, i, j, anchors)
     for k in range(a.shape[1]):
         product, error = two_product(a[i, k], b[k, j])
         if exact_products == 0:
-            _spread(error if abs(product) < np.inf else 0.0, bins, i, j, anchors)
-        _spread(product, bins, i, j, anchors)
+            _add_pieces(error if abs(product) < np.inf else 0.0, bins, i, j, anchors)
+        _add_pieces(product, bins, i, j, anchors)
 
 
 @threads_over("bins")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.thread_loops import at, threads_over
+from simfloat.cuda.thread_loops import element_or_only, threads_over
 from simfloat.cuda.thread_memory import add_at, join_at, lower_at, raise_at
-from simfloat.kernels.counting import NO_FIRST, NO_LAST, facts_from, fields_of
+from simfloat.kernels.counting import NO_FIRST, NO_LAST, combine_facts, exponent_and_fraction
 from simfloat.kernels.events import EXPONENTS, FIRST_CAUSE, INFINITE, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
-from simfloat.kernels.grid import unpack
+from simfloat.kernels.grid import unpack_grid
 from simfloat.kernels.unrounded import split
 
 #: The counter of results whose rounding without a largest number is to be looked at, behind those of the events.
@@ -16,8 +16,8 @@ UNDECIDED = FIRST_CAUSE
 
 
 @threads_over("out")
-def _count(i, exact, out, numbers, counters):
-    grid, before, after = unpack(numbers), np.float64(exact[i]), np.float64(out[i])
+def _count(i, exact, out, grid_numbers, counters):
+    grid, before, after = unpack_grid(grid_numbers), np.float64(exact[i]), np.float64(out[i])
     finite, infinite = abs(before) < np.inf, abs(after) == np.inf
     if finite and (abs(before) > grid.max or before < grid.lowest) and not infinite:
         add_at(counters, UNDECIDED, 1)
@@ -34,15 +34,15 @@ def _count(i, exact, out, numbers, counters):
         add_at(counters, SUBNORMAL, np.int64(abs(after) < grid.min_normal and grid.uniform == 0.0))
 
 
-def count_results(out, numbers, events):
+def count_results(out, grid_numbers, events):
     """Nothing yet: one launch counts all, beside the exact results."""
     return 1
 
 
-def count_ends(exact, out, numbers, events, shown):
+def count_ends(exact, out, grid_numbers, events, shown):
     """Add to the NumPy vector `events` what the rounding of the exact results to `out` did; returns the undecided."""
     counters = np.zeros(UNDECIDED + 1, np.int64, like=out)
-    _count(exact, out, numbers, counters)
+    _count(exact, out, grid_numbers, counters)
     counts = counters.get()
     events[:UNDECIDED] += counts[:UNDECIDED]
     events[TOTAL] += out.size
@@ -51,7 +51,7 @@ def count_ends(exact, out, numbers, events, shown):
 
 @threads_over("out")
 def _count_lost(i, a, b, out, sign, either, counters):
-    x, y, after = np.float64(at(a, i)), sign * np.float64(at(b, i)), np.float64(out[i])
+    x, y, after = np.float64(element_or_only(a, i)), sign * np.float64(element_or_only(b, i)), np.float64(out[i])
     lost = (y != 0.0 and after == x) or (either != 0 and x != 0.0 and after == y)
     if lost and abs(after) < np.inf:
         add_at(counters, 0, 1)
@@ -72,18 +72,18 @@ FRACTIONS, FIRST, LAST, SPECIAL = range(4)
 
 
 @threads_over("x")
-def _look(j, x, threads, found):
+def _gather_facts(j, x, threads, facts):
     fractions, first, last, special = np.int64(0), np.int64(NO_FIRST), np.int64(NO_LAST), np.int64(0)
     for i in range(j, x.size, threads):
-        field, fraction = fields_of(x[i])
+        field, fraction = exponent_and_fraction(x[i])
         special |= np.int64(field == 2047)
         if field < 2047 and x[i] != 0.0:
             fractions |= np.int64(fraction)
             first, last = min(first, field), max(last, field)
-    join_at(found, FRACTIONS, fractions)
-    join_at(found, SPECIAL, special)
-    lower_at(found, FIRST, first)
-    raise_at(found, LAST, last)
+    join_at(facts, FRACTIONS, fractions)
+    join_at(facts, SPECIAL, special)
+    lower_at(facts, FIRST, first)
+    raise_at(facts, LAST, last)
 
 
 def bit_facts(x):
@@ -92,6 +92,6 @@ def bit_facts(x):
     # Atomics of many threads wait for one another: facts of 4096^2 numbers took 1.1 ms before the number of threads was
     # limited, and take 0.27 ms with 2^15 of them.
     threads = min(-(-x.size // EACH), MOST)
-    _look.start(threads, x, threads, facts)
+    _gather_facts.start(threads, x, threads, facts)
     counts = facts.get()
-    return facts_from(np.uint64(counts[FRACTIONS]), counts[FIRST], counts[LAST], counts[SPECIAL] == 0)
+    return combine_facts(np.uint64(counts[FRACTIONS]), counts[FIRST], counts[LAST], counts[SPECIAL] == 0)

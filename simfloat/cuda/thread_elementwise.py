@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.thread_loops import at, kept, threads_over
+from simfloat.cuda.thread_loops import cast_for_out, element_or_only, threads_over
 from simfloat.cuda.thread_random import FOUR, four_words
 from simfloat.kernels.converted import CONVERTED
 from simfloat.kernels.elementwise import NATIVE, OPERATIONS
 from simfloat.kernels.general import round_pair
-from simfloat.kernels.grid import unpack
+from simfloat.kernels.grid import unpack_grid
 from simfloat.kernels.machine import is_extreme
-from simfloat.kernels.plain import directed, nearest, to_odd
-from simfloat.kernels.rounding_loops import image_cut_of, rounded_in_image
+from simfloat.kernels.plain import nearest, round_in_direction, to_odd
+from simfloat.kernels.rounding_loops import round_image_in_any_mode, unpack_image_cut
 from simfloat.kernels.single import SINGLE
-from simfloat.kernels.unrounded import double_of, odd_of
+from simfloat.kernels.unrounded import round_pair_to_double, round_pair_to_odd
 
 
 def exact_loop(quick, wide):
@@ -22,11 +22,15 @@ def exact_loop(quick, wide):
 
     @threads_over("out")
     def loop(i, a, b, c, sign, out):
-        x, y, z = np.float64(at(a, i)), np.float64(at(b, i)), np.float64(at(c, i))
+        x, y, z = (
+            np.float64(element_or_only(a, i)),
+            np.float64(element_or_only(b, i)),
+            np.float64(element_or_only(c, i)),
+        )
         value = quick(x, y, z, sign)
         if is_extreme(x) or is_extreme(y) or is_extreme(z) or value != value:
             high, low, exponent = wide(x, y, z, sign)
-            value = odd_of(high, low, exponent)
+            value = round_pair_to_odd(high, low, exponent)
         out[i] = value
 
     return loop
@@ -36,13 +40,18 @@ def paired_loop(wide):
     """Each exact result rounded once from more bits than float64 shows."""
 
     @threads_over("out", each=FOUR)
-    def loop(j, a, b, c, sign, words, out, numbers):
-        grid, four = unpack(numbers), four_words(words, j)
+    def loop(j, a, b, c, sign, words, out, grid_numbers):
+        grid, four = unpack_grid(grid_numbers), four_words(words, j)
         for k in range(FOUR):
             i = FOUR * j + k
             if i < out.size:
-                high, low, exponent = wide(np.float64(at(a, i)), np.float64(at(b, i)), np.float64(at(c, i)), sign)
-                out[i] = kept(round_pair(high, low, exponent, np.uint32(four[k]), grid), out)
+                high, low, exponent = wide(
+                    np.float64(element_or_only(a, i)),
+                    np.float64(element_or_only(b, i)),
+                    np.float64(element_or_only(c, i)),
+                    sign,
+                )
+                out[i] = cast_for_out(round_pair(high, low, exponent, np.uint32(four[k]), grid), out)
 
     return loop
 
@@ -52,8 +61,13 @@ def double_loop(wide):
 
     @threads_over("out")
     def loop(i, a, b, c, sign, out):
-        high, low, exponent = wide(np.float64(at(a, i)), np.float64(at(b, i)), np.float64(at(c, i)), sign)
-        out[i] = double_of(high, low, exponent)
+        high, low, exponent = wide(
+            np.float64(element_or_only(a, i)),
+            np.float64(element_or_only(b, i)),
+            np.float64(element_or_only(c, i)),
+            sign,
+        )
+        out[i] = round_pair_to_double(high, low, exponent)
 
     return loop
 
@@ -63,8 +77,12 @@ def native_loop(function):
 
     @threads_over("out")
     def loop(i, a, b, c, out):
-        x, y, z = out.dtype.type(at(a, i)), out.dtype.type(at(b, i)), out.dtype.type(at(c, i))
-        out[i] = kept(function(x, y, z, 1.0), out)
+        x, y, z = (
+            out.dtype.type(element_or_only(a, i)),
+            out.dtype.type(element_or_only(b, i)),
+            out.dtype.type(element_or_only(c, i)),
+        )
+        out[i] = cast_for_out(function(x, y, z, 1.0), out)
 
     return loop
 
@@ -73,17 +91,19 @@ def single_loop(function):
     """The exact result rounded to odd in float32, and once more by the kind of rounding."""
 
     @threads_over("out")
-    def loop(i, a, b, c, sign, out, numbers, kind):
-        grid, single = unpack(numbers), np.float32
-        exact = function(single(at(a, i)), single(at(b, i)), single(at(c, i)), single(sign))
+    def loop(i, a, b, c, sign, out, grid_numbers, kind):
+        grid, single = unpack_grid(grid_numbers), np.float32
+        exact = function(
+            single(element_or_only(a, i)), single(element_or_only(b, i)), single(element_or_only(c, i)), single(sign)
+        )
         if kind == 0:
-            out[i] = rounded_in_image(exact, image_cut_of(grid))
+            out[i] = round_image_in_any_mode(exact, unpack_image_cut(grid))
         elif kind == 1:
-            out[i] = kept(nearest(type(grid.max)(exact), grid), out)
+            out[i] = cast_for_out(nearest(type(grid.max)(exact), grid), out)
         elif kind == 2:
-            out[i] = kept(directed(type(grid.max)(exact), grid), out)
+            out[i] = cast_for_out(round_in_direction(type(grid.max)(exact), grid), out)
         else:
-            out[i] = kept(to_odd(type(grid.max)(exact), grid), out)
+            out[i] = cast_for_out(to_odd(type(grid.max)(exact), grid), out)
 
     return loop
 
@@ -93,7 +113,15 @@ def converted_loop(function):
 
     @threads_over("out")
     def loop(i, a, b, c, out):
-        out[i] = kept(function(np.float32(at(a, i)), np.float32(at(b, i)), np.float32(at(c, i)), 1.0), out)
+        out[i] = cast_for_out(
+            function(
+                np.float32(element_or_only(a, i)),
+                np.float32(element_or_only(b, i)),
+                np.float32(element_or_only(c, i)),
+                1.0,
+            ),
+            out,
+        )
 
     return loop
 

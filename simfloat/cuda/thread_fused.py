@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.cuda.thread_loops import place_in, threads_over
-from simfloat.cuda.thread_memory import four_of, registers, run_of
-from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
-from simfloat.cuda.thread_tiles import Tile, TileLoop, corner_of
+from simfloat.cuda.thread_loops import row_and_column, threads_over
+from simfloat.cuda.thread_memory import load_four, numbers_from, registers
+from simfloat.cuda.thread_random import NO_WORDS, next_four_words, step_word
+from simfloat.cuda.thread_tiles import Tile, TileLoop, tile_corner
 from simfloat.kernels.fused_loops import GROUP
-from simfloat.kernels.grid import unpack
+from simfloat.kernels.grid import unpack_grid
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import exponent_field
-from simfloat.kernels.random import are_bytes, counter_of, element_at
+from simfloat.kernels.random import draws_are_bytes, element_at, unpack_counter
 from simfloat.kernels.unit_steps import (
     ALIGNMENTS,
     NOTHING,
@@ -25,19 +25,19 @@ from simfloat.kernels.unit_steps import (
     TotalRounding,
     cut,
     first_power,
-    power_of,
-    truncated,
-    unit_of,
+    power_at_or_below,
+    truncate_to_format,
     unless_special,
+    unpack_unit,
 )
 from simfloat.kernels.unrounded import power_of_two
 
 
 @threads_over("out")
-def powers_of(t, x, least, out):
+def fill_powers(t, x, least, out):
     """The power of two at or below every magnitude, at least `least`; 0 for zeros."""
     i, j = t // out.shape[1], t % out.shape[1]
-    out[i, j] = power_of(np.float64(x[i, j]), least)
+    out[i, j] = power_at_or_below(np.float64(x[i, j]), least)
 
 
 #: The exponent of a zero: with that of any number it is below those of all products.
@@ -49,11 +49,11 @@ HIGHEST = np.int32(1023)
 #: What a thread sums where there are many results: its rows share what is read of `b`, and wait for it once. On an H100
 #: 4096^3 products take 56 ms so, 90 with four rows a thread and 124 with one. Units that may draw keep one element a
 #: thread, whose words are its own.
-ROWS = Tile(8, 1, beside=2)
+ROWS = Tile(8, 1, side_by_side=2)
 
 
 @threads_over("out")
-def exponents_of(t, powers, out):
+def fill_exponents(t, powers, out):
     """The exponents of powers of two."""
     i, j = t // out.shape[1], t % out.shape[1]
     out[i, j] = _exponent(powers[i, j]) if powers[i, j] != 0.0 else NO_EXPONENT
@@ -83,12 +83,12 @@ class FusedLoop:
         # Exponents as int32 are added and compared by one instruction, where powers in float64 took a product and a
         # comparison: with eight rows a thread and no division, 4096^3 takes 56 ms instead of 250.
         left, right = (np.empty_like(powers, dtype=np.int32) for powers in (a_powers, b_powers))
-        exponents_of(a_powers, left)
-        exponents_of(b_powers, right)
+        fill_exponents(a_powers, left)
+        fill_exponents(b_powers, right)
         if many := tile != self.tiles.element:
             a, left = a.T.copy(), left.T.copy()
         count = tile.threads(*out.shape) if many else out.size
-        self.tiles.of(tile).start(count, a, b, left, right, out, *numbers)
+        self.tiles.with_tile(tile).start(count, a, b, left, right, out, *numbers)
 
 
 def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
@@ -96,21 +96,21 @@ def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
     finish, drawing = rounding
 
     def body_of(tile: Tile) -> Callable:
-        rows, beside = tile.rows, tile.beside
+        rows, beside = tile.rows, tile.side_by_side
         of = registers(rows)
-        corner = corner_of(tile)
+        corner = tile_corner(tile)
 
         @scalar
         def read(x, left, k, height):
             if beside > 1:
                 for r in range(0, rows, 4):
-                    x[r], x[r + 1], x[r + 2], x[r + 3] = four_of(left, k * height + r)
+                    x[r], x[r + 1], x[r + 2], x[r + 3] = load_four(left, k * height + r)
             else:
                 x[0] = left[k]
 
         def loop(t, a, b, a_exponents, b_exponents, out, unit_numbers, grid_numbers, finite, place, seed):
-            unit, grid, width = unit_of(unit_numbers), unpack(grid_numbers), out.shape[1]
-            terms, counter, short = np.int64(unit.terms), counter_of(place), are_bytes(grid)
+            unit, grid, width = unpack_unit(unit_numbers), unpack_grid(grid_numbers), out.shape[1]
+            terms, counter, short = np.int64(unit.terms), unpack_counter(place), draws_are_bytes(grid)
             draws = drawing or (drawing is None and grid.random_step != 0.0)
             zero, zeros_count = _exponent(unit.zero), unit.zero > max(unit.least, NOTHING)
             bits = _exponent(unit.unit)
@@ -118,11 +118,15 @@ def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
             element, words, start = element_at(counter, i, j), NO_WORDS, out.dtype.type(0)
             if beside > 1:  # `a` is (k, m)
                 depth, height = a.shape
-                left, left_exponents = run_of(a, i), run_of(a_exponents, i)
+                left, left_exponents = numbers_from(a, i), numbers_from(a_exponents, i)
             else:
                 depth, height = a.shape[1], np.int64(1)
-                left, left_exponents = run_of(a, i * depth), run_of(a_exponents, i * depth)
-            right, right_exponents, results = run_of(b, j), run_of(b_exponents, j), run_of(out, i * width + j)
+                left, left_exponents = numbers_from(a, i * depth), numbers_from(a_exponents, i * depth)
+            right, right_exponents, results = (
+                numbers_from(b, j),
+                numbers_from(b_exponents, j),
+                numbers_from(out, i * width + j),
+            )
             sums, scales, totals, plain, x = of(start), of(start), of(start), of(start), of(start)
             tops, e = of(zero), of(zero)
             for r in range(rows):
@@ -131,7 +135,7 @@ def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
             while first < depth:
                 chunk, last = first // terms, min(first + terms, depth)
                 if draws and chunk % 4 == 0:
-                    words = words_from(words, counter, element, chunk, 0, seed, short)
+                    words = next_four_words(words, counter, element, chunk, 0, seed, short)
                 for r in range(rows):
                     tops[r] = _exponent(first_power(sums[r], unit))
                 if zeros_count:  # zero products, and those beyond the operands' end, take part
@@ -163,7 +167,7 @@ def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
                     k += 1
                 for r in range(rows):
                     total = totals[r] * power_of_two(tops[r] - bits)  # sooner than a division by the scale
-                    sums[r] = finish(total, 1.0, plain[r], word_of(words, chunk, short), grid)
+                    sums[r] = finish(total, 1.0, plain[r], step_word(words, chunk, short), grid)
                 first = last
             for r in range(rows):
                 if i + r >= own_top and j >= own_first:
@@ -177,8 +181,8 @@ def fused(cut: Callable, rounding: TotalRounding) -> FusedLoop:
 @threads_over("out")
 def fused_groups(t, a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block):
     """Groups of 16 products of E2M1 numbers, summed without error and then scaled."""
-    unit, grid, depth = unit_of(unit_numbers), unpack(grid_numbers), a.shape[1]
-    (i, j), terms = place_in(t, out.shape), np.int64(unit.terms)
+    unit, grid, depth = unpack_unit(unit_numbers), unpack_grid(grid_numbers), a.shape[1]
+    (i, j), terms = row_and_column(t, out.shape), np.int64(unit.terms)
     so_far = out[i, j]
     for first in range(0, depth, terms):
         top, stop = first_power(so_far, unit), min(first + terms, depth)
@@ -197,7 +201,7 @@ def fused_groups(t, a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numb
             total += cut(dot, scale)
             # Only a scale of NaN makes a group special: the sum, an infinite one too, becomes NaN.
             plain += dot * 0.0
-        so_far = unless_special(truncated(total / scale, grid), plain)
+        so_far = unless_special(truncate_to_format(total / scale, grid), plain)
     out[i, j] = so_far
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.cuda.one_argument import Kind, received, types_of
+from simfloat.cuda.one_argument import ArgumentKind, argument_types, pack_arguments
 from simfloat.kernels.jit import scalar
 
 #: Threads of a block, and those of a warp, which read side by side.
@@ -44,13 +44,13 @@ def threads_over(over: str, each: int = 1) -> Callable[[Callable], ThreadLoop]:
 
 
 @scalar
-def at(operand, i):
+def element_or_only(operand, i):
     """The element of an operand, or its only one."""
     return operand[i if len(operand) > 1 else 0]
 
 
 @scalar
-def place_in(t, shape):
+def row_and_column(t, shape):
     """The row and the column of thread t's element of a matrix of this shape.
 
     The threads of a warp are neighbours in a row, the warps of a block lie one below the other: of what sums read of
@@ -64,7 +64,7 @@ def place_in(t, shape):
 
 
 @scalar
-def kept(value, out):
+def cast_for_out(value, out):
     """A result in the type of `out`, every NaN as the one NaN: where a GPU changes the type, it makes another of it."""
     kind = out.dtype.type
     number = kind(value)
@@ -78,17 +78,17 @@ def launch(body: Any, count: int, arguments: tuple[Any, ...]) -> None:
     """
     import cupy
 
-    kinds, structure = received(count, arguments)
-    kernel = _loaded(body, kinds, cupy.cuda.Device().id)
+    kinds, structure = pack_arguments(count, arguments)
+    kernel = _load_kernel(body, kinds, cupy.cuda.Device().id)
     kernel((-(-count // BLOCK),), (BLOCK,), (structure,))
 
 
 @cache
-def _loaded(body: Any, kinds: tuple[Kind, ...], device: int) -> Any:
+def _load_kernel(body: Any, kinds: tuple[ArgumentKind, ...], device: int) -> Any:
     """The kernel of a body for arguments of these kinds, on a GPU by its number, which is the current one."""
     import cupy
 
-    from simfloat.cuda.compiling import compiled
+    from simfloat.cuda.compiling import load_or_compile
 
     for *_, gpu in kinds:
         if gpu not in (None, device):
@@ -96,7 +96,7 @@ def _loaded(body: Any, kinds: tuple[Kind, ...], device: int) -> Any:
                 f"GPU {device} is the current one, an array lies on GPU {gpu}: copy it, or compute inside `with "
                 f"cupy.cuda.Device({gpu}):`."
             )
-    result = compiled(body, types_of(kinds))
+    result = load_or_compile(body, argument_types(kinds))
     # A module of the driver's, from PTX: CuPy's own compiler is not asked. What is loaded is kept by the kinds of the
     # arguments, so a later launch types and compiles nothing.
     module = cupy.cuda.Module()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.thread_loops import place_in, threads_over
+from simfloat.cuda.thread_loops import row_and_column, threads_over
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.matrix_core_loops import _flushed, _normal, exact_chunk, floored_total, flushed_pair
+from simfloat.kernels.matrix_core_loops import _flush, _normal, exact_chunk, floored_total, flushed_pair
 from simfloat.kernels.unit_steps import NOTHING, cut, unless_special
 
 
 @threads_over("out")
 def exact_chunks(t, a, b, out, terms):
     """CDNA1: the sum so far and 2 or 4 products, exact, rounded to nearest float32."""
-    i, j = place_in(t, out.shape)
+    i, j = row_and_column(t, out.shape)
     so_far = out[i, j]
     for k in range(0, a.shape[1], terms):
         three, four = 0.0, 0.0
@@ -33,13 +33,13 @@ def _pair(a, b, i, j, k, least):
 @threads_over("out")
 def flushed_pairs(t, a, b, out, terms, least):
     """CDNA2: products and pairwise sums in float32, subnormal results flushed."""
-    i, j = place_in(t, out.shape)
+    i, j = row_and_column(t, out.shape)
     so_far = out[i, j]
     for k in range(0, a.shape[1], terms):
         pair = _pair(a, b, i, j, k, least)
         if terms == 4:
-            pair = _flushed(pair + _pair(a, b, i, j, k + 2, least))
-        so_far = _flushed(so_far + pair)
+            pair = _flush(pair + _pair(a, b, i, j, k + 2, least))
+        so_far = _flush(so_far + pair)
     out[i, j] = so_far
 
 
@@ -57,7 +57,7 @@ def _cut_sum(a, b, a_powers, b_powers, i, j, first, last, step):
 @threads_over("out")
 def floored_sums(t, a, b, a_powers, b_powers, out, terms, parts, finite):
     """CDNA3: interleaved sums of products cut toward zero, then floors on the way to nearest float32."""
-    i, j = place_in(t, out.shape)
+    i, j = row_and_column(t, out.shape)
     so_far = out[i, j]
     for first in range(0, a.shape[1], terms):
         last, plain = first + terms, so_far

@@ -103,7 +103,7 @@ def _pointer_into(typing_context, array, first):
 
 #: The numbers of an array in C order from one on. An index into them is used as it is; one into an array is looked at
 #: each time, lest it be negative.
-run_of = _rest_of if config.DISABLE_JIT else _pointer_into
+numbers_from = _rest_of if config.DISABLE_JIT else _pointer_into
 
 
 def _four_plain(run, first):
@@ -125,17 +125,17 @@ def _four_at_once(typing_context, run, first):
 
 
 #: Four numbers of a run that lie at a multiple of 16 bytes, which are read at once.
-four_of = _four_plain if config.DISABLE_JIT else _four_at_once
+load_four = _four_plain if config.DISABLE_JIT else _four_at_once
 
 
 @scalar
-def first_of(a, b, row, column):
+def first_factors(a, b, row, column):
     """The first factors of a row of `a` and a column of `b`; zeros if there are none."""
     return (row[0], column[0]) if a.size > 0 else (a.dtype.type(0), b.dtype.type(0))
 
 
 @scalar
-def next_of(row, column, k, depth, width):
+def next_factors(row, column, k, depth, width):
     """The factors after number k, or the last ones.
 
     They are read a step before they are needed, and arrive while that step is computed.
@@ -144,4 +144,4 @@ def next_of(row, column, k, depth, width):
     return row[place], column[place * width]
 
 
-stack_of = registers(DEPTH)
+thread_stack = registers(DEPTH)

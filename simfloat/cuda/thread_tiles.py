@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simfloat.cuda.thread_loops import WARP, ThreadLoop, place_in
-from simfloat.cuda.thread_memory import four_of, registers, run_of
-from simfloat.kernels.grid import unpack
+from simfloat.cuda.thread_loops import WARP, ThreadLoop, row_and_column
+from simfloat.cuda.thread_memory import load_four, numbers_from, registers
+from simfloat.kernels.grid import unpack_grid
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.stack import row_of_left, top_of_right
 from simfloat.kernels.step_kinds import StepOptions
@@ -31,12 +31,12 @@ class Tile(NamedTuple):
     rows: int
     columns: int
     steps: int = 1  # of a sum that are written one after the other, for one computation of addresses
-    beside: int = 1  # columns side by side, and rows, that are read at once
+    side_by_side: int = 1  # columns side by side, and rows, that are read at once
     warp: int = 0  # threads side by side
 
     def fits(self, rows: int, columns: int) -> bool:
         """Whether a result of this shape holds such tiles, and its rows begin where so many numbers can be read."""
-        whole = rows % self.beside == 0 and columns % self.beside == 0
+        whole = rows % self.side_by_side == 0 and columns % self.side_by_side == 0
         return whole and rows >= self.rows and columns >= self.columns * self.warp
 
     def threads(self, rows: int, columns: int) -> int:
@@ -55,7 +55,7 @@ QUICK = Tile(8, 4, steps=4)
 
 #: The same on float32, where rows begin at multiples of four numbers: three instructions read the 12 numbers. On an
 #: H100 sums of 4096^3 products take 6.0 ms with it, with QUICK 12.0.
-BESIDE = Tile(4, 8, steps=2, beside=4)
+SIDE_BY_SIDE = Tile(4, 8, steps=2, side_by_side=4)
 
 
 class TileLoop:
@@ -76,27 +76,27 @@ class TileLoop:
         m, n = out.shape[0] // max(products, 1), out.shape[1]
         tile = self.tile_for(m, n, out.dtype.itemsize)
         if tile == self.element:
-            self.of(tile).start(out.size, a, b, out, *numbers)
+            self.with_tile(tile).start(out.size, a, b, out, *numbers)
             return
         for i in range(products):
             rows = slice(i * m, (i + 1) * m)
             left, right = a if a.shape[0] == m else a[rows], b[i * depth : (i + 1) * depth]
-            if tile.beside > 1:
+            if tile.side_by_side > 1:
                 # With the left operand's columns side by side three instructions read 12 numbers for 32 multiply-adds.
                 # Such reads need addresses at multiples of 16 bytes, which a view may not have.
                 left, right = left.T.copy(), right if right.data.ptr % 16 == 0 else right.copy()
-            self.of(tile).start(tile.threads(m, n), left, right, out[rows], *numbers)
+            self.with_tile(tile).start(tile.threads(m, n), left, right, out[rows], *numbers)
 
     def tile_for(self, rows: int, columns: int, itemsize: int) -> Tile:
         """What a thread sums of a result of this shape and of so many bytes a number."""
         for tile in self.tiles:
             wide = tile._replace(warp=WARP)
             many = wide.fits(rows, columns) and wide.threads(rows, columns) >= LEAST
-            if many and itemsize * wide.beside <= 16:
+            if many and itemsize * wide.side_by_side <= 16:
                 return wide
         return self.element
 
-    def of(self, tile: Tile) -> ThreadLoop:
+    def with_tile(self, tile: Tile) -> ThreadLoop:
         """The loop with such tiles."""
         if tile not in self.loops:
             self.loops[tile] = ThreadLoop(self.body_of(tile), "out")
@@ -122,7 +122,7 @@ class PairedLoop(TileLoop):
             super().__call__(a, b, out, *numbers)
 
 
-def sums_of(step: Callable) -> Callable[[Tile], Callable]:
+def sum_body(step: Callable) -> Callable[[Tile], Callable]:
     """What a thread does of sums in ascending order of k, total = step(total, x, y, options)."""
     return lambda tile: tile_sums(step, tile) if tile.warp else element_sums(step, tile.steps)
 
@@ -140,9 +140,15 @@ def element_sums(step: Callable, steps: int) -> Callable:
             x[s], y[s] = row[k + s], column[(k + s) * width]
 
     def loop(t, a, b, out, grid_numbers, product_numbers, sign):
-        options, kind = StepOptions(unpack(grid_numbers), unpack(product_numbers), sign, False), out.dtype.type
-        (i, j), depth, width, zero = place_in(t, out.shape), a.shape[1], out.shape[1], kind(0)
-        row, column = run_of(a, row_of_left(a, i) * depth), run_of(b, top_of_right(a, b, out, i) * width + j)
+        options, kind = (
+            StepOptions(unpack_grid(grid_numbers), unpack_grid(product_numbers), sign, False),
+            out.dtype.type,
+        )
+        (i, j), depth, width, zero = row_and_column(t, out.shape), a.shape[1], out.shape[1], kind(0)
+        row, column = (
+            numbers_from(a, row_of_left(a, i) * depth),
+            numbers_from(b, top_of_right(a, b, out, i) * width + j),
+        )
         x, y, next_x, next_y = of_steps(zero), of_steps(zero), of_steps(zero), of_steps(zero)
         total, whole, k = out[i, j], depth - depth % steps, 0
         if whole > 0:
@@ -167,7 +173,7 @@ def tile_sums(step: Callable, tile: Tile) -> Callable:
     """What a thread does for a tile of elements."""
     rows, columns, steps, beside, warp = tile
     of_tile, of_rows, of_columns = registers(rows * columns), registers(rows), registers(columns)
-    corner, apart = corner_of(tile), warp * beside
+    corner, apart = tile_corner(tile), warp * beside
 
     @scalar
     def read_one_by_one(x, y, left, right, k, depth, width):
@@ -179,9 +185,9 @@ def tile_sums(step: Callable, tile: Tile) -> Callable:
     @scalar
     def read_by_fours(x, y, left, right, k, height, width):
         for r in range(0, rows, 4):
-            x[r], x[r + 1], x[r + 2], x[r + 3] = four_of(left, k * height + r)
+            x[r], x[r + 1], x[r + 2], x[r + 3] = load_four(left, k * height + r)
         for c in range(0, columns, 4):
-            y[c], y[c + 1], y[c + 2], y[c + 3] = four_of(right, k * width + c // 4 * apart)
+            y[c], y[c + 1], y[c + 2], y[c + 3] = load_four(right, k * width + c // 4 * apart)
 
     read = read_by_fours if beside == 4 else read_one_by_one
 
@@ -194,19 +200,22 @@ def tile_sums(step: Callable, tile: Tile) -> Callable:
                 totals[e] = step(totals[e], x[r], y[c], options)
 
     def loop(t, a, b, out, grid_numbers, product_numbers, sign):
-        options, zero = StepOptions(unpack(grid_numbers), unpack(product_numbers), sign, False), out.dtype.type(0)
+        options, zero = (
+            StepOptions(unpack_grid(grid_numbers), unpack_grid(product_numbers), sign, False),
+            out.dtype.type(0),
+        )
         height, width = out.shape
         top, first, own_top, own_first = corner(t, height, width)
-        totals, x, y, sums = of_tile(zero), of_rows(zero), of_columns(zero), run_of(out, top * width + first)
+        totals, x, y, sums = of_tile(zero), of_rows(zero), of_columns(zero), numbers_from(out, top * width + first)
         if beside > 1:  # `a` is (k, m)
             depth, pitch = a.shape[0], height
-            left, right = run_of(a, top), run_of(b, first)
+            left, right = numbers_from(a, top), numbers_from(b, first)
         else:
             depth = pitch = a.shape[1]
             # As for a stack, though none comes: with less around it the assembler puts reading between the additions of
             # FP16's pairs, which then take twice as long.
-            left = run_of(a, row_of_left(a, top) * depth)
-            right = run_of(b, top_of_right(a, b, out, top) * width + first)
+            left = numbers_from(a, row_of_left(a, top) * depth)
+            right = numbers_from(b, top_of_right(a, b, out, top) * width + first)
         for r in range(rows):
             for c in range(columns):
                 totals[r * columns + c] = sums[r * width + c // beside * apart + c % beside]
@@ -227,7 +236,7 @@ def tile_sums(step: Callable, tile: Tile) -> Callable:
     return loop
 
 
-def corner_of(tile: Tile) -> Any:
+def tile_corner(tile: Tile) -> Any:
     """(top, first, own_top, own_first) of a thread's tile in a result (m, n).
 
     The last tiles are moved back into the result, where they sum elements of others once more; their own, which they
@@ -239,7 +248,7 @@ def corner_of(tile: Tile) -> Any:
     @scalar
     def corner(t, m, n):
         if warp == 0:
-            i, j = place_in(t, (m, n))
+            i, j = row_and_column(t, (m, n))
             return i, j, i, j
         down = (m + rows - 1) // rows
         own_top, own_first = t // warp % down * rows, t // warp // down * warp * columns

@@ -12,7 +12,7 @@ from simfloat.arithmetic.machines import on_cpu
 from simfloat.attribution.model_arguments import is_of_torch
 from simfloat.checks import check_count, check_loss_function
 from simfloat.diagnosis.bad_gradients import (
-    OF_GRADIENTS,
+    GRADIENT_FAULTS,
     find_saturation,
     find_swamped_sums,
     find_underflow,
@@ -20,14 +20,14 @@ from simfloat.diagnosis.bad_gradients import (
 )
 from simfloat.diagnosis.fault import NAN_IN_DATA, Diagnosis, Fault
 from simfloat.diagnosis.first_faults import mend_first_faults
-from simfloat.diagnosis.harm import Harm
+from simfloat.diagnosis.harm import GradientErrors
 from simfloat.diagnosis.lost_steps import (
     find_lost_decay,
     find_lost_updates,
     find_stalled_moments,
     find_underflowing_moments,
 )
-from simfloat.diagnosis.mending import Mending
+from simfloat.diagnosis.mending import PolicyRepair
 from simfloat.diagnosis.trial import Batch, TensorTrial, TrainingTrial, TrialMoment
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
@@ -88,37 +88,41 @@ def diagnose(
     check_loss_function(loss_fn)
     if scaler is not None and optimizer is None:
         raise ValueError("A scaler scales the loss for an optimizer's step: give optimizer=, too.")
-    first_batches = _taken(batches, steps)
-    faults = [fault for number, batch in enumerate(first_batches) for fault in _nan_in(number, batch)]
+    first_batches = _first_batches(batches, steps)
+    faults = [fault for number, batch in enumerate(first_batches) for fault in _nan_faults(number, batch)]
     clean = [batch for number, batch in enumerate(first_batches) if not any(fault.step == number for fault in faults)]
     if not clean:
         return Diagnosis(tuple(faults), chosen, {"policy": [], "mended": [], "reference": []})
-    repair = Mending(_trial_of(model, loss_fn, clean, optimizer, scaler, seed), chosen, exact, int(steps))
-    faults += _mended(repair)
-    mended = repair.tried(repair.policy)
-    losses = {"policy": repair.given, "mended": mended or repair.given, "reference": repair.exact}
+    repair = PolicyRepair(_new_trial(model, loss_fn, clean, optimizer, scaler, seed), chosen, exact, int(steps))
+    faults += _find_faults(repair)
+    mended = repair.train(repair.policy)
+    losses = {
+        "policy": repair.policy_record,
+        "mended": mended or repair.policy_record,
+        "reference": repair.reference_record,
+    }
     ordered = sorted(faults, key=lambda fault: fault.step)
     of_each = {name: record.losses for name, record in losses.items()}
-    return Diagnosis(tuple(ordered), repair.policy, of_each, len(repair.given.watch.skipped))
+    return Diagnosis(tuple(ordered), repair.policy, of_each, len(repair.policy_record.fault_recorder.skipped))
 
 
-def _mended(repair: Mending) -> list[Fault]:
+def _find_faults(repair: PolicyRepair) -> list[Fault]:
     """The faults of the policy, which is then mended."""
     policy = repair.policy
     if mend_first_faults(repair):
         trial = repair.trial
         is_changed = repair.policy != policy or repair.excused
-        record = repair.tried(repair.policy) or repair.given if is_changed else repair.given
+        record = repair.train(repair.policy) or repair.policy_record if is_changed else repair.policy_record
         last = trial.batches[(repair.steps - 1) % len(trial.batches)]
         # With what delayed scalings know in the end: the scales that they begin with are no fault.
         moments = [TrialMoment(*at, record.state) for at in ((trial.parts, trial.batches[0]), (record.parts, last))]
-        errors = Harm(trial, repair.reference, moments)
+        errors = GradientErrors(trial, repair.reference, moments)
         if trial.parts[1] is not None:
             find_lost_updates(repair, record)
             find_lost_decay(repair)
             find_stalled_moments(repair, record)
             find_underflowing_moments(repair, record)
-            repair.mend_all()
+            repair.adopt_verified()
         for _ in range(ROUNDS):
             fault_count = len(repair.faults)
             find_underflow(repair, record, errors)
@@ -128,16 +132,16 @@ def _mended(repair: Mending) -> list[Fault]:
                 find_underflow(repair, record, errors, is_rare=True)
             if len(repair.faults) == fault_count:
                 find_zero_gradients(repair, errors)
-            repair.mend_all()
+            repair.adopt_verified()
             if len(repair.faults) == fault_count or errors.agrees(repair.policy):
                 break
-            record = repair.tried(repair.policy) or record
+            record = repair.train(repair.policy) or record
         if not errors.agrees(repair.policy):
-            repair.doubt(OF_GRADIENTS)
+            repair.withdraw(GRADIENT_FAULTS)
     return repair.faults
 
 
-def _trial_of(
+def _new_trial(
     model: Any, loss_fn: Callable[[Any, Any], Any], batches: Sequence[Batch], optimizer: Any, scaler: Any, seed: int
 ) -> TrainingTrial:
     if not is_of_torch(model, "diagnose"):
@@ -147,7 +151,7 @@ def _trial_of(
     return TorchTrial(model, loss_fn, batches, optimizer, scaler, seed)
 
 
-def _taken(batches: Any, steps: int) -> list[Batch]:
+def _first_batches(batches: Any, steps: int) -> list[Batch]:
     """The first batches, at most as many as steps; ValueError for what is none."""
     if not isinstance(batches, Iterable):
         raise ValueError(f"batches must be an iterable of pairs (x, y), got a {type(batches).__name__}.")
@@ -160,11 +164,11 @@ def _taken(batches: Any, steps: int) -> list[Batch]:
     return [(batch[0], batch[1]) for batch in first_batches]
 
 
-def _nan_in(step: int, batch: Batch) -> list[Fault]:
+def _nan_faults(step: int, batch: Batch) -> list[Fault]:
     """A fault for each part of a batch in which a number is NaN."""
     faults = []
     for name, part in zip("xy", batch, strict=True):
-        for array in _arrays_in(part):
+        for array in _part_arrays(part):
             if array.dtype.kind == "f" and np.isnan(array).any():
                 place = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])
                 why = f"{np.count_nonzero(np.isnan(array))} of {name} are NaN, the first at {place}; left out below"
@@ -173,12 +177,12 @@ def _nan_in(step: int, batch: Batch) -> list[Fault]:
     return faults
 
 
-def _arrays_in(part: Any) -> list[Any]:
+def _part_arrays(part: Any) -> list[Any]:
     """The arrays in a part of a batch, which may be a list, a tuple or a dictionary of some."""
     if isinstance(part, dict):
         part = list(part.values())
     if isinstance(part, list | tuple) and any(hasattr(inner, "shape") or isinstance(inner, dict) for inner in part):
-        return [array for inner in part for array in _arrays_in(inner)]
+        return [array for inner in part for array in _part_arrays(inner)]
     detached = part.detach() if hasattr(part, "detach") else part
     if hasattr(detached, "is_floating_point") and detached.is_floating_point():
         detached = detached.double()  # NumPy has no bfloat16

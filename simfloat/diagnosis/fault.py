@@ -13,7 +13,7 @@ from simfloat.telemetry.remedy import Remedy
 
 #: The kinds of faults that are single results, and of data.
 NAN, INFINITY, NAN_IN_DATA = "NaN", "infinity", "NaN in data"
-FIRST = (NAN, INFINITY)
+FIRST_KINDS = (NAN, INFINITY)
 
 
 class Fault(NamedTuple):
@@ -43,7 +43,7 @@ class Fault(NamedTuple):
     @property
     def cause(self) -> str:
         """The origin in words: an overflow, 0 / 0 with the results that underflowed, data, or the kind of the fault."""
-        if self.kind in FIRST:
+        if self.kind in FIRST_KINDS:
             return self.why
         return "data" if self.kind == NAN_IN_DATA else self.kind
 

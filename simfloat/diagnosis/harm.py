@@ -17,7 +17,7 @@ from simfloat.policy import Policy
 LEAST_GONE, LEAST_WRONG = 1e-4, 0.1
 
 #: The share of a gradient from which it is wrong.
-WRONG = 0.1
+WRONG_SHARE = 0.1
 
 #: The roles of operands, and how many of their roundings a gradient may be wrong by.
 OPERANDS, ROUNDOFFS = ("compute", "compute_weights", "compute_gradients"), 4
@@ -26,50 +26,52 @@ OPERANDS, ROUNDOFFS = ("compute", "compute_weights", "compute_gradients"), 4
 HALVINGS = 40
 
 
-class Harm:
+class GradientErrors:
     """Gradients under policies beside those of the reference, at the weights of some moments of a training."""
 
     def __init__(self, trial: TrainingTrial, reference: Policy, moments: Sequence[TrialMoment]) -> None:
         self._trial = trial
-        self._found: dict[tuple[Policy, float], tuple[float, float]] = {}
+        self._errors_by_policy: dict[tuple[Policy, float], tuple[float, float]] = {}
         exact = [self._gradients(reference, moment._replace(state=None), 1.0) for moment in moments]
         # Beside a gradient that is not finite itself nothing is judged.
-        self._known = [(moment, g) for moment, g in zip(moments, exact, strict=True) if _are_finite(g)]
+        self._exact_gradients = [(moment, g) for moment, g in zip(moments, exact, strict=True) if _are_finite(g)]
 
-    def gone(self, policy: Policy, scale: float = 1.0) -> float:
+    def largest_zero_share(self, policy: Policy, scale: float = 1.0) -> float:
         """The largest share of a parameter's gradient that is zero, in the 2-norm; `scale` is one of the loss."""
-        return self._measured(policy, scale)[0]
+        return self._measure(policy, scale)[0]
 
-    def wrong(self, policy: Policy, scale: float = 1.0) -> float:
+    def largest_error(self, policy: Policy, scale: float = 1.0) -> float:
         """The largest relative error of a parameter's gradient, in the 2-norm; infinite if it is not finite."""
-        return self._measured(policy, scale)[1]
+        return self._measure(policy, scale)[1]
 
     def agrees(self, policy: Policy) -> bool:
         """Whether gradients are those of the reference, as far as the digits of the policy's operands allow it."""
         recipe = policy.recipe()
         unit = max(as_cast(getattr(recipe, role)).format.unit_roundoff for role in OPERANDS)
-        return self.wrong(policy) <= max(WRONG, ROUNDOFFS * unit)
+        return self.largest_error(policy) <= max(WRONG_SHARE, ROUNDOFFS * unit)
 
     def worst_path(self, policy: Policy) -> str:
         """The path of the parameter of whose gradient the largest share is zero."""
         shares: dict[str, float] = {}
-        for moment, exact in self._known:
+        for moment, exact in self._exact_gradients:
             gradients = self._gradients(policy, moment, 1.0)
             total = _norm(np.array([_norm(g) for g in exact.values()]))
-            shares |= {path: max(shares.get(path, 0.0), _gone(gradients[path], g, total)) for path, g in exact.items()}
+            shares |= {
+                path: max(shares.get(path, 0.0), _zero_share(gradients[path], g, total)) for path, g in exact.items()
+            }
         return max(shares, key=lambda path: shares[path])
 
-    def _measured(self, policy: Policy, scale: float) -> tuple[float, float]:
+    def _measure(self, policy: Policy, scale: float) -> tuple[float, float]:
         """The largest share of a gradient that is zero, and its largest error, measured once for a policy."""
-        if (policy, scale) not in self._found:
+        if (policy, scale) not in self._errors_by_policy:
             gone = wrong = 0.0
-            for moment, exact in self._known:
+            for moment, exact in self._exact_gradients:
                 gradients = self._gradients(policy, moment, scale)
                 total = _norm(np.array([_norm(g) for g in exact.values()]))
-                gone = max([gone, *(_gone(gradients[path], exact[path], total) for path in exact)])
-                wrong = max([wrong, *(_wrong(gradients[path], exact[path], total) for path in exact)])
-            self._found[policy, scale] = gone, wrong
-        return self._found[policy, scale]
+                gone = max([gone, *(_zero_share(gradients[path], exact[path], total) for path in exact)])
+                wrong = max([wrong, *(_relative_error(gradients[path], exact[path], total) for path in exact)])
+            self._errors_by_policy[policy, scale] = gone, wrong
+        return self._errors_by_policy[policy, scale]
 
     def _gradients(self, policy: Policy, moment: TrialMoment, scale: float) -> Arrays:
         """Gradients at a moment. A loss scale that would skip the step is halved until it would not."""
@@ -90,16 +92,16 @@ def _are_finite(gradients: Arrays) -> bool:
     return all(bool(np.isfinite(g).all()) for g in gradients.values())
 
 
-def _gone(given: Any, exact: Any, total: float) -> float:
+def _zero_share(gradient: Any, exact: Any, total: float) -> float:
     norm = _norm(exact)
-    return _norm(exact[given == 0]) / norm if norm > LEAST_GONE * total else 0.0
+    return _norm(exact[gradient == 0]) / norm if norm > LEAST_GONE * total else 0.0
 
 
-def _wrong(given: Any, exact: Any, total: float) -> float:
-    if not np.isfinite(given).all():
+def _relative_error(gradient: Any, exact: Any, total: float) -> float:
+    if not np.isfinite(gradient).all():
         return float("inf")
     least = max(_norm(exact), LEAST_WRONG * total)
-    return _norm(given - exact) / least if least else 0.0
+    return _norm(gradient - exact) / least if least else 0.0
 
 
 def _norm(x: Any) -> float:

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 
 from simfloat.attribution.of_torch import checked_loss, in_double
-from simfloat.diagnosis.trial import Arrays, Batch, TrainingTrial, TrialMoment, begin, check_owned
-from simfloat.diagnosis.watch import Watch
+from simfloat.diagnosis.trial import Arrays, Batch, TrainingTrial, TrialMoment, check_parameters, prepare_simulation
+from simfloat.diagnosis.watch import FaultRecorder
 from simfloat.policy import Policy
-from simfloat.torch.open_run import opened
+from simfloat.torch.open_run import open_run
 from simfloat.torch.optimizing import check_calls_no_closure
 from simfloat.torch.simulated_model import Run
-from simfloat.torch.tensor_arguments import called
+from simfloat.torch.tensor_arguments import call_model
 from simfloat.torch.tensor_arrays import NARROW
 
 #: What an optimizer counts in tensors, which is no moment.
-COUNTER = "step"
+STEP_COUNTER = "step"
 
 
 class TorchTrial(TrainingTrial):
@@ -46,21 +46,21 @@ class TorchTrial(TrainingTrial):
                 "and a policy with the formats of the model, such as 'bf16-standard'."
             )
         groups = [] if optimizer is None else optimizer.param_groups
-        check_owned(model, [parameter for group in groups for parameter in group["params"]])
+        check_parameters(model, [parameter for group in groups for parameter in group["params"]])
         if optimizer is not None:
             check_calls_no_closure(optimizer, "diagnose")
-        if opened() is not None:
+        if open_run() is not None:
             raise ValueError("diagnose opens a block of its own: call it outside of simfloat.torch.simulate's.")
         for x, y in batches:
             in_double((x, y))  # refuses NumPy's arrays
 
     def gradients(self, policy: Policy, moment: TrialMoment, scale: float = 1.0) -> Arrays:
         """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
-        model, _, scaler = self._copies(moment.parts)
+        model, _, scaler = self._copy_parts(moment.parts)
         if scale != 1.0:
-            scaler = self._scaler_of(scale)
-        with self._simulated(model, policy, None, moment.state):
-            self._differentiated(model, scaler, moment.batch)
+            scaler = self._new_scaler(scale)
+        with self._simulation_block(model, policy, None, moment.state):
+            self._compute_gradients(model, scaler, moment.batch)
         factor = 1.0 if scaler is None else scaler.get_scale()
         return {
             path: (torch.zeros_like(p) if p.grad is None else p.grad).detach().double().numpy() / factor
@@ -71,52 +71,52 @@ class TorchTrial(TrainingTrial):
         """The parameters of a model by their paths."""
         return {path: p.detach().double().numpy() for path, p in parts[0].named_parameters()}
 
-    def step_of_zeros(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
+    def zero_gradient_step(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
         """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
-        model, optimizer, _ = self._copies(parts)
+        model, optimizer, _ = self._copy_parts(parts)
         if fresh:
             optimizer.state.clear()
-        before = _arrays(model, optimizer)
-        with self._simulated(model, policy, None):
+        before = _state_arrays(model, optimizer)
+        with self._simulation_block(model, policy, None):
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     parameter.grad = torch.zeros_like(parameter)
             optimizer.step()
-        return before, _arrays(model, optimizer)
+        return before, _state_arrays(model, optimizer)
 
-    def _copies(self, parts: Any) -> Any:
-        copies = super()._copies(parts)
+    def _copy_parts(self, parts: Any) -> Any:
+        copies = super()._copy_parts(parts)
         if copies[1] is not None:
             vars(copies[1]).pop("step", None)  # the hook of a schedule
         return copies
 
-    def _scaler_of(self, scale: float) -> torch.amp.GradScaler:
+    def _new_scaler(self, scale: float) -> torch.amp.GradScaler:
         return torch.amp.GradScaler("cpu", init_scale=scale)
 
     @contextmanager
-    def _simulated(
-        self, model: torch.nn.Module, policy: Policy, recorder: Watch | None, state: Any = None
+    def _simulation_block(
+        self, model: torch.nn.Module, policy: Policy, recorder: FaultRecorder | None, state: Any = None
     ) -> Iterator[Run]:
         """A block of a run of its own; PyTorch's random numbers begin at the seed, and go on after it as before."""
         run = Run(model, policy, self.seed, recorder)
         if state is not None:
             run.load_state(state)
-        begin(run.simulation, model)
+        prepare_simulation(run.simulation, model)
         with torch.random.fork_rng(devices=[]), run, torch.enable_grad():
             torch.manual_seed(self.seed)
             yield run
 
     def _loss(self, model: torch.nn.Module, x: Any, y: Any) -> torch.Tensor:
-        return checked_loss(self.loss_fn(called(model, x), y), model)
+        return checked_loss(self.loss_fn(call_model(model, x), y), model)
 
-    def _updated_with(self, optimizer: Any, scaler: Any) -> bool:
+    def _step_with_scaler(self, optimizer: Any, scaler: Any) -> bool:
         before = scaler.get_scale()
         scaler.step(optimizer)
         scaler.update()
         return bool(scaler.get_scale() < before)
 
 
-def _arrays(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:
+def _state_arrays(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:
     """The parameters that the optimizer updates and what it keeps of each, in float64."""
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
     arrays: Arrays = {}
@@ -125,6 +125,6 @@ def _arrays(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:
             path = paths[id(parameter)]
             arrays[path] = parameter.detach().double().numpy().copy()
             for name, moment in optimizer.state.get(parameter, {}).items():
-                if isinstance(moment, torch.Tensor) and name != COUNTER and moment.ndim:
+                if isinstance(moment, torch.Tensor) and name != STEP_COUNTER and moment.ndim:
                     arrays[f"{path}.{name}"] = moment.detach().double().numpy().copy()
     return arrays

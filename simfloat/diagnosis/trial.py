@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import on_cpu
-from simfloat.attribution.measure import made_for
+from simfloat.attribution.measure import results_behind_loss
 from simfloat.autodiff import Tensor
-from simfloat.diagnosis.watch import Watch
+from simfloat.diagnosis.watch import FaultRecorder
 from simfloat.nn import Module
 from simfloat.optim import LossScale, Optimizer, StaticLossScale
 from simfloat.policy import Policy
 from simfloat.simulation import Simulation
-from simfloat.simulation.context import running
+from simfloat.simulation.context import changed_context
 
 Loss = Callable[[Any, Any], Any]
 Batch = tuple[Any, Any]
@@ -29,10 +29,10 @@ Arrays = dict[str, NDArray[np.float64]]
 
 
 @dataclass
-class Course:
+class TrialRecord:
     """The record of one training: the loss of each step, the counts, and the copies of the parts at the end."""
 
-    watch: Watch
+    fault_recorder: FaultRecorder
     losses: list[float] = field(default_factory=list)
     parts: Any = None  # model, optimizer, loss scale
     state: Any = None  # of the simulation: its random streams, and what delayed scalings met
@@ -60,23 +60,25 @@ class TrainingTrial:
         self.parts: Any = (model, optimizer, scaler)  # as they were given
         self.loss_fn, self.batches, self.seed = loss_fn, batches, seed
 
-    def train(self, policy: Policy, steps: int, scale: float | None = None, recorder: Watch | None = None) -> Course:
+    def train(
+        self, policy: Policy, steps: int, scale: float | None = None, recorder: FaultRecorder | None = None
+    ) -> TrialRecord:
         """Train for so many steps, but for none behind a loss that is not finite, or an event that ends the recording.
 
         `scale` is a loss scale in place of the given one. A `recorder` beside the reference ends at its first event.
         """
         is_alone = recorder is None
-        record = Course(Watch() if recorder is None else recorder)
-        model, optimizer, scaler = parts = self._copies(self.parts)
-        scaler = scaler if scale is None else self._scaler_of(scale)
-        with self._simulated(model, policy, record.watch) as simulation:
+        record = TrialRecord(FaultRecorder() if recorder is None else recorder)
+        model, optimizer, scaler = parts = self._copy_parts(self.parts)
+        scaler = scaler if scale is None else self._new_scaler(scale)
+        with self._simulation_block(model, policy, record.fault_recorder) as simulation:
             for step in range(steps):
-                loss = self._differentiated(model, scaler, self.batches[step % len(self.batches)])
-                skipped = self._updated(optimizer, scaler)
+                loss = self._compute_gradients(model, scaler, self.batches[step % len(self.batches)])
+                skipped = self._step_optimizer(optimizer, scaler)
                 record.losses.append(float(loss.item()))
-                record.watch.step(skipped=float(skipped))
+                record.fault_recorder.step(skipped=float(skipped))
                 is_over = not skipped and not np.isfinite(record.losses[-1])
-                if is_over or not is_alone and record.watch.first is not None:
+                if is_over or not is_alone and record.fault_recorder.first is not None:
                     break
         record.parts, record.state = parts, simulation.state
         return record
@@ -85,7 +87,7 @@ class TrainingTrial:
         """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
         raise NotImplementedError
 
-    def step_of_zeros(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
+    def zero_gradient_step(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
         """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
         raise NotImplementedError
 
@@ -98,15 +100,15 @@ class TrainingTrial:
         groups = self.parts[1].param_groups if self.parts[1] is not None else []
         return any(group.get("weight_decay") for group in groups)
 
-    def _copies(self, parts: Any) -> Any:
+    def _copy_parts(self, parts: Any) -> Any:
         """Copies of model, optimizer and loss scale that belong together."""
         return copy.deepcopy(parts)
 
-    def _scaler_of(self, scale: float) -> Any:
+    def _new_scaler(self, scale: float) -> Any:
         """A loss scale that begins with this factor."""
         raise NotImplementedError
 
-    def _simulated(self, model: Any, policy: Policy, recorder: Watch | None, state: Any = None) -> Any:
+    def _simulation_block(self, model: Any, policy: Policy, recorder: FaultRecorder | None, state: Any = None) -> Any:
         """A block of a simulation of its own, which has a state."""
         raise NotImplementedError
 
@@ -114,35 +116,35 @@ class TrainingTrial:
         """The loss of a copy; ValueError for what is none."""
         raise NotImplementedError
 
-    def _differentiated(self, model: Any, scaler: Any, batch: Batch) -> Any:
+    def _compute_gradients(self, model: Any, scaler: Any, batch: Batch) -> Any:
         """Compute the gradients of the parameters, times the loss scale if there is one; return the loss."""
         model.zero_grad()
         loss = self._loss(model, *batch)
         (loss if scaler is None else scaler.scale(loss)).backward()
         return loss
 
-    def _updated(self, optimizer: Any, scaler: Any) -> bool:
+    def _step_optimizer(self, optimizer: Any, scaler: Any) -> bool:
         """Step the optimizer, if there is one; return whether the loss scale skipped the step."""
         if optimizer is None:
             return False
         if scaler is None:
             optimizer.step()
             return False
-        return self._updated_with(optimizer, scaler)
+        return self._step_with_scaler(optimizer, scaler)
 
-    def _updated_with(self, optimizer: Any, scaler: Any) -> bool:
+    def _step_with_scaler(self, optimizer: Any, scaler: Any) -> bool:
         """Step the optimizer through the loss scale; return whether the scale skipped the step."""
         raise NotImplementedError
 
 
-def begin(simulation: Simulation, model: Any) -> None:
+def prepare_simulation(simulation: Simulation, model: Any) -> None:
     """Let a simulation repeat draws, on purpose, and know all layers: a step alone meets those with parameters only."""
-    simulation.repeats.is_settled = True
+    simulation.repeated_draws.is_silenced = True
     for path, _ in model.named_modules():
         simulation.note_path(path)
 
 
-def check_owned(model: Any, parameters: Iterable[Any]) -> None:
+def check_parameters(model: Any, parameters: Iterable[Any]) -> None:
     """Raise ValueError unless all parameters that an optimizer updates are the model's."""
     parameter_ids = {id(parameter) for parameter in model.parameters()}
     if any(id(parameter) not in parameter_ids for parameter in parameters):
@@ -166,15 +168,15 @@ class TensorTrial(TrainingTrial):
             raise ValueError(f"optimizer is one of simfloat.optim, got a {type(optimizer).__name__}.")
         if scaler is not None and not isinstance(scaler, LossScale):
             raise ValueError(f"scaler is a loss scale of simfloat.optim, got a {type(scaler).__name__}.")
-        check_owned(model, [] if optimizer is None else optimizer.params)
+        check_parameters(model, [] if optimizer is None else optimizer.params)
 
     def gradients(self, policy: Policy, moment: TrialMoment, scale: float = 1.0) -> Arrays:
         """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
-        model, _, scaler = self._copies(moment.parts)
+        model, _, scaler = self._copy_parts(moment.parts)
         if scale != 1.0:
-            scaler = self._scaler_of(scale)
-        with self._simulated(model, policy, None, moment.state):
-            self._differentiated(model, scaler, moment.batch)
+            scaler = self._new_scaler(scale)
+        with self._simulation_block(model, policy, None, moment.state):
+            self._compute_gradients(model, scaler, moment.batch)
         factors = {path: 1.0 if scaler is None else scaler.scale_of(p) for path, p in model.named_parameters()}
         return {
             path: np.zeros(p.shape) if p.grad is None else np.asarray(on_cpu(p.grad), np.float64) / factors[path]
@@ -185,39 +187,41 @@ class TensorTrial(TrainingTrial):
         """The parameters of a model by their paths."""
         return {path: np.asarray(on_cpu(p.data), np.float64) for path, p in parts[0].named_parameters()}
 
-    def step_of_zeros(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
+    def zero_gradient_step(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
         """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
-        model, optimizer, _ = self._copies(parts)
+        model, optimizer, _ = self._copy_parts(parts)
         if fresh:
             optimizer.state = [{} for _ in optimizer.state]
         for parameter in optimizer.params:
             parameter.grad = np.zeros_like(parameter.data, np.float32)
-        before = _arrays(model, optimizer)
-        with self._simulated(model, policy, None):
+        before = _state_arrays(model, optimizer)
+        with self._simulation_block(model, policy, None):
             optimizer.step()
-        return before, _arrays(model, optimizer)
+        return before, _state_arrays(model, optimizer)
 
-    def _scaler_of(self, scale: float) -> LossScale:
+    def _new_scaler(self, scale: float) -> LossScale:
         return StaticLossScale(scale)
 
     @contextmanager
-    def _simulated(
-        self, model: Module, policy: Policy, recorder: Watch | None, state: Any = None
+    def _simulation_block(
+        self, model: Module, policy: Policy, recorder: FaultRecorder | None, state: Any = None
     ) -> Iterator[Simulation]:
         """A block of a simulation of its own, outside of whatever runs."""
         simulation = Simulation(policy, self.seed, recorder)
         if state is not None:
             simulation.load_state(state)
-        begin(simulation, model)
-        with simulation, running(path="", composites=(), names=None), np.errstate(all="ignore"):
+        prepare_simulation(simulation, model)
+        with simulation, changed_context(path="", composites=(), names=None), np.errstate(all="ignore"):
             yield simulation
 
     def _loss(self, model: Module, x: Any, y: Any) -> Tensor:
         loss: Any = self.loss_fn(model(x), y)
-        made_for(loss, {id(parameter) for parameter in model.parameters()})  # refuses what is no loss of the copy's
+        results_behind_loss(
+            loss, {id(parameter) for parameter in model.parameters()}
+        )  # refuses what is no loss of the copy's
         return loss
 
-    def _updated_with(self, optimizer: Optimizer, scaler: LossScale) -> bool:
+    def _step_with_scaler(self, optimizer: Optimizer, scaler: LossScale) -> bool:
         scaler.unscale_(optimizer)
         skipped = scaler.is_skipping(optimizer)
         scaler.step(optimizer)
@@ -225,7 +229,7 @@ class TensorTrial(TrainingTrial):
         return skipped
 
 
-def _arrays(model: Module, optimizer: Optimizer) -> Arrays:
+def _state_arrays(model: Module, optimizer: Optimizer) -> Arrays:
     """The parameters that the optimizer updates and what it keeps of each, in float64."""
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
     arrays = {}

@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from simfloat.kernels.events import INFINITE, NAN, OVERFLOW
 from simfloat.telemetry import Recorder
-from simfloat.telemetry.entries import Key, cause_of_nan, counted, overflowed_sums, sums_beyond, zeros
+from simfloat.telemetry.entries import (
+    Key,
+    cause_of_nan,
+    count_overflowed_sums,
+    count_sums_beyond_fp32,
+    count_zeros,
+    counts_by_name,
+)
 from simfloat.telemetry.first_nan import POLES, Entries, FirstNaN
 
 #: What made an infinite result, in words as those of the causes of NaN.
@@ -21,10 +28,10 @@ INHERITED = "an infinite operand, in data, masks or parameters"
 DIVISIONS = ("divide", "reciprocal", "rsqrt")
 
 #: What is counted of an operation at a place in a step: infinite results, and NaN.
-Made = tuple[int, int]
+NonFiniteCounts = tuple[int, int]
 
 
-class Watch(Recorder):
+class FaultRecorder(Recorder):
     """Counts as a Recorder, and keeps the first NaN or infinity.
 
     `first` names that result, and `entries_then` holds the counts until then. If a loss scale skips the step, both move
@@ -33,12 +40,12 @@ class Watch(Recorder):
     in `excused` do not count.
     """
 
-    def __init__(self, reference: Watch | None = None, excused: Collection[Key] = ()) -> None:
+    def __init__(self, reference: FaultRecorder | None = None, excused: Collection[Key] = ()) -> None:
         super().__init__()
         self._reference, self._excused = reference, excused
-        self._made: dict[tuple[int, Key], Made] = {}
+        self._non_finite_counts: dict[tuple[int, Key], NonFiniteCounts] = {}
         self.first: FirstNaN | None = None
-        self.entries_then: Entries = []
+        self.entries_at_first: Entries = []
         self.skipped: list[tuple[FirstNaN, Entries]] = []
         self._was_infinite = False  # a result, of operands that no rounding made
 
@@ -54,12 +61,12 @@ class Watch(Recorder):
         super().observe(events, operation, path, phase)
         if not nan and not infinite:
             return
-        before = self._made.get((step, key), (0, 0))
+        before = self._non_finite_counts.get((step, key), (0, 0))
         infinite, nan = counts = before[0] + infinite, before[1] + nan
-        self._made[step, key] = counts
+        self._non_finite_counts[step, key] = counts
         if self.first is not None:
             return
-        reference_counts = (0, 0) if self._reference is None else self._reference.made(step, key)
+        reference_counts = (0, 0) if self._reference is None else self._reference.count_non_finite(step, key)
         if nan <= reference_counts[1] and (infinite <= reference_counts[0] or key in self._excused):
             self._was_infinite |= key in self._excused or self._reference is None and infinite > 0
             return
@@ -68,17 +75,17 @@ class Watch(Recorder):
         self._was_infinite |= infinite > reference_counts[0]
         if cause:
             self.first = FirstNaN(step, path, operation, phase, cause)
-            self.entries_then = self.entries()
+            self.entries_at_first = self.entries()
 
-    def made(self, step: int, key: Key) -> Made:
+    def count_non_finite(self, step: int, key: Key) -> NonFiniteCounts:
         """Count the infinite results and the NaN that an operation made at a place in a step."""
-        return self._made.get((step, key), (0, 0))
+        return self._non_finite_counts.get((step, key), (0, 0))
 
     def step(self, /, **values: float) -> None:
         """End a step."""
         if values.get("skipped") == 1 and self.first is not None and self.first.step == self._series.steps:
-            self.skipped.append((self.first, self.entries_then))
-            self.first, self.entries_then = None, []
+            self.skipped.append((self.first, self.entries_at_first))
+            self.first, self.entries_at_first = None, []
         super().step(**values)
 
     def share(self, kind: str, key: Key) -> float:
@@ -89,12 +96,12 @@ class Watch(Recorder):
         events = self._events.get((key.path, key.operation, key.phase))
         if events is None:
             return 0.0
-        counts = counted(events)
+        counts = counts_by_name(events)
         total = counts["total"]
         if kind == "overflow":
             return max(counts[kind] - int(events[INFINITE]), 0) / total
         if kind == "underflow":
-            total += counts["underflow"] - counts["nan"] - zeros(events)
+            total += counts["underflow"] - counts["nan"] - count_zeros(events)
         return counts[kind] / total if total > 0 else 0.0
 
     def first_step(self, kind: str, key: Key) -> int:
@@ -113,7 +120,7 @@ def _cause_of_infinity(events: NDArray[np.int64], operation: str, was_infinite: 
         return ""
     if events[OVERFLOW]:  # a mode that saturates leaves nothing infinite
         return OVERFLOWED
-    if overflowed_sums(events) or sums_beyond(events):
+    if count_overflowed_sums(events) or count_sums_beyond_fp32(events):
         return OVERFLOWED_SUM
     if operation not in POLES:
         return ""

@@ -51,12 +51,12 @@ def round_magnitude(
 
 
 def is_away(
-    rest: Fraction, kept: int, exponent: int, negative: bool, format: Format, rounding: Rounding, random: int
+    rest: Fraction, whole: int, exponent: int, negative: bool, format: Format, rounding: Rounding, random: int
 ) -> bool:
     """Whether a magnitude of (kept + rest) spacings 2^exponent is rounded away from zero, `rest` being a fraction."""
     if rounding.is_stochastic:
         return _stochastic_away(rest, rounding, random)
-    return MODES[rounding.mode].away(rest, _is_odd(kept, exponent, format), negative)
+    return MODES[rounding.mode].away(rest, _is_odd(whole, exponent, format), negative)
 
 
 def floor_log2(x: Fraction) -> int:
@@ -78,11 +78,11 @@ def _exact(x: float) -> Fraction:
     return Fraction(x)
 
 
-def _is_odd(kept: int, exponent: int, format: Format) -> bool:
+def _is_odd(whole: int, exponent: int, format: Format) -> bool:
     if format.precision > 1:
-        return kept % 2 == 1
+        return whole % 2 == 1
     # One significand bit is always 1: the code's last bit, which belongs to the exponent field, decides.
-    return kept > 0 and (exponent + format.bias) % 2 == 1
+    return whole > 0 and (exponent + format.bias) % 2 == 1
 
 
 def _stochastic_away(rest: Fraction, rounding: Rounding, random: int) -> bool:

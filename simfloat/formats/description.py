@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from simfloat.formats.format import Format
 
 
-def facts(format: Format) -> Table:
+def format_facts(format: Format) -> Table:
     """What a format is and has, a row a fact; beside a number its code."""
-    return table(_of_fixed(format) if format.is_fixed else _of_float(format), headed=False)
+    return table(_fixed_point_facts(format) if format.is_fixed else _float_facts(format), has_head=False)
 
 
-def _of_float(format: Format) -> list[tuple[str, str]]:
+def _float_facts(format: Format) -> list[tuple[str, str]]:
     low, code = format.emin - format.mantissa_bits, format.max_code
     smallest = format.smallest_subnormal
     smallest_code = 1 if smallest < format.smallest_normal else _first_normal(format)
@@ -25,10 +25,16 @@ def _of_float(format: Format) -> list[tuple[str, str]]:
         ("bits", f"{format.bits}: {layout(format)}, as {picture(format)}"),
         ("exponents", f"{format.emin} to {format.emax}, bias {format.bias}"),
         ("precision", f"{format.precision}, unit roundoff 2^-{format.precision} = {format.unit_roundoff!r}"),
-        ("max", f"{format.max!r}  {hex_of(code, format)}"),
-        ("min", f"{format.min!r}  {hex_of(_minus(code, format), format)}"),
-        ("smallest normal", f"2^{format.emin} = {format.smallest_normal!r}  {hex_of(_first_normal(format), format)}"),
-        ("smallest", f"2^{low if smallest_code == 1 else format.emin} = {smallest!r}  {hex_of(smallest_code, format)}"),
+        ("max", f"{format.max!r}  {hexadecimal_code(code, format)}"),
+        ("min", f"{format.min!r}  {hexadecimal_code(_code_of_most_negative(code, format), format)}"),
+        (
+            "smallest normal",
+            f"2^{format.emin} = {format.smallest_normal!r}  {hexadecimal_code(_first_normal(format), format)}",
+        ),
+        (
+            "smallest",
+            f"2^{low if smallest_code == 1 else format.emin} = {smallest!r}  {hexadecimal_code(smallest_code, format)}",
+        ),
         ("subnormals", _subnormals(format)),
         ("1 to the next", f"2^-{format.mantissa_bits} = {format.eps!r}"),
         ("zero", _zeros(format)),
@@ -37,7 +43,7 @@ def _of_float(format: Format) -> list[tuple[str, str]]:
     ]
 
 
-def _of_fixed(format: Format) -> list[tuple[str, str]]:
+def _fixed_point_facts(format: Format) -> list[tuple[str, str]]:
     """Fixed-point numbers have one spacing, and no exponent, subnormal number, -0, infinity or NaN."""
     bits, unit = format.bits, -format.fraction_bits
     lowest = 1 << (bits - 1) if format.special == "fixed" else (1 << (bits - 1)) + 1
@@ -45,13 +51,13 @@ def _of_fixed(format: Format) -> list[tuple[str, str]]:
     return [
         ("bits", f"{bits}: {layout(format)}, as {picture(format)}"),
         ("codes", "two's complement" if format.signed else "binary, without a sign"),
-        ("max", f"{format.max!r}  {hex_of(format.max_code, format)}"),
-        ("min", f"{format.min!r}  {hex_of(lowest if format.signed else 0, format)}"),
-        *([(hex_of(lowest - 1, format), spare)] if format.special == "fixed_symmetric" else []),
+        ("max", f"{format.max!r}  {hexadecimal_code(format.max_code, format)}"),
+        ("min", f"{format.min!r}  {hexadecimal_code(lowest if format.signed else 0, format)}"),
+        *([(hexadecimal_code(lowest - 1, format), spare)] if format.special == "fixed_symmetric" else []),
         ("spacing", f"2^{unit} = {format.eps!r}, everywhere"),
         ("rounding error", f"at most 2^{unit - 1} = {format.unit_roundoff!r} to nearest"),
         ("overflow", "becomes max or min in every rounding mode"),
-        ("zero", f"{hex_of(0, format)}, no -0"),
+        ("zero", f"{hexadecimal_code(0, format)}, no -0"),
         ("infinity", "none"),
         ("NaN", "none"),
     ]
@@ -59,7 +65,7 @@ def _of_fixed(format: Format) -> list[tuple[str, str]]:
 
 def html(format: Format) -> str:
     """The facts of a format for a notebook, below the call that makes the format."""
-    return f"<b>{escape(str(format))}</b> <code>{escape(repr(format))}</code>{facts(format)._repr_html_()}"
+    return f"<b>{escape(str(format))}</b> <code>{escape(repr(format))}</code>{format_facts(format)._repr_html_()}"
 
 
 def layout(format: Format) -> str:
@@ -88,12 +94,12 @@ def _widths(format: Format) -> tuple[int, ...]:
     return (int(format.signed), *((integer, format.fraction_bits) if inside else (format.bits - format.signed,)))
 
 
-def hex_of(code: int, format: Format) -> str:
+def hexadecimal_code(code: int, format: Format) -> str:
     """A code in hexadecimal, with all the digits that codes have."""
     return f"0x{code:0{-(-format.bits // 4)}x}"
 
 
-def binary_of(code: int, format: Format) -> str:
+def binary_code(code: int, format: Format) -> str:
     """A code's bits, field by field."""
     bits = f"{code:0{format.bits}b}"
     ends = list(accumulate(_widths(format)))
@@ -104,7 +110,7 @@ def _first_normal(format: Format) -> int:
     return 1 << format.mantissa_bits if format.has_zero else 0
 
 
-def _minus(code: int, format: Format) -> int:
+def _code_of_most_negative(code: int, format: Format) -> int:
     """The code of the most negative number; where there is no sign, that of the smallest one."""
     return code | 1 << (format.bits - 1) if format.signed else 0
 
@@ -118,15 +124,21 @@ def _subnormals(format: Format) -> str:
 def _zeros(format: Format) -> str:
     if not format.has_zero:
         return "none"
-    negative = f", -0 is {hex_of(_minus(0, format), format)}" if format.has_negative_zero else ", no -0"
-    return hex_of(0, format) + (negative if format.signed else "")
+    negative = (
+        f", -0 is {hexadecimal_code(_code_of_most_negative(0, format), format)}"
+        if format.has_negative_zero
+        else ", no -0"
+    )
+    return hexadecimal_code(0, format) + (negative if format.signed else "")
 
 
 def _infinities(format: Format) -> str:
     code = format.infinity_code
     if code is None:
         return "none: what is too large becomes " + ("max" if format.clamps else "NaN")
-    return hex_of(code, format) + (f", {hex_of(_minus(code, format), format)}" if format.signed else "")
+    return hexadecimal_code(code, format) + (
+        f", {hexadecimal_code(_code_of_most_negative(code, format), format)}" if format.signed else ""
+    )
 
 
 def _not_numbers(format: Format) -> str:
@@ -135,4 +147,4 @@ def _not_numbers(format: Format) -> str:
     signs = 1 + format.signed
     finite = signs * (format.max_code + 1) - (format.signed and not format.has_negative_zero)
     count = 2**format.bits - finite - signs * format.has_infinity
-    return hex_of(format.nan_code, format) + (f" and {count - 1} more" if count > 1 else "")
+    return hexadecimal_code(format.nan_code, format) + (f" and {count - 1} more" if count > 1 else "")

@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from simfloat.checks import shown
+from simfloat.checks import message_text
 
 Exact: TypeAlias = Fraction | float
 
@@ -28,7 +28,7 @@ QUOTIENT = re.compile(rf"([+-]?{DIGITS})/({DIGITS})")
 HEXADECIMAL = re.compile(r"([+-]?)0x([0-9a-f]*)\.?([0-9a-f]*)(?:p([+-]?[0-9]+))?", re.IGNORECASE)
 SPECIAL = re.compile(r"[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
 
-KNOWN = "write 0.1, 1e-5, 1/3, 0x1.8p-3, inf or nan"
+ACCEPTED_TEXTS = "write 0.1, 1e-5, 1/3, 0x1.8p-3, inf or nan"
 BEYOND = (
     f"is no number within reach: they go from 10^-{LARGEST_EXPONENT} to 10^{LARGEST_EXPONENT}, texts and decimals with "
     f"at most {MOST_DIGITS} digits"
@@ -47,18 +47,18 @@ def exact_number(x: Any) -> Exact:
     if isinstance(x, float):  # NumPy's float64 is one
         return Fraction(x) if x and math.isfinite(x) else float(x)
     if isinstance(x, int):  # True and False are numbers, as in arrays
-        return _of_parts(x, 1)
+        return _quotient(x, 1)
     if isinstance(x, str):
-        return _of_text(x)
+        return _parse_text(x)
     if isinstance(x, Fraction):
-        return _of_parts(x.numerator, x.denominator)
+        return _quotient(x.numerator, x.denominator)
     if isinstance(x, Decimal):
-        return _of_decimal(x)
+        return _from_decimal(x)
     kind = type(x)
     if kind.__module__.partition(".")[0] == "gmpy2":
-        return _of_gmpy2(x, kind.__name__)
+        return _from_gmpy2(x, kind.__name__)
     if kind.__module__ == "numpy":
-        return _of_numpy(x)
+        return _from_numpy(x)
     raise TypeError(kind.__name__)
 
 
@@ -75,21 +75,21 @@ def is_float64(x: Exact) -> bool:
         return False
 
 
-def _of_text(text: str) -> Exact:
+def _parse_text(text: str) -> Exact:
     plain = text.strip()
     if len(plain) > MOST_DIGITS:
-        raise ValueError(f"{shown(text)}, {BEYOND}; {KNOWN}")
+        raise ValueError(f"{message_text(text)}, {BEYOND}; {ACCEPTED_TEXTS}")
     if SPECIAL.fullmatch(plain):
         return float(plain)
     if DECIMAL.fullmatch(plain):
-        return _checked_decimal(plain, text)
+        return _parse_decimal(plain, text)
     negative = plain.startswith("-")
     if match := QUOTIENT.fullmatch(plain):
         # By way of Decimal, which has no limit of digits.
         numerator, denominator = (int(Decimal(part)) for part in match.groups())
         if denominator == 0:
-            raise ValueError(f"{shown(text)} is no number: its denominator is 0; {KNOWN}")
-        return _of_parts(numerator, denominator, negative)
+            raise ValueError(f"{message_text(text)} is no number: its denominator is 0; {ACCEPTED_TEXTS}")
+        return _quotient(numerator, denominator, negative)
     match = HEXADECIMAL.fullmatch(plain)
     if match and match[2] + match[3]:
         digits, power = match[2] + match[3], match[4] or "0"
@@ -98,30 +98,32 @@ def _of_text(text: str) -> Exact:
         if magnitude == 0:
             return -0.0 if negative else 0.0
         if exponent is None or abs(exponent) > LARGEST_EXPONENT:
-            raise ValueError(f"{shown(text)} {BEYOND}; {KNOWN}")
-        return _times_power(-magnitude if negative else magnitude, exponent - 4 * len(match[3]), text)
-    raise ValueError(f"{shown(text)} is no number: {KNOWN}")
+            raise ValueError(f"{message_text(text)} {BEYOND}; {ACCEPTED_TEXTS}")
+        return _scale_by_power_of_two(-magnitude if negative else magnitude, exponent - 4 * len(match[3]), text)
+    raise ValueError(f"{message_text(text)} is no number: {ACCEPTED_TEXTS}")
 
 
-def _checked_decimal(plain: str, text: Any) -> Exact:
+def _parse_decimal(plain: str, text: Any) -> Exact:
     try:
-        return _of_decimal(Decimal(plain), text)
+        return _from_decimal(Decimal(plain), text)
     except InvalidOperation:  # an exponent of more digits than Decimal has
-        raise ValueError(f"{shown(text)} {BEYOND}; {KNOWN}") from None
+        raise ValueError(f"{message_text(text)} {BEYOND}; {ACCEPTED_TEXTS}") from None
 
 
-def _of_decimal(x: Decimal, given: Any = None) -> Exact:
+def _from_decimal(x: Decimal, text: Any = None) -> Exact:
     if x.is_nan():
         return math.nan
     if x.is_infinite() or not x:
         return math.copysign(math.inf if x else 0.0, -1.0 if x.is_signed() else 1.0)
     exponent = int(x.as_tuple().exponent)
     if abs(x.adjusted()) > LARGEST_EXPONENT or x.adjusted() - exponent >= MOST_DIGITS:
-        raise ValueError(f"{shown(x)} {BEYOND}" if given is None else f"{shown(given)} {BEYOND}; {KNOWN}")
+        raise ValueError(
+            f"{message_text(x)} {BEYOND}" if text is None else f"{message_text(text)} {BEYOND}; {ACCEPTED_TEXTS}"
+        )
     return Fraction(x)
 
 
-def _of_parts(numerator: int, denominator: int, negative: bool = False) -> Exact:
+def _quotient(numerator: int, denominator: int, negative: bool = False) -> Exact:
     """A quotient of integers; a zero is negative if the text says so."""
     if numerator == 0:
         return -0.0 if negative else 0.0
@@ -131,37 +133,37 @@ def _of_parts(numerator: int, denominator: int, negative: bool = False) -> Exact
     return Fraction(numerator, denominator)
 
 
-def _times_power(significand: int, exponent: int, given: Any) -> Exact:
+def _scale_by_power_of_two(significand: int, exponent: int, text: Any) -> Exact:
     """An integer times a power of two, which is not built where it is too large."""
     size = significand.bit_length() + exponent
     if significand.bit_length() > MOST_BITS or abs(size) * math.log10(2) > LARGEST_EXPONENT:
-        raise ValueError(f"{shown(given)} {BEYOND}")
+        raise ValueError(f"{message_text(text)} {BEYOND}")
     return Fraction(significand) * Fraction(2) ** exponent
 
 
-def _of_gmpy2(x: Any, name: str) -> Exact:
+def _from_gmpy2(x: Any, name: str) -> Exact:
     """A number of gmpy2's, which is known by its type's name: nothing is imported."""
     if name == "mpz":
         if x.bit_length() > MOST_BITS:
-            raise ValueError(f"{shown(x)} {BEYOND}")
-        return _of_parts(int(x), 1)
+            raise ValueError(f"{message_text(x)} {BEYOND}")
+        return _quotient(int(x), 1)
     if name == "mpq":
         if max(part.bit_length() for part in (x.numerator, x.denominator)) > MOST_BITS:
             raise ValueError(f"a number with parts of more than {MOST_BITS} bits {BEYOND}")
-        return _of_parts(int(x.numerator), int(x.denominator))
+        return _quotient(int(x.numerator), int(x.denominator))
     if name == "mpfr":
         if x.is_zero() or not x.is_finite():
             return math.nan if x.is_nan() else math.copysign(0.0 if x.is_zero() else math.inf, -x.is_signed() or 1.0)
         significand, exponent = x.as_mantissa_exp()
-        return _times_power(int(significand), int(exponent), x)
+        return _scale_by_power_of_two(int(significand), int(exponent), x)
     raise TypeError(name)
 
 
-def _of_numpy(x: Any) -> Exact:
+def _from_numpy(x: Any) -> Exact:
     """A number of NumPy's: an integer, or a float of any width."""
     kind = x.dtype.kind
     if kind in "iub":
-        return _of_parts(int(x), 1)
+        return _quotient(int(x), 1)
     if kind != "f":
         raise TypeError(type(x).__name__)
     if x == 0 or x - x != 0:

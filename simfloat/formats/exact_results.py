@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from simfloat.checks import shown
+from simfloat.checks import message_text
 from simfloat.formats.decimal_functions import Function, value_between
 from simfloat.formats.exact_numbers import MOST_BITS, Exact
 
@@ -30,7 +30,7 @@ def exact_result(operation: str, *operands: Exact, negative_zero_sums: bool = Fa
     """
     if operation in _SUMS:
         return _SUMS[operation](*operands, -0.0 if negative_zero_sums else 0.0)
-    return _OTHERS[operation](*operands)
+    return _WITHOUT_SIGN_OF_ZERO[operation](*operands)
 
 
 def sign_of(x: Exact) -> float:
@@ -38,7 +38,7 @@ def sign_of(x: Exact) -> float:
     return x if isinstance(x, float) else 1.0 if x > 0 else -1.0
 
 
-def negated(x: Exact) -> Exact:
+def negate(x: Exact) -> Exact:
     """-x, of zeros and NaN too."""
     return -x
 
@@ -55,7 +55,7 @@ def _add(a: Exact, b: Exact, zero: float) -> Exact:
 
 
 def _subtract(a: Exact, b: Exact, zero: float) -> Exact:
-    return _add(a, negated(b), zero)
+    return _add(a, negate(b), zero)
 
 
 def _fma(a: Exact, b: Exact, c: Exact, zero: float) -> Exact:
@@ -107,7 +107,7 @@ def _root(x: Fraction) -> Fraction:
 #: Operations whose zero results have a sign that depends on the mode: each takes that zero last.
 _SUMS: dict[str, Callable[..., Exact]] = {"add": _add, "subtract": _subtract, "fma": _fma}
 
-_OTHERS: dict[str, Callable[..., Exact]] = {
+_WITHOUT_SIGN_OF_ZERO: dict[str, Callable[..., Exact]] = {
     "multiply": _multiply,
     "divide": _divide,
     "sqrt": _sqrt,
@@ -116,7 +116,7 @@ _OTHERS: dict[str, Callable[..., Exact]] = {
 }
 
 #: The operations that are defined here.
-EXACT = frozenset(_SUMS) | frozenset(_OTHERS)
+EXACT = frozenset(_SUMS) | frozenset(_WITHOUT_SIGN_OF_ZERO)
 
 
 class Irrational(NamedTuple):
@@ -126,7 +126,7 @@ class Irrational(NamedTuple):
     operands: tuple[Fraction, ...]
     sign: int = 1
 
-    def decided(self, decide: Callable[[Fraction], Any]) -> Any:
+    def round_by_bounds(self, decide: Callable[[Fraction], Any]) -> Any:
         """What a rounding makes of the value, and of both numbers; ValueError where they come no nearer."""
         for digits in DIGITS:
             ends = value_between(self.function, self.operands, digits)
@@ -134,7 +134,7 @@ class Irrational(NamedTuple):
                 lower, upper = (decide(self.sign * end) for end in ends)
                 if repr(lower) == repr(upper):  # NaN is NaN, and -0 is not 0
                     return lower
-        texts = " and ".join(map(shown, self.operands))
+        texts = " and ".join(map(message_text, self.operands))
         raise ValueError(
             f"{self.function.name} of {texts} cannot be rounded here: {DIGITS[-1]} digits do not tell on which side of "
             "a tie, or of a number of the format, it lies."
@@ -169,7 +169,7 @@ def _power(function: Function, x: Fraction, y: Fraction) -> Exact | Irrational:
 
 def _rational_power(x: Fraction, y: Fraction) -> Fraction | None:
     """x^y where that is a fraction of few bits; where it is another one, no format has it, nor a tie."""
-    parts = [_root_of(part, y.denominator) for part in (abs(x.numerator), x.denominator)]
+    parts = [_integer_root(part, y.denominator) for part in (abs(x.numerator), x.denominator)]
     if None in parts:
         return None
     root = Fraction(*parts) * (-1 if x < 0 else 1)  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def _rational_power(x: Fraction, y: Fraction) -> Fraction | None:
     return root**y.numerator if size * abs(y.numerator) <= MOST_BITS else None
 
 
-def _root_of(x: int, degree: int) -> int | None:
+def _integer_root(x: int, degree: int) -> int | None:
     """The integer whose power of this degree is x, if there is one."""
     if degree == 1 or x == 1:
         return x
@@ -208,7 +208,7 @@ def _zeta(function: Function, s: Fraction, q: Fraction) -> Exact | Irrational:
         return math.nan
     if q < 0:
         raise ValueError(
-            f"zeta of {shown(s)} and {shown(q)} is not summed here: its second operand is negative, and float64 lacks "
+            f"zeta of {message_text(s)} and {message_text(q)} is not summed here: its second operand is negative, and float64 lacks "
             "one of both."
         )
     return Irrational(function, (s, q))

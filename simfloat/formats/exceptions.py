@@ -65,12 +65,12 @@ def _flags_of_rounding(x: float | Fraction, format: Format, rounding: Rounding, 
     if isinstance(x, float) and math.isinf(x):
         return OVERFLOW | INEXACT
     magnitude, negative = abs(Fraction(x)), x < 0
-    if round_magnitude(magnitude, negative, format, rounding, random) > largest_of(format, negative):
+    if round_magnitude(magnitude, negative, format, rounding, random) > largest_magnitude(format, negative):
         return OVERFLOW | INEXACT
     return INEXACT | UNDERFLOW * is_tiny(magnitude, negative, format, rounding, random)
 
 
-def largest_of(format: Format, negative: bool) -> Fraction:
+def largest_magnitude(format: Format, negative: bool) -> Fraction:
     """The magnitude beyond which a rounded number of this sign overflows.
 
     Fixed point may have another one below zero. In other formats without a sign a negative number is invalid.
@@ -119,8 +119,8 @@ def thresholds_of(format: Format, rounding: Rounding) -> Thresholds:
     last = Fraction(2) ** (format.emin - 1 - format.mantissa_bits)
     limits: list[float] = []
     for negative in (False, True):
-        largest = largest_of(format, negative)
-        may, must = _from(largest, largest + gap, negative, format, rounding)
+        largest = largest_magnitude(format, negative)
+        may, must = _threshold_pair(largest, largest + gap, negative, format, rounding)
         # The largest float64 stands for all exact results beyond it, too.
         limits += [min(may, BEYOND) if format.max < BEYOND else may, must]
     for negative in (False, True):
@@ -129,14 +129,16 @@ def thresholds_of(format: Format, rounding: Rounding) -> Thresholds:
         elif format.tininess == "before_rounding":
             limits += [format.smallest_normal, format.smallest_normal]
         else:
-            limits += _from(smallest - last, smallest, negative, format, rounding)
+            limits += _threshold_pair(smallest - last, smallest, negative, format, rounding)
     return Thresholds(*limits)
 
 
-def _from(lower: Fraction, upper: Fraction, negative: bool, format: Format, rounding: Rounding) -> tuple[float, float]:
+def _threshold_pair(
+    lower: Fraction, upper: Fraction, negative: bool, format: Format, rounding: Rounding
+) -> tuple[float, float]:
     """(may, must): from which magnitudes on, as float64, a number between these neighbours becomes the upper one."""
     if rounding.is_stochastic:
-        return _least(lower, above=True), _least(upper, above=False)
+        return _least_float64(lower, above=True), _least_float64(upper, above=False)
     exponent = floor_log2(upper - lower)
     whole = int(lower / (upper - lower))
     quarter, three_quarters = HALF / 2, HALF * 3 / 2
@@ -146,15 +148,15 @@ def _from(lower: Fraction, upper: Fraction, negative: bool, format: Format, roun
 
     middle = (lower + upper) / 2
     if goes_up(quarter):
-        start = _least(lower, above=True)
+        start = _least_float64(lower, above=True)
     elif goes_up(three_quarters):
-        start = _least(middle, above=not goes_up(HALF))
+        start = _least_float64(middle, above=not goes_up(HALF))
     else:
-        start = _least(upper, above=False)
+        start = _least_float64(upper, above=False)
     return start, start
 
 
-def _least(x: Fraction, above: bool) -> float:
+def _least_float64(x: Fraction, above: bool) -> float:
     """The least float64 at or above a number, or above it; inf where there is none."""
     try:
         near = float(x)

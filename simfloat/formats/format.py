@@ -108,11 +108,11 @@ class Format:
 
     @cached_property
     def _text(self) -> str:
-        """The shortest text that `read` reads back, with the format's name if it has one."""
+        """The shortest text that `read_format` reads back, with the format's name if it has one."""
         widths = f"e{self.exponent_bits}m{self.mantissa_bits}"
         short = self.name or (fixed_text(**self._fixed_options) if self.is_fixed else widths)
         try:
-            return short if read(short) == self else repr(self)
+            return short if read_format(short) == self else repr(self)
         except ValueError:  # of a name that reads like a format that cannot be
             return repr(self)
 
@@ -310,7 +310,7 @@ class Format:
 NAMED: dict[str, Format] = {}
 
 
-def read(text: str) -> Format | None:
+def read_format(text: str) -> Format | None:
     """The format that a text names or describes, None if there is none; ValueError for one that cannot be."""
     named = NAMED.get(text.lower())
     arguments = None if named else arguments_of(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from simfloat.checks import shown
+from simfloat.checks import message_text
 
 #: Widths of float64's fields.
 LIMITS = {"exponent_bits": 11, "mantissa_bits": 52}
@@ -59,9 +59,11 @@ def check_fields(fields: Mapping[str, Any]) -> None:
     for key, least in (("exponent_bits", int(has_field)), ("mantissa_bits", 0)):
         width = fields[key]
         if not isinstance(width, int) or isinstance(width, bool) or width < least:
-            raise ValueError(f"{key} must be an integer of at least {least}, got {shown(width)}.")
+            raise ValueError(f"{key} must be an integer of at least {least}, got {message_text(width)}.")
         if width > 64:
-            raise ValueError(f"Numbers travel as float64: {key} must be at most {LIMITS[key]}, got {shown(width)}.")
+            raise ValueError(
+                f"Numbers travel as float64: {key} must be at most {LIMITS[key]}, got {message_text(width)}."
+            )
     if bias is not None and (not isinstance(bias, int) or isinstance(bias, bool)):
         raise ValueError(f"bias must be an integer, got {fields['bias']!r}.")
     if not isinstance(special, str) or special not in SPECIALS:

@@ -8,9 +8,9 @@ import numpy as np
 
 from simfloat.checks import is_integer
 from simfloat.environment import in_usual_environment
-from simfloat.formats.format import NAMED, Format, read
+from simfloat.formats.format import NAMED, Format, read_format
 from simfloat.formats.format_text import fixed_arguments, p3109_arguments
-from simfloat.formats.instead import instead_of
+from simfloat.formats.instead import advice_for
 from simfloat.formats.named import (
     BF16,
     CATALOG,
@@ -171,9 +171,9 @@ def as_format(x: Any) -> Format:
     name = x if isinstance(x, str) else _dtype_name(x)
     if name is None:
         raise ValueError(f"A format is a simfloat.Format, its name or a dtype, got {x!r} of type {type(x).__name__}.")
-    format = read(name)
+    format = read_format(name)
     if format is None:
-        answer = instead_of(name) or f"{_nearest(name)}; or write e5m10 for 5 and 10 bits"
+        answer = advice_for(name) or f"{_nearest_names(name)}; or write e5m10 for 5 and 10 bits"
         raise ValueError(f"Unknown format {name!r}. {answer}.")
     return format
 
@@ -188,18 +188,18 @@ def _dtype_name(x: Any) -> str | None:
     return str(x).rpartition(".")[2] if type(x).__name__ == "dtype" else None
 
 
-def _nearest(name: str) -> str:
+def _nearest_names(name: str) -> str:
     from difflib import get_close_matches  # only a mistake needs it
 
     names = {each.upper(): each for each in [*DTYPES, *CATALOG]}
     near = [names[match] for match in get_close_matches(name.upper(), names, n=3, cutoff=0.6)]
     if not near:
         return f"There are {', '.join(CATALOG)}"
-    if any(read(candidate) == E4M3_IEEE for candidate in near):
+    if any(read_format(candidate) == E4M3_IEEE for candidate in near):
         # E4M3 means OCP's to most people: a format with infinities is not offered in its place.
         near = [
             "E4M3",
-            *(candidate for candidate in near if read(candidate) not in (E4M3, E4M3_IEEE)),
+            *(candidate for candidate in near if read_format(candidate) not in (E4M3, E4M3_IEEE)),
             "E4M3_IEEE (with infinities)",
         ]
     return f"Nearest names: {', '.join(near)}"

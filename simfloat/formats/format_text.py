@@ -27,8 +27,8 @@ def arguments_of(text: str) -> Arguments | None:
     if parts := re.fullmatch(r"(?:binary|p3109_k)([0-9]{1,4})p([0-9]{1,4})([su])([ef])", text.lower()):
         return p3109_arguments(int(parts[1]), int(parts[2]), signed=parts[3] == "s", extended=parts[4] == "e")
     if parts := re.fullmatch(r"fixed(\(.*\))", text, re.IGNORECASE):
-        return _of_fixed(f"fixed{parts[1]}")
-    return _of_call(text) if text.startswith("Format(") else None
+        return _parse_fixed(f"fixed{parts[1]}")
+    return _parse_call(text) if text.startswith("Format(") else None
 
 
 def p3109_arguments(bits: int, precision: int, signed: bool, extended: bool) -> Arguments:
@@ -68,9 +68,9 @@ def fixed_text(bits: int, fraction_bits: int, signed: bool, symmetric: bool) -> 
     return f"fixed({', '.join([*arguments, *(['symmetric=False'] if signed and not symmetric else [])])})"
 
 
-def _of_fixed(text: str) -> Arguments | None:
+def _parse_fixed(text: str) -> Arguments | None:
     """The arguments of the fixed-point numbers that the text of a call makes, None if it is no such call."""
-    call = _of_call(text)
+    call = _parse_call(text)
     if call is None or not 1 <= len(call.args) <= 2:
         return None
     options: dict[str, Any] = {"fraction_bits": 0, **call.kwargs}
@@ -88,7 +88,7 @@ def _of_fixed(text: str) -> Arguments | None:
     )
 
 
-def _of_call(text: str) -> Arguments | None:
+def _parse_call(text: str) -> Arguments | None:
     """The arguments in the text of a call; they are literals, nothing is run."""
     try:
         call = ast.parse(text, mode="eval").body

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 #: Patterns of names in lower case, each with what to write; `bits` of an integer make the ends of its range.
-INSTEAD = {
+ADVICE_BY_PATTERN = {
     r"(?:posit|takum).*": "The precision of posits and takums tapers, which no Format's does; of their widths there "
     "are FP16, BF16, E4M3, E5M2 and sf.p3109(bits, precision)",
     r"mxfp4|mx4": "MXFP4 is E2M1 in blocks with scales: sf.cast(sf.E2M1, scale=sf.block(32, sf.E8M0)), or the policy "
@@ -51,9 +51,9 @@ INSTEAD = {
 }
 
 
-def instead_of(name: str) -> str | None:
+def advice_for(name: str) -> str | None:
     """What to write instead of such a name; None for any other name."""
-    for pattern, answer in INSTEAD.items():
+    for pattern, answer in ADVICE_BY_PATTERN.items():
         if match := re.fullmatch(pattern, name.lower()):
             groups = match.groupdict()
             lowest = 2 ** (int(groups.get("bits", 1)) - 1)

@@ -52,7 +52,7 @@ def finfo(format: FormatLike) -> FormatInfo:
 @lru_cache(maxsize=64)
 def _finfo(format: Format) -> FormatInfo:
     if format.is_fixed:
-        return _of_fixed(format)
+        return _fixed_point_limits(format)
     # Below one the spacing is half of that above, unless one is the smallest normal number.
     negep = max(-format.precision, format.emin - format.mantissa_bits if format.has_zero else -format.precision)
     precision = math.floor(format.mantissa_bits * math.log10(2))
@@ -79,7 +79,7 @@ def _finfo(format: Format) -> FormatInfo:
     )
 
 
-def _of_fixed(format: Format) -> FormatInfo:
+def _fixed_point_limits(format: Format) -> FormatInfo:
     """The limits of fixed-point numbers, which have no exponent and one spacing."""
     digits = format.bits - format.signed
     return FormatInfo(

@@ -254,13 +254,13 @@ def as_rounding(x: Any, name: str = "rounding") -> Rounding:
     rounding = None
     if isinstance(x, str):
         try:
-            rounding = rounding_of(ast.parse(x.strip(), mode="eval").body)
+            rounding = parse_rounding(ast.parse(x.strip(), mode="eval").body)
         except (SyntaxError, TypeError, RecursionError, MemoryError):
             pass  # no expression, or arguments that stochastic does not take
     return rounding or _refuse(x, name)
 
 
-def rounding_of(expression: ast.expr) -> Rounding | None:
+def parse_rounding(expression: ast.expr) -> Rounding | None:
     """The rounding that an expression of Python stands for, None if it is no rounding; nothing is run."""
     match expression:
         case ast.Name(id=mode) if mode in MODES:
@@ -271,7 +271,7 @@ def rounding_of(expression: ast.expr) -> Rounding | None:
             options = {keyword.arg or "**": _constant(keyword.value) for keyword in keywords}
             return stochastic(*map(_constant, arguments), **options)
         case ast.Call(func=ast.Attribute(value=inner, attr="saturating"), args=[], keywords=[]):
-            rounding = rounding_of(inner)
+            rounding = parse_rounding(inner)
             return rounding and rounding.saturating()
     return None
 
@@ -286,14 +286,14 @@ def _constant(expression: ast.expr) -> Any:
 def _refuse(x: Any, name: str) -> Rounding:
     """Raise ValueError for what is no rounding."""
     modes = [*MODES, "stochastic(bits=32)"]
-    near = _meant(x if isinstance(x, str) else getattr(x, "__name__", ""))
+    near = _similar_mode(x if isinstance(x, str) else getattr(x, "__name__", ""))
     raise ValueError(
         f"{name} must be a simfloat.Rounding such as simfloat.nearest_even, or its text, got {x!r}. Modes: "
         f"{', '.join(modes)}, each with .saturating() behind it or not." + (f" Did you mean {near}?" if near else "")
     )
 
 
-def _meant(word: str) -> str | None:
+def _similar_mode(word: str) -> str | None:
     """The mode that others call so, or whose own name is nearly the word; None if there is none."""
     from difflib import get_close_matches  # only a mistake needs it
 

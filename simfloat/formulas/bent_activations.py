@@ -23,7 +23,7 @@ def times(u: Rounded, x: NDArray, factor: float) -> NDArray:
     return x if factor == 1 else u.multiply(x, number(factor))
 
 
-def taken(u: Rounded, x: NDArray, factor: float = 1.0) -> NDArray:
+def scaled_result(u: Rounded, x: NDArray, factor: float = 1.0) -> NDArray:
     """x * factor as a result, rounded once."""
     return u.round(x, "clip", x) if factor == 1 else u.multiply(x, number(factor))
 
@@ -37,19 +37,19 @@ def softplus(u: Rounded, x: NDArray, beta: float = 1.0, threshold: float = 20.0)
     z = times(u, x, beta)
     is_high = z > threshold
     powers = u.apply("exp", where(u, ~is_high, z, _zeros(z)))
-    return where(u, is_high, taken(u, x), times(u, u.apply("log1p", powers), 1 / beta))
+    return where(u, is_high, scaled_result(u, x), times(u, u.apply("log1p", powers), 1 / beta))
 
 
 def softplus_slope(u: Rounded, g: NDArray, x: NDArray, beta: float = 1.0, threshold: float = 20.0) -> NDArray:
     """g * sigmoid(beta * x), and g where beta * x is above the threshold."""
     z = times(u, x, beta)
-    return where(u, z > threshold, taken(u, g), u.multiply(g, u.apply("sigmoid", z)))
+    return where(u, z > threshold, scaled_result(u, g), u.multiply(g, u.apply("sigmoid", z)))
 
 
 def elu(u: Rounded, x: NDArray, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> NDArray:
     """x * scale where x is positive, else expm1(x * input_scale) * (alpha * scale)."""
     low = u.apply("expm1", _below(u, x, input_scale))
-    return where(u, x > 0, taken(u, x, scale), times(u, low, alpha * scale))
+    return where(u, x > 0, scaled_result(u, x, scale), times(u, low, alpha * scale))
 
 
 def elu_slope(
@@ -57,13 +57,13 @@ def elu_slope(
 ) -> NDArray:
     """g * scale where x is positive, else g * (alpha * scale * input_scale) * exp(x * input_scale)."""
     low = u.multiply(times(u, g, alpha * scale * input_scale), u.apply("exp", _below(u, x, input_scale)))
-    return where(u, x > 0, taken(u, g, scale), low)
+    return where(u, x > 0, scaled_result(u, g, scale), low)
 
 
 def elu_slope_of_result(u: Rounded, g: NDArray, y: NDArray, alpha: float, scale: float, input_scale: float) -> NDArray:
     """g * scale where the result y is positive, else g * input_scale * (y + alpha * scale)."""
     low = u.multiply(times(u, g, input_scale), u.add(y, number(alpha * scale)))
-    return where(u, y > 0, taken(u, g, scale), low)
+    return where(u, y > 0, scaled_result(u, g, scale), low)
 
 
 def _below(u: Rounded, x: NDArray, input_scale: float) -> NDArray:
@@ -90,7 +90,7 @@ def hardswish(u: Rounded, x: NDArray) -> NDArray:
 def hardswish_slope(u: Rounded, g: NDArray, x: NDArray) -> NDArray:
     """g * (x / 3 + 1/2) between -3 and 3; 0 below and g above."""
     inner = u.multiply(g, u.add(u.divide(x, THREE), HALF))
-    inner = where(u, x < 3, inner, taken(u, g))
+    inner = where(u, x < 3, inner, scaled_result(u, g))
     return where(u, ~(x <= -3), inner, _zeros(inner))
 
 
@@ -126,24 +126,24 @@ def softshrink(u: Rounded, x: NDArray, lambd: float = 0.5) -> NDArray:
 
 def hardshrink(u: Rounded, x: NDArray, lambd: float = 0.5) -> NDArray:
     """x, and 0 between -lambd and lambd."""
-    result = taken(u, x)
+    result = scaled_result(u, x)
     return where(u, ~(np.abs(x) <= lambd), result, _zeros(result))
 
 
 def shrink_slope(u: Rounded, g: NDArray, x: NDArray, lambd: float = 0.5) -> NDArray:
     """g, and 0 where x is between -lambd and lambd."""
-    result = taken(u, g)
+    result = scaled_result(u, g)
     return where(u, ~(np.abs(x) <= lambd), result, _zeros(result))
 
 
 def prelu(u: Rounded, x: NDArray, slope: NDArray) -> NDArray:
     """x where it is positive, else slope * x."""
-    return where(u, x > 0, taken(u, x), u.multiply(slope, x))
+    return where(u, x > 0, scaled_result(u, x), u.multiply(slope, x))
 
 
 def prelu_to_x(u: Rounded, g: NDArray, x: NDArray, slope: NDArray) -> NDArray:
     """g where x is positive, else slope * g."""
-    return where(u, x > 0, taken(u, g), u.multiply(slope, g))
+    return where(u, x > 0, scaled_result(u, g), u.multiply(slope, g))
 
 
 def prelu_to_slope(u: Rounded, g: NDArray, x: NDArray, slope: NDArray) -> NDArray:
@@ -164,4 +164,4 @@ def glu_slope(u: Rounded, g: NDArray, x: NDArray, axis: int = -1) -> NDArray:
     s = u.apply("sigmoid", b)
     passed = u.multiply(g, s)
     steep = u.multiply(u.multiply(passed, u.subtract(ONE, s)), a)
-    return u.moved(np.concatenate([passed, steep], axis), passed, steep)
+    return u.with_format_of(np.concatenate([passed, steep], axis), passed, steep)

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.formulas.rounded import Rounded, kept, total, where
+from simfloat.formulas.rounded import Rounded, keepdims_shape, total, where
 from simfloat.formulas.slopes import ZERO
 
 Axes = tuple[int, ...]
@@ -62,21 +62,21 @@ def logcumsumexp(u: Rounded, x: NDArray, axis: int) -> NDArray:
     if columns.shape[1] > count:
         sums = np.stack([logsumexp(u, columns[: i + 1], (0,)) for i in range(count)])
     else:
-        sums = np.stack([_up_to_each(u, np.ascontiguousarray(column)) for column in columns.T], 1)
-    return u.moved(np.moveaxis(sums.reshape(rows.shape), 0, axis), sums)
+        sums = np.stack([_running_logsumexp(u, np.ascontiguousarray(column)) for column in columns.T], 1)
+    return u.with_format_of(np.moveaxis(sums.reshape(rows.shape), 0, axis), sums)
 
 
-def _up_to_each(u: Rounded, x: NDArray) -> NDArray:
+def _running_logsumexp(u: Rounded, x: NDArray) -> NDArray:
     """Return the logsumexp of the elements of a vector up to each."""
     largest = np.maximum.accumulate(x)
     bounds = [0, *(np.flatnonzero((largest[1:] != largest[:-1]) & ~np.isnan(largest[:-1])) + 1), len(x)]
     runs = []
     for start, end in pairwise(bounds):
-        least = u.moved(largest[start : start + 1], x)
+        least = u.with_format_of(largest[start : start + 1], x)
         least = where(u, np.isinf(least), ZERO.astype(x.dtype), least)
         powers = u.running_sums(u.apply("exp", u.subtract(x[:end], least))[:, np.newaxis])[start:, 0]
         runs.append(u.add(u.apply("log", powers), np.broadcast_to(least, powers.shape)))
-    return u.moved(np.concatenate(runs), *runs)
+    return u.with_format_of(np.concatenate(runs), *runs)
 
 
 def logsumexp_slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray) -> NDArray:
@@ -86,5 +86,5 @@ def logsumexp_slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray) -> NDArray:
 
 def _largest(u: Rounded, x: NDArray, axes: Axes) -> NDArray:
     """The largest numbers along axes; 0 where there are none. As a constant: its gradient would cancel."""
-    largest = x.max(axes, keepdims=True) if x.size else np.zeros(kept(x.shape, axes), x.dtype, like=x)
-    return u.moved(largest, x)
+    largest = x.max(axes, keepdims=True) if x.size else np.zeros(keepdims_shape(x.shape, axes), x.dtype, like=x)
+    return u.with_format_of(largest, x)

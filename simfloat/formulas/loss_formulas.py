@@ -14,14 +14,14 @@ from simfloat.formulas.rounded import Rounded, absolute, negative, number, sign,
 from simfloat.formulas.slopes import HALF, ONE, TWO, ZERO
 
 
-def gathered(u: Rounded, losses: NDArray, reduction: str) -> NDArray:
+def reduce_losses(u: Rounded, losses: NDArray, reduction: str) -> NDArray:
     """The mean of losses, their sum, or the losses themselves."""
     if reduction == "none":
         return losses
     return (u.mean if reduction == "mean" else u.sum)(losses, tuple(range(losses.ndim)))
 
 
-def shared(u: Rounded, g: NDArray, count: int, reduction: str) -> NDArray:
+def gradient_per_loss(u: Rounded, g: NDArray, count: int, reduction: str) -> NDArray:
     """The gradient of each of so many losses."""
     return u.divide(g, number(count)) if reduction == "mean" else g
 
@@ -29,13 +29,13 @@ def shared(u: Rounded, g: NDArray, count: int, reduction: str) -> NDArray:
 def mse_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str) -> NDArray:
     """d * d with d = x - y."""
     d = u.subtract(x, y)
-    return gathered(u, u.multiply(d, d), reduction)
+    return reduce_losses(u, u.multiply(d, d), reduction)
 
 
 def mse_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: str) -> NDArray:
     """g * (d * 2) with d = x - y; that of y with x and y exchanged."""
     d = u.subtract(x, y)
-    return u.multiply(shared(u, g, d.size, reduction), u.multiply(d, TWO))
+    return u.multiply(gradient_per_loss(u, g, d.size, reduction), u.multiply(d, TWO))
 
 
 def smooth_l1_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, beta: float = 1.0) -> NDArray:
@@ -44,13 +44,13 @@ def smooth_l1_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, beta: flo
     if beta:
         curve = u.divide(u.multiply(u.multiply(losses, losses), HALF), number(beta))
         losses = where(u, losses < beta, curve, u.subtract(losses, number(beta / 2)))
-    return gathered(u, losses, reduction)
+    return reduce_losses(u, losses, reduction)
 
 
 def smooth_l1_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: str, beta: float) -> NDArray:
     """d * g / beta where d = x - y lies between -beta and beta, else d's sign times g; that of y exchanges them."""
     d = u.subtract(x, y)
-    share = shared(u, g, d.size, reduction)
+    share = gradient_per_loss(u, g, d.size, reduction)
     if not beta:
         return u.multiply(sign(u, d), share)
     is_near = absolute(u, d) < beta
@@ -63,13 +63,13 @@ def huber_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, delta: float 
     d = absolute(u, u.subtract(x, y))
     curve = u.multiply(u.multiply(d, d), HALF)
     line = u.multiply(u.subtract(d, number(delta / 2)), number(delta))
-    return gathered(u, where(u, d < delta, curve, line), reduction)
+    return reduce_losses(u, where(u, d < delta, curve, line), reduction)
 
 
 def huber_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: str, delta: float) -> NDArray:
     """d * g where d = x - y lies between -delta and delta, else the sign of d times delta times g."""
     d = u.subtract(x, y)
-    share = shared(u, g, d.size, reduction)
+    share = gradient_per_loss(u, g, d.size, reduction)
     is_near = absolute(u, d) < delta
     near = u.multiply(d, share)
     return where(u, is_near, near, u.multiply(u.multiply(sign(u, d), number(delta)), share))
@@ -88,7 +88,7 @@ def binary_cross_entropy(u: Rounded, x: NDArray, y: NDArray, weight: NDArray | N
     """(y - 1) * log1p(-x) - y * log(x), logarithms being no less than -100; times the weight."""
     against = u.multiply(u.subtract(y, ONE), _at_least(u, u.apply("log1p", negative(u, x))))
     losses = u.subtract(against, u.multiply(y, _at_least(u, u.apply("log", x))))
-    return gathered(u, losses if weight is None else u.multiply(losses, weight), reduction)
+    return reduce_losses(u, losses if weight is None else u.multiply(losses, weight), reduction)
 
 
 def binary_cross_entropy_slope(
@@ -97,7 +97,7 @@ def binary_cross_entropy_slope(
     """g * (x - y) / ((1 - x) * x), the divisor being no less than 1e-12; times the weight."""
     product = u.multiply(u.subtract(ONE, x), x)
     divisor = u.round(as_array(np.maximum(product, 1e-12)), "clip", product)
-    slope = u.divide(u.multiply(shared(u, g, x.size, reduction), u.subtract(x, y)), divisor)
+    slope = u.divide(u.multiply(gradient_per_loss(u, g, x.size, reduction), u.subtract(x, y)), divisor)
     return slope if weight is None else u.multiply(slope, weight)
 
 
@@ -134,7 +134,7 @@ def logistic_loss(
     if pos_weight is not None:
         s = u.multiply(s, u.add(u.multiply(u.subtract(pos_weight, ONE), y), ONE))
     losses = u.subtract(u.multiply(u.subtract(ONE, y), x), s)
-    return gathered(u, losses if weight is None else u.multiply(losses, weight), reduction)
+    return reduce_losses(u, losses if weight is None else u.multiply(losses, weight), reduction)
 
 
 def logistic_loss_slope(
@@ -147,7 +147,7 @@ def logistic_loss_slope(
         t = u.multiply(pos_weight, y)
         factor = u.subtract(u.add(t, ONE), y)
         slope = u.subtract(u.multiply(factor, u.apply("sigmoid", x)), t)
-    return _weighted(u, u.multiply(slope, g), weight, reduction)
+    return _weight_gradient(u, u.multiply(slope, g), weight, reduction)
 
 
 def logistic_loss_slope_of_target(
@@ -159,7 +159,7 @@ def logistic_loss_slope_of_target(
         slope = opposite
     else:
         slope = u.subtract(log_sigmoid(u, opposite), u.multiply(log_sigmoid(u, x), pos_weight))
-    return _weighted(u, u.multiply(slope, g), weight, reduction)
+    return _weight_gradient(u, u.multiply(slope, g), weight, reduction)
 
 
 def log_sigmoid(u: Rounded, x: NDArray) -> NDArray:
@@ -169,7 +169,7 @@ def log_sigmoid(u: Rounded, x: NDArray) -> NDArray:
     return u.subtract(least, u.apply("log1p", powers))
 
 
-def _weighted(u: Rounded, slope: NDArray, weight: NDArray | None, reduction: str) -> NDArray:
+def _weight_gradient(u: Rounded, slope: NDArray, weight: NDArray | None, reduction: str) -> NDArray:
     """The gradient of losses times their weights, and of their mean."""
     slope = slope if weight is None else u.multiply(slope, weight)
     return u.divide(slope, number(slope.size)) if reduction == "mean" else slope
@@ -182,8 +182,8 @@ def nll_loss(
 
     That divisor comes second. Losses of targets that are `ignored` are 0, and so are their weights.
     """
-    places, is_counted, counts = _counted(u, x, target, weight, ignored, axis)
-    at_targets = u.moved(as_array(x[places]), x)
+    places, is_counted, counts = _target_places(u, x, target, weight, ignored, axis)
+    at_targets = u.with_format_of(as_array(x[places]), x)
     losses = where(u, is_counted, negative(u, at_targets), ZERO)
     every = tuple(range(target.ndim))
     if counts is None:
@@ -201,7 +201,7 @@ def nll_loss_slope(
     divisor: NDArray, axis: int,
 ) -> NDArray:  # fmt: skip
     """-g at the targets, divided as the mean was, and times their weights."""
-    places, is_counted, counts = _counted(u, x, target, weight, ignored, axis)
+    places, is_counted, counts = _target_places(u, x, target, weight, ignored, axis)
     share = negative(u, g)
     share = u.divide(share, divisor) if reduction == "mean" else share
     share = np.broadcast_to(share, target.shape) if counts is None else u.multiply(share, counts)
@@ -219,7 +219,7 @@ def check_classes(labels: NDArray[np.integer], weight: NDArray | None, classes: 
         raise ValueError(f"weight has one number for each of {classes} classes, got shape {weight.shape}.")
 
 
-def _counted(
+def _target_places(
     u: Rounded, x: NDArray, target: NDArray, weight: NDArray | None, ignored: int, axis: int
 ) -> tuple[tuple[NDArray, ...], NDArray, NDArray | None]:
     """The index of the targets' places along the axis, which of them count, and their weights if there are any."""

@@ -119,7 +119,7 @@ def group_norm_to_weight(u: Rounded, g: NDArray, x: NDArray, mean: NDArray, fact
 
 def by_group(u: Rounded, x: NDArray, groups: int) -> NDArray:
     """The numbers of x (N, C, ...) by group, (N, groups, numbers of a group)."""
-    return u.moved(x.reshape(len(x), groups, -1 if x.size else 0), x)
+    return u.with_format_of(x.reshape(len(x), groups, -1 if x.size else 0), x)
 
 
 def of_channels(vector: NDArray, ndim: int) -> NDArray:

@@ -35,7 +35,7 @@ class CellSlopes(Protocol):
     def relu_slope(self, g: Numbers, y: Numbers) -> Numbers:
         """The gradient through a ReLU whose result was y."""
 
-    def joined(self, parts: Sequence[Numbers]) -> Numbers:
+    def concatenate(self, parts: Sequence[Numbers]) -> Numbers:
         """Gradients of gates, side by side; those that are None are zeros."""
 
 
@@ -49,12 +49,12 @@ class Cell(NamedTuple):
     """
 
     gates: int
-    kept: int
+    saved_count: int
     step: Callable[..., tuple[tuple[Numbers, ...], tuple[Numbers, ...]]]
     slopes: Callable[..., tuple[Numbers, Numbers, tuple[Numbers, ...]]]
 
 
-def plus(u: CellSlopes, *gradients: Numbers | None) -> Numbers | None:
+def add_gradients(u: CellSlopes, *gradients: Numbers | None) -> Numbers | None:
     """The sum of gradients from left to right."""
     total = None
     for g in gradients:
@@ -62,12 +62,12 @@ def plus(u: CellSlopes, *gradients: Numbers | None) -> Numbers | None:
     return total
 
 
-def times(u: CellSlopes, g: Numbers | None, x: Numbers) -> Numbers | None:
+def scale_gradient(u: CellSlopes, g: Numbers | None, x: Numbers) -> Numbers | None:
     """A gradient times a number."""
     return None if g is None else u.multiply(g, x)
 
 
-def through(slope: Callable[..., Numbers], g: Numbers | None, y: Numbers) -> Numbers | None:
+def chain_gradient(slope: Callable[..., Numbers], g: Numbers | None, y: Numbers) -> Numbers | None:
     """A gradient through a function with the result y."""
     return None if g is None else slope(g, y)
 
@@ -85,13 +85,13 @@ def lstm_step(u: Any, input_gates: Numbers, hidden: Numbers, state: tuple[Number
 def lstm_slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any) -> Any:
     """The way back through :func:`lstm_step`."""
     (g_h, g_c), (g_i, g_f, g_g, g_o, g_t), (i, f, g, o, t) = gradients, further, saved
-    g_t, g_o = plus(u, g_t, times(u, g_h, o)), plus(u, g_o, times(u, g_h, t))
-    g_c = plus(u, g_c, through(u.tanh, g_t, t))
-    g_g, g_i = plus(u, g_g, times(u, g_c, i)), plus(u, g_i, times(u, g_c, g))
-    g_before, g_f = times(u, g_c, f), plus(u, g_f, times(u, g_c, state[1]))
-    s_o, s_g = through(u.sigmoid, g_o, o), through(u.tanh, g_g, g)
-    s_f, s_i = through(u.sigmoid, g_f, f), through(u.sigmoid, g_i, i)
-    gates = u.joined((s_i, s_f, s_g, s_o))
+    g_t, g_o = add_gradients(u, g_t, scale_gradient(u, g_h, o)), add_gradients(u, g_o, scale_gradient(u, g_h, t))
+    g_c = add_gradients(u, g_c, chain_gradient(u.tanh, g_t, t))
+    g_g, g_i = add_gradients(u, g_g, scale_gradient(u, g_c, i)), add_gradients(u, g_i, scale_gradient(u, g_c, g))
+    g_before, g_f = scale_gradient(u, g_c, f), add_gradients(u, g_f, scale_gradient(u, g_c, state[1]))
+    s_o, s_g = chain_gradient(u.sigmoid, g_o, o), chain_gradient(u.tanh, g_g, g)
+    s_f, s_i = chain_gradient(u.sigmoid, g_f, f), chain_gradient(u.sigmoid, g_i, i)
+    gates = u.concatenate((s_i, s_f, s_g, s_o))
     return gates, gates, (None, g_before)
 
 
@@ -110,12 +110,12 @@ def gru_step(u: Any, input_gates: Numbers, hidden: Numbers, state: tuple[Numbers
 def gru_slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any) -> Any:
     """The way back through :func:`gru_step`."""
     (g_h,), (g_r, g_z, g_n, g_new, g_d), (r, z, n, new, d) = gradients, further, saved
-    g_n = plus(u, g_n, g_h)
-    g_z, g_d = plus(u, g_z, times(u, g_h, d)), plus(u, g_d, times(u, g_h, z))
-    s_n = through(u.tanh, plus(u, g_n, None if g_d is None else u.negative(g_d)), n)
-    g_r, g_new = plus(u, g_r, times(u, s_n, new)), plus(u, g_new, times(u, s_n, r))
-    s_z, s_r = through(u.sigmoid, g_z, z), through(u.sigmoid, g_r, r)
-    return u.joined((s_r, s_z, s_n)), u.joined((s_r, s_z, g_new)), (g_d,)
+    g_n = add_gradients(u, g_n, g_h)
+    g_z, g_d = add_gradients(u, g_z, scale_gradient(u, g_h, d)), add_gradients(u, g_d, scale_gradient(u, g_h, z))
+    s_n = chain_gradient(u.tanh, add_gradients(u, g_n, None if g_d is None else u.negative(g_d)), n)
+    g_r, g_new = add_gradients(u, g_r, scale_gradient(u, s_n, new)), add_gradients(u, g_new, scale_gradient(u, s_n, r))
+    s_z, s_r = chain_gradient(u.sigmoid, g_z, z), chain_gradient(u.sigmoid, g_r, r)
+    return u.concatenate((s_r, s_z, s_n)), u.concatenate((s_r, s_z, g_new)), (g_d,)
 
 
 def rnn_step(function: str) -> Callable[..., Any]:
@@ -132,7 +132,7 @@ def rnn_slopes(function: str) -> Callable[..., Any]:
     """The way back through it."""
 
     def slopes(u: CellSlopes, gradients: Any, further: Any, saved: Any, state: Any, after: Any) -> Any:
-        gates = through(u.relu_slope if function == "relu" else u.tanh, gradients[0], after[0])
+        gates = chain_gradient(u.relu_slope if function == "relu" else u.tanh, gradients[0], after[0])
         return gates, gates, (None,)
 
     return slopes

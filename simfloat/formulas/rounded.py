@@ -48,10 +48,10 @@ class Rounded(Protocol):
     def mean(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes` divided by the number of terms."""
 
-    def at(self, operation: str) -> Arithmetic:
+    def for_operation(self, operation: str) -> Arithmetic:
         """The arithmetic of the step of this name, for what is none of the operations here."""
 
-    def moved(self, x: NDArray, *sources: NDArray) -> NDArray:
+    def with_format_of(self, x: NDArray, *sources: NDArray) -> NDArray:
         """`x` itself, a new array of numbers that were those of `sources`. Views need no such call."""
 
     def composite(self, name: str, formula: Callable[..., NDArray], *operands: NDArray, **options: Any) -> NDArray:
@@ -66,7 +66,7 @@ def number(x: float) -> NDArray[np.float64]:
 def where(u: Rounded, condition: NDArray[np.bool_], a: NDArray, b: NDArray) -> NDArray:
     """The numbers of `a` where the condition holds, else those of `b`, in the type of `a`; none is rounded."""
     # A single number is a scalar to arrays on any machine.
-    return u.moved(np.where(condition, a[()], b[()]).astype(a.dtype, copy=False), a, b)
+    return u.with_format_of(np.where(condition, a[()], b[()]).astype(a.dtype, copy=False), a, b)
 
 
 def negative(u: Rounded, x: NDArray) -> NDArray:
@@ -84,16 +84,16 @@ def sign(u: Rounded, x: NDArray) -> NDArray:
     return u.round(as_array(np.sign(x)), "abs", x)
 
 
-def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def keepdims_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape with axes of one element in the place of those that were reduced."""
     return tuple(1 if i in axes else n for i, n in enumerate(shape))
 
 
 def total(u: Rounded, x: NDArray, axes: tuple[int, ...]) -> NDArray:
     """The sums over `axes`, each of which is kept with one element."""
-    return u.sum(x, axes).reshape(kept(x.shape, axes))
+    return u.sum(x, axes).reshape(keepdims_shape(x.shape, axes))
 
 
 def average(u: Rounded, x: NDArray, axes: tuple[int, ...]) -> NDArray:
     """The means over `axes`, each of which is kept with one element."""
-    return u.mean(x, axes).reshape(kept(x.shape, axes))
+    return u.mean(x, axes).reshape(keepdims_shape(x.shape, axes))

@@ -227,6 +227,6 @@ def share(u: Rounded, g: NDArray, operand: NDArray, other_operand: NDArray) -> N
     )
 
 
-def chosen(u: Rounded, g: NDArray, where: NDArray) -> NDArray:
+def gradient_where(u: Rounded, g: NDArray, where: NDArray) -> NDArray:
     """g where it is chosen, else 0."""
     return u.round(np.where(where, g, g.dtype.type(0)), "where")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from simfloat.simulation.arithmetic import Arithmetic, Input
 
 
-def weighted(u: Arithmetic, weights: NDArray, values: NDArray, inputs: tuple[Input, Input]) -> NDArray:
+def weighted_values(u: Arithmetic, weights: NDArray, values: NDArray, inputs: tuple[Input, Input]) -> NDArray:
     """Weights (..., m, k) times values (..., k, n), each row of weights divided by its largest one for the product.
 
     So the largest weight of a row is 1 where operands are rounded, and no rounding changes it, as in fused kernels,
@@ -19,5 +19,5 @@ def weighted(u: Arithmetic, weights: NDArray, values: NDArray, inputs: tuple[Inp
         return u.matmul(weights, values, *inputs)
     largest = weights.max(-1, keepdims=True)
     largest = np.where(largest > 0, largest, largest.dtype.type(1))
-    unobserved = u.observed_by(None)
+    unobserved = u.with_observer(None)
     return unobserved.multiply(u.matmul(unobserved.divide(weights, largest), values, *inputs), largest)

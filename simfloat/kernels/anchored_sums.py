@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.kernels.integer_lanes import without_bits
-from simfloat.kernels.integer_panels import exponent_and_zero, exponents_in, has_room, integer_unit
+from simfloat.kernels.integer_panels import exponent_and_zero, exponents_in, has_room, unpack_integer_unit
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.lane_images import add_byte, choose, image, larger, number
 from simfloat.kernels.lane_rounding import TO_ZERO, add_to_zero, fma_to_zero, restore_mode, set_mode
 from simfloat.kernels.lanes import load, load_bytes, store, width
-from simfloat.kernels.machine import left as lifted
+from simfloat.kernels.machine import shift_left as lifted
 from simfloat.kernels.register_tiles import copy_columns
-from simfloat.kernels.stack import matrices_of, products_of
+from simfloat.kernels.stack import product_count, product_matrices
 
 U32 = np.uint32
 
@@ -70,32 +70,32 @@ class AnchorRule(NamedTuple):
     least: Any  # the sum of two bytes of exponents, at least, if none of the numbers is zero
     base: Any  # float32's field of a product whose bytes have the sum 0, modulo 2^8
     lift: Any  # how much an anchor's field is above that of the largest power
-    kept: Any  # the bits of an image that the output format has
+    kept_mask: Any  # the bits of an image that the output format has
 
 
 @kernel
-def anchored(a, b, out, first, unit_numbers, grid_numbers, place, seed):
+def add_anchored_products(a, b, out, first, unit_numbers, grid_numbers, place, seed):
     """What `fused_loops` defines, for terms and totals that are cut: a loop of `integer_sums`."""
-    unit, count, depth = integer_unit(unit_numbers), products_of(a, b), a.shape[1]
+    unit, count, depth = unpack_integer_unit(unit_numbers), product_count(a, b), a.shape[1]
     terms, rows, columns = np.int64(unit.terms), out.shape[0] // max(count, 1), VECTORS_OF_PANEL * width(out)
-    factors, panel = _space_for(rows, -(-depth // terms), terms, columns)
+    factors, panel = _allocate_space(rows, -(-depth // terms), terms, columns)
     edge = np.zeros((rows if out.shape[1] % columns > 0 else 0, columns), np.float32)
     for i in range(first, count if depth > 0 else 0):
-        x, y, sums = matrices_of(a, b, out, i)
+        x, y, sums = product_matrices(a, b, out, i)
         low_x, high_x = exponents_in(x, unit.a_least, unit.dropped)
         low_y, high_y = exponents_in(y, unit.b_least, unit.dropped)
         if not _leaves_room(low_x, high_x, low_y, high_y, unit, sums, depth):
             return i
         # A zero's byte, with any number's of the other operand, is below the sum of any two numbers'.
         least_x, least_y = high_y - low_y + 1, high_x - low_x + 1
-        rule = _rule_of(unit, least_x + least_y, low_x + low_y)
-        _take_factors(x, factors, unit, terms, least_x - low_x)
+        rule = _anchor_rule(unit, least_x + least_y, low_x + low_y)
+        _fill_factors(x, factors, unit, terms, least_x - low_x)
         for left in range(0, sums.shape[1], columns):
             size = min(columns, sums.shape[1] - left)
             if size < columns:
                 copy_columns(sums, left, edge, 0, size)
             for chunk in range(factors.counts.shape[1]):
-                _take_panel(y[chunk * terms : (chunk + 1) * terms], left, size, panel, unit, least_y - low_y)
+                _fill_panel(y[chunk * terms : (chunk + 1) * terms], left, size, panel, unit, least_y - low_y)
                 if size < columns:
                     _add_chunk(factors, chunk, terms, panel, edge, 0, rule)
                 else:
@@ -106,7 +106,7 @@ def anchored(a, b, out, first, unit_numbers, grid_numbers, place, seed):
 
 
 @scalar
-def _space_for(rows, chunks, terms, columns):
+def _allocate_space(rows, chunks, terms, columns):
     """For the factors of so many rows and chunks, and a panel."""
     factors = SignedFactors(
         np.zeros((rows, chunks), np.int64),
@@ -115,12 +115,15 @@ def _space_for(rows, chunks, terms, columns):
         np.zeros((rows, chunks * terms), np.int32),
         np.zeros((rows, chunks * terms), np.int32),
     )
-    magnitudes, exponents = _in_lines(3 * terms, columns, np.float32), _in_lines(terms, columns, np.uint8)
-    return factors, Panel(magnitudes, exponents, _in_lines(1, columns, np.uint8))
+    magnitudes, exponents = (
+        _zeros_on_cache_lines(3 * terms, columns, np.float32),
+        _zeros_on_cache_lines(terms, columns, np.uint8),
+    )
+    return factors, Panel(magnitudes, exponents, _zeros_on_cache_lines(1, columns, np.uint8))
 
 
 @scalar
-def _in_lines(rows, columns, kind):
+def _zeros_on_cache_lines(rows, columns, kind):
     """Zeros of this type that begin with a line of the cache: a vector then never is part of two."""
     # A vector of 512 bits is as long as a line of the cache. Where it lies across two, each load reads both.
     space = np.zeros(rows * columns + LINE, kind)
@@ -143,21 +146,21 @@ def _leaves_room(low_x, high_x, low_y, high_y, unit, sums, depth):
 
 
 @scalar
-def _rule_of(unit, least, low):
+def _anchor_rule(unit, least, low):
     """The rule for exponents whose least sum, as bytes, is that of a product with the exponent `low`."""
     mask = lifted(np.int32(-1), np.int32(unit.output_drops))
     return AnchorRule(np.uint8(least), np.uint8((low - least + 127) % 256), U32(23 - unit.fraction_bits), U32(mask))
 
 
 @scalar
-def _take_factors(x, factors, unit, terms, shift):
+def _fill_factors(x, factors, unit, terms, shift):
     """Write the numbers of a matrix that are not zero to the factors; `shift` is added to exponents."""
     depth = x.shape[1]
     places = np.empty(depth, np.int32)
     for k in range(depth):
         places[k] = k % terms
     for i in range(x.shape[0]):
-        row, zeros = _row_of(factors, i), 0
+        row, zeros = _factors_in_row(factors, i), 0
         for k in range(depth):
             value = without_bits(x[i, k], unit.dropped)
             exponent, is_zero = exponent_and_zero(value, unit.a_least)
@@ -168,18 +171,18 @@ def _take_factors(x, factors, unit, terms, shift):
             zeros += is_zero
         for chunk in range(row.counts.size):
             first, last = chunk * terms, min((chunk + 1) * terms, depth)
-            row.counts[chunk] = last - first if zeros == 0 else _leave_zeros_out(row, first, last)
+            row.counts[chunk] = last - first if zeros == 0 else _compact_nonzero_factors(row, first, last)
 
 
 @scalar
-def _row_of(factors, i):
+def _factors_in_row(factors, i):
     """The factors of one row."""
     counts, magnitudes, exponents, places, rows = factors
     return SignedFactors(counts[i], magnitudes[i], exponents[i], places[i], rows[i])
 
 
 @scalar
-def _leave_zeros_out(row, first, last):
+def _compact_nonzero_factors(row, first, last):
     """Bring a chunk's factors that are not zero to its front; how many they are."""
     zeros = 0
     for magnitude in row.magnitudes[first:last]:
@@ -195,7 +198,7 @@ def _leave_zeros_out(row, first, last):
 
 
 @scalar
-def _take_panel(rows, left, width, panel, unit, shift):
+def _fill_panel(rows, left, width, panel, unit, shift):
     """Write `width` columns of some rows of `b`, zeros among them, to the panel."""
     magnitudes, exponents, zero = panel.magnitudes, panel.exponents, np.float32(0)
     terms, columns = exponents.shape
@@ -242,10 +245,10 @@ def _add_row(magnitudes, rows, panel, out, i, left, rule):
     # p holds the anchor with terms above zero, q the one with magnitudes of terms below: toward zero cuts a term
     # rightly only if it moves the anchor up. Two multiply-adds for 16 columns took the place of four instructions with
     # int32 lanes, and made FP8 on Hopper twice as quick.
-    p0, q0 = _begin(panel, 0, out, i, left, rule)
-    p1, q1 = _begin(panel, second, out, i, left, rule)
-    p2, q2 = _begin(panel, third, out, i, left, rule)
-    p3, q3 = _begin(panel, fourth, out, i, left, rule)
+    p0, q0 = _start_from_sums(panel, 0, out, i, left, rule)
+    p1, q1 = _start_from_sums(panel, second, out, i, left, rule)
+    p2, q2 = _start_from_sums(panel, third, out, i, left, rule)
+    p3, q3 = _start_from_sums(panel, fourth, out, i, left, rule)
     for n in range(rows.size):
         x, up = magnitudes[n], np.int64(rows[n])
         down = up + terms
@@ -262,14 +265,14 @@ def _add_row(magnitudes, rows, panel, out, i, left, rule):
             fma_to_zero(x, load(panel_rows, up, fourth), p3, 0),
             fma_to_zero(x, load(panel_rows, down, fourth), q3, 0),
         )
-    _finish(p0, q0, 0, out, i, left, rule)
-    _finish(p1, q1, second, out, i, left, rule)
-    _finish(p2, q2, third, out, i, left, rule)
-    _finish(p3, q3, fourth, out, i, left, rule)
+    _cut_totals(p0, q0, 0, out, i, left, rule)
+    _cut_totals(p1, q1, second, out, i, left, rule)
+    _cut_totals(p2, q2, third, out, i, left, rule)
+    _cut_totals(p3, q3, fourth, out, i, left, rule)
 
 
 @scalar
-def _begin(panel, at, out, i, left, rule):
+def _start_from_sums(panel, at, out, i, left, rule):
     """Both anchors, with the sum so far."""
     so_far = image(load(out, i, left + at))
     magnitude = so_far & U32(0x7FFFFFFF)
@@ -282,7 +285,7 @@ def _begin(panel, at, out, i, left, rule):
 
 
 @scalar
-def _finish(above, below, at, out, i, left, rule):
+def _cut_totals(above, below, at, out, i, left, rule):
     """The total, cut to the output format; a zero is +0."""
     # Both anchors are equal and cancel. The difference is exact: a multiple of the unit, with fewer than 2^24 of them.
     total = fma_to_zero(np.float32(-1.0), below, above, 0)

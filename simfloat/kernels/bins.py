@@ -24,7 +24,7 @@ def bin_sums(a, b, start, bins, anchors, exact_products):
         right = min(left + COLUMNS, bins.shape[2])
         for i in range(bins.shape[1]):
             copy_into(rest, start[i, left:right])
-            _spread(rest[: right - left], bins[:, i, left:right], anchors)
+            _add_pieces(rest[: right - left], bins[:, i, left:right], anchors)
             for k in range(a.shape[1]):
                 x, row = a[i, k], b[k, left:right]
                 if exact_products:
@@ -34,12 +34,12 @@ def bin_sums(a, b, start, bins, anchors, exact_products):
                     for j in range(row.size):
                         rest[j], lost = two_product(x, row[j])
                         error[j] = lost if abs(rest[j]) < np.inf else 0.0
-                    _spread(error[: row.size], bins[:, i, left:right], anchors)
-                _spread(rest[: row.size], bins[:, i, left:right], anchors)
+                    _add_pieces(error[: row.size], bins[:, i, left:right], anchors)
+                _add_pieces(rest[: row.size], bins[:, i, left:right], anchors)
 
 
 @scalar
-def _spread(rest, bins, anchors):
+def _add_pieces(rest, bins, anchors):
     """Add each number's pieces to the bins; nothing is left in the end."""
     for t in range(anchors.size):
         anchor, sums = anchors[t], bins[t]

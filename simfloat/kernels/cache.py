@@ -47,7 +47,7 @@ BESIDE_SOURCES = Path(__file__).parent / "__pycache__"
 BUNDLED = Path(__file__).parents[1] / "compiled"
 
 
-class OfLevel:
+class LevelTarget:
     """Numba's target of this process, except that its code is that of the level."""
 
     def __init__(self, target: Any) -> None:
@@ -70,7 +70,7 @@ class KernelCache(NullCache):
     @property
     def cache_path(self) -> str | None:
         """The directory looked into first."""
-        return next((str(place) for place in places()), None)
+        return next((str(place) for place in kernel_directories()), None)
 
     def load_overload(self, signature: Any, target: Any) -> CompileResult | None:
         """The version for these types at this machine's level, if one of the places has it.
@@ -80,10 +80,10 @@ class KernelCache(NullCache):
         """
         rtsys.initialize(target)
         name = self.file_name(signature)
-        for place in (*bundled(), *places()):
-            content = read(place / name)
+        for place in (*bundled_directory(), *kernel_directories()):
+            content = read_kernel(place / name)
             if content is not None:
-                return CompileResult._rebuild(OfLevel(target), *pickle.loads(content))
+                return CompileResult._rebuild(LevelTarget(target), *pickle.loads(content))
         NOTICE.begin()
         target.refresh()
         return None
@@ -91,25 +91,32 @@ class KernelCache(NullCache):
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keep a new version in the first place that takes it."""
         NOTICE.end()
-        if result.library.has_dynamic_globals or not places():
+        if result.library.has_dynamic_globals or not kernel_directories():
             return
         name, content = self.file_name(signature), dumps(result._reduce())
-        any(write(place / name, content) for place in places())
+        any(write_kernel(place / name, content) for place in kernel_directories())
 
     def file_name(self, signature: Any) -> str:
         """The name of a version's file: the function's, the digest of all kernel sources, and that of the rest."""
         function = f"{self.function.__module__}.{self.function.__qualname__}"
-        parts = (*versions(), function, signature, *CODEGEN.magic_tuple(), setting("OPT"), setting("BOUNDSCHECK"))
+        parts = (
+            *compiler_versions(),
+            function,
+            signature,
+            *CODEGEN.magic_tuple(),
+            numba_setting("OPT"),
+            numba_setting("BOUNDSCHECK"),
+        )
         version = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
-        return f"{self.function.__name__.partition('(')[0]}-{SOURCES}-{version[:32]}{SUFFIX}"
+        return f"{self.function.__name__.partition('(')[0]}-{SOURCE_DIGEST}-{version[:32]}{SUFFIX}"
 
 
-def setting(name: str) -> Any:
+def numba_setting(name: str) -> Any:
     """One of Numba's settings, each of which an environment variable NUMBA_... sets."""
     return getattr(config, name)
 
 
-def versions() -> tuple[str, ...]:
+def compiler_versions() -> tuple[str, ...]:
     """What compiles, and what compiled code is called by: Python's binary interface and NumPy, which both promise that
     nothing changes for compiled code within a version of two numbers.
     """
@@ -119,7 +126,7 @@ def versions() -> tuple[str, ...]:
     return *EXTENSION_SUFFIXES[:1], numba.__version__, llvmlite.__version__, numpy
 
 
-def sources(package: Traversable) -> str:
+def source_digest(package: Traversable) -> str:
     """A digest of a package's sources, in a zip file too; empty if they are nowhere to be read."""
     digest, count = hashlib.sha256(), 0
     for path, content in _python_files(package, ""):
@@ -138,34 +145,34 @@ def _python_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes
 
 #: A kernel's code follows from all scalar functions that it inlines, so every file counts for every kernel. Read when
 #: the kernels are imported: what is edited later is not what runs.
-SOURCES = sources(resources.files(__package__))
+SOURCE_DIGEST = source_digest(resources.files(__package__))
 
 
-def places() -> list[Path]:
+def kernel_directories() -> list[Path]:
     """Directories for compiled kernels, in the order in which they are tried; not all need be there, or writable.
 
     That of the environment variable NUMBA_CACHE_DIR, and no other, if it is set; else one beside the sources, and
     one in the user's home. None for kernels without sources, whose changes nothing would show.
     """
-    if not SOURCES:
+    if not SOURCE_DIGEST:
         return []
-    if setting("CACHE_DIR"):
-        return [Path(setting("CACHE_DIR")) / "simfloat"]
+    if numba_setting("CACHE_DIR"):
+        return [Path(numba_setting("CACHE_DIR")) / "simfloat"]
     home = Path(appdirs.user_cache_dir("simfloat", appauthor=False))
     return [BESIDE_SOURCES, home] if home.is_absolute() else [BESIDE_SOURCES]
 
 
-def bundled() -> list[Path]:
+def bundled_directory() -> list[Path]:
     """The directory of kernels that the installation brought along, if it did."""
-    return [BUNDLED] if SOURCES and BUNDLED.is_dir() else []
+    return [BUNDLED] if SOURCE_DIGEST and BUNDLED.is_dir() else []
 
 
-def kept(place: Path) -> int:
+def count_kernels(place: Path) -> int:
     """How many compiled kernels of the sources as they are a directory has."""
-    return len(list(place.glob(f"*-{SOURCES}-*{SUFFIX}")))
+    return len(list(place.glob(f"*-{SOURCE_DIGEST}-*{SUFFIX}")))
 
 
-def read(path: Path) -> bytes | None:
+def read_kernel(path: Path) -> bytes | None:
     """The content of a file; None if it is not there, or not whole."""
     try:
         data = path.read_bytes()
@@ -180,7 +187,7 @@ def checksum(name: str, content: bytes) -> bytes:
     return hashlib.sha256(name.encode() + b"\n" + content).digest()
 
 
-def write(path: Path, content: bytes) -> bool:
+def write_kernel(path: Path, content: bytes) -> bool:
     """Put a file in its place as a whole; False if that cannot be."""
     # Written beside its place under a name of its own, then renamed: on every system a rename inside one directory is
     # whole or not at all, so processes that compile at the same time cannot mix their files.
@@ -203,6 +210,6 @@ def write(path: Path, content: bytes) -> bool:
 def remove_outdated() -> None:
     """Once in a process, remove what older sources left beside the sources."""
     for path in BESIDE_SOURCES.glob(f"*{SUFFIX}*"):
-        if f"-{SOURCES}-" not in path.name:
+        if f"-{SOURCE_DIGEST}-" not in path.name:
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels.events import EXPONENTS, INFINITE, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
-from simfloat.kernels.grid import unpack
+from simfloat.kernels.grid import unpack_grid
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import exponent_field, signed_field
 from simfloat.kernels.unrounded import split
@@ -17,13 +17,13 @@ LANES = 8
 
 
 @kernel
-def count_results(out, numbers, events):
+def count_results(out, grid_numbers, events):
     """Add to the vector `events` what rounded results show by themselves, of fewer than 2^32.
 
     Returns what `count_ends` has to see beside the exact results, 0 if nothing, as in most arrays: twice how many are
     zero or subnormal numbers of their array's type, and one more if some are as large as the format's largest number.
     """
-    grid = unpack(numbers)
+    grid = unpack_grid(grid_numbers)
     one = out.dtype.type(1)
     bias, last = exponent_field(one), exponent_field(one / out.dtype.type(0))
     counts = np.zeros(last + 1, np.int64)
@@ -31,7 +31,7 @@ def count_results(out, numbers, events):
         _count_fields(out, 1, counts)
     else:
         _count_fields(out, LANES, counts)
-    _add_fields_of(counts, out.size, bias, grid, events)
+    _add_field_count(counts, out.size, bias, grid, events)
     large = counts[last] > 0 or counts[exponent_field(out.dtype.type(grid.max))] > 0
     large |= counts[exponent_field(out.dtype.type(grid.overflow_negative))] > 0
     large |= grid.below == 0.0 and grid.lowest == 0.0 and counts[0] > 0
@@ -39,7 +39,7 @@ def count_results(out, numbers, events):
 
 
 @scalar
-def _add_fields_of(counts, total, bias, grid, events):
+def _add_field_count(counts, total, bias, grid, events):
     """Add so many results to the events, of which so many have which exponent field."""
     last = counts.size - 1
     events[TOTAL] += total
@@ -54,17 +54,17 @@ def add_counts(counters, total, grid, events):
     """Add so many float32 results to the events, whose fields LANES counters each have counted by `add_fields`."""
     counts = np.zeros(256, np.int64)
     _add_counters(counters, counts)
-    _add_fields_of(counts, total, np.int64(127), grid, events)
+    _add_field_count(counts, total, np.int64(127), grid, events)
 
 
 @kernel
-def count_ends(exact, out, numbers, events, shown):
+def count_ends(exact, out, grid_numbers, events, shown):
     """Add what the rounding of the exact results to `out` did at both ends of the format's range.
 
     Returns how many finite exact results beyond the largest number did not become infinite: whether they overflowed
     or were rounded back to it, only their rounding without a largest number can tell.
     """
-    grid, small = unpack(numbers), shown // 2
+    grid, small = unpack_grid(grid_numbers), shown // 2
     if small > 0 and small > _count_zeros(exact, out, grid, events):
         count_small(out, grid, events)
     return _count_beyond(exact, out, grid, events) if shown % 2 == 1 else np.int64(0)
@@ -164,7 +164,7 @@ def bit_facts(x):
     """
     fractions, first, last, finite = np.uint64(0), np.int64(NO_FIRST), np.int64(NO_LAST), True
     for i in range(x.size):
-        field, fraction = fields_of(x[i])
+        field, fraction = exponent_and_fraction(x[i])
         counts = (field < 2047) & (x[i] != 0.0)
         finite &= field < 2047
         # The or of all fractions shows the last bit that any of them has: one pass, without a branch, tells how many
@@ -172,17 +172,17 @@ def bit_facts(x):
         fractions |= fraction if counts else np.uint64(0)
         first = min(first, field if counts else np.int64(NO_FIRST))
         last = max(last, field if counts else np.int64(NO_LAST))
-    return _facts_from(fractions, first, last, finite)
+    return _combine_facts(fractions, first, last, finite)
 
 
 @scalar
-def fields_of(x):
+def exponent_and_fraction(x):
     """The biased exponent and the fraction in a number's image as float64."""
     image = np.float64(x).view(np.uint64)
     return np.int64((image >> np.uint64(52)) & np.uint64(0x7FF)), image & np.uint64(0xFFFFFFFFFFFFF)
 
 
-def facts_from(fractions, first, last, finite):
+def combine_facts(fractions, first, last, finite):
     """The facts of numbers whose fractions use these bits together, and whose fields lie from `first` to `last`."""
     # Without compilation, when the loops are debugged, these are NumPy's numbers so far.
     low, high, finite = int(first) - 1023, int(last) - 1022, bool(finite)
@@ -199,4 +199,4 @@ def facts_from(fractions, first, last, finite):
     return used + 1, low - used, low, high, finite
 
 
-_facts_from = scalar(facts_from)
+_combine_facts = scalar(combine_facts)

@@ -1,7 +1,7 @@
 """Stochastic rounding of one number to a plain grid, in float32 or float64.
 
-Two ways to the same bits. `stochastic` compares what was cut off with a threshold, for any number that can be rounded
-at all. `drawn` adds the draw to the number's integer image: a sum that reaches the next number of the grid carries
+Two ways to the same bits. `round_by_threshold` compares what was cut off with a threshold, for any number that can be rounded
+at all. `round_at_random` adds the draw to the number's integer image: a sum that reaches the next number of the grid carries
 into the bits that are kept. That takes half as many operations, but needs numbers that stay exact when the smallest
 normal number is added to those below it: then they have its spacing, as the grid does there.
 
@@ -18,12 +18,12 @@ from numba import types
 from numba.extending import overload
 
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma, left, right
+from simfloat.kernels.machine import fma, shift_left, shift_right
 from simfloat.kernels.plain import in_range_quickly, lower_neighbour, power_below
 
 
 @scalar
-def stochastic(x, word, grid):
+def round_by_threshold(x, word, grid):
     """Round up or down at random; `word` holds 32 random bits, of which the upper ones are used."""
     magnitude = abs(x)
     power = power_below(magnitude, grid)
@@ -38,7 +38,7 @@ def _for_type(floating: Any, unsigned: Any, fraction: int) -> tuple[Any, Any]:
 
     @scalar
     def threshold(word, grid):
-        draw = right(word_type(word), word_type(grid.random_shift))
+        draw = shift_right(word_type(word), word_type(grid.random_shift))
         part = fma(-floating(draw), grid.random_step, grid.random_start)
         # A distance is a multiple of the number's own last bit, which a threshold with its last bit set never equals:
         # met exactly, an odd draw then does not round up.
@@ -46,18 +46,18 @@ def _for_type(floating: Any, unsigned: Any, fraction: int) -> tuple[Any, Any]:
         return unsigned(floating(part).view(unsigned) | last).view(floating)
 
     @scalar
-    def drawn(x, word, grid):
+    def round_at_random(x, word, grid):
         one = unsigned(1)
         drop = unsigned(unsigned(fraction) - unsigned(grid.mantissa_bits))
         step = unsigned(drop - unsigned(floating(32.0) - grid.random_shift))  # bits of the image below a draw's
-        mask = unsigned(~unsigned(left(one, drop) - one))
-        half = right(left(one, step), one) if grid.random_start < grid.epsilon else unsigned(0)
-        draw = right(word_type(word), word_type(grid.random_shift))
+        mask = unsigned(~unsigned(shift_left(one, drop) - one))
+        half = shift_right(shift_left(one, step), one) if grid.random_start < grid.epsilon else unsigned(0)
+        draw = shift_right(word_type(word), word_type(grid.random_shift))
         strict = unsigned(word_type(draw & word_type(grid.random_strict)))
         # Half a step for variants B and C, whose thresholds lie in the middle of two steps; one tiny bit less for an
         # odd draw of variant C, which must be exceeded. What the sum carries into the kept bits is then the decision
         # itself.
-        added = unsigned(unsigned(left(unsigned(draw), step) + half) - strict)
+        added = unsigned(unsigned(shift_left(unsigned(draw), step) + half) - strict)
         magnitude = abs(x)
         # Below the smallest normal number the grid's spacing stays: with that number added, the image has it too. The
         # sum is exact, or this way is not taken (see the first lines).
@@ -67,27 +67,27 @@ def _for_type(floating: Any, unsigned: Any, fraction: int) -> tuple[Any, Any]:
         # The bits of a NaN might carry into its sign.
         return in_range_quickly(x, rounded if x == x else x, grid)
 
-    return threshold, drawn
+    return threshold, round_at_random
 
 
-_threshold32, _drawn32 = _for_type(np.float32, np.uint32, 23)
-_threshold64, _drawn64 = _for_type(np.float64, np.uint64, 52)
+_threshold32, _round_at_random32 = _for_type(np.float32, np.uint32, 23)
+_threshold64, _round_at_random64 = _for_type(np.float64, np.uint64, 52)
 
 
 @scalar
-def drawn_total(x, word, grid):
+def round_total_at_random(x, word, grid):
     """Round a finite number in float64 at random in its image, by a draw of any length.
 
     Of a draw that is longer than what is cut off, the bits below decide nothing.
     """
     one, drop, bits = np.uint64(1), np.uint64(52.0 - grid.mantissa_bits), np.uint64(32.0 - grid.random_shift)
-    mask = np.uint64(~np.uint64(left(one, drop) - one))
+    mask = np.uint64(~np.uint64(shift_left(one, drop) - one))
     unread = np.uint64(drop - bits) if bits < drop else np.uint64(0)  # bits that are cut off, below those of a draw
-    read = np.uint64(left(one, drop) - left(one, unread))
-    half = right(left(one, unread), one) if grid.random_start < grid.epsilon else np.uint64(0)
+    read = np.uint64(shift_left(one, drop) - shift_left(one, unread))
+    half = shift_right(shift_left(one, unread), one) if grid.random_start < grid.epsilon else np.uint64(0)
     strict = np.uint64(grid.random_strict) if bits < drop else np.uint64(0)
-    draw = np.uint64(right(left(np.uint64(word), np.uint64(32)), np.uint64(np.uint64(64) - drop)) & read)
-    added = np.uint64(np.uint64(draw + half) - np.uint64(right(draw, unread) & strict))
+    draw = np.uint64(shift_right(shift_left(np.uint64(word), np.uint64(32)), np.uint64(np.uint64(64) - drop)) & read)
+    added = np.uint64(np.uint64(draw + half) - np.uint64(shift_right(draw, unread) & strict))
     magnitude = abs(x)
     base = grid.min_normal if magnitude < grid.min_normal else 0.0
     image = np.uint64(np.float64(magnitude + base).view(np.uint64) + added)
@@ -103,18 +103,18 @@ def threshold(word, grid):
     return (_threshold32 if isinstance(grid.epsilon, np.float32) else _threshold64)(word, grid)
 
 
-def drawn(x, word, grid):
+def round_at_random(x, word, grid):
     """Round up or down at random, in the image."""
-    return (_drawn32 if isinstance(x, np.float32) else _drawn64)(x, word, grid)
+    return (_round_at_random32 if isinstance(x, np.float32) else _round_at_random64)(x, word, grid)
 
 
 @overload(threshold, jit_options={"forceinline": True})
-def _threshold(word, grid):
+def _overload_threshold(word, grid):
     chosen = _threshold32 if grid.types[0] == types.float32 else _threshold64
     return lambda word, grid: chosen(word, grid)
 
 
-@overload(drawn, jit_options={"forceinline": True})
-def _drawn(x, word, grid):
-    chosen = _drawn32 if x == types.float32 else _drawn64
+@overload(round_at_random, jit_options={"forceinline": True})
+def _overload_round_at_random(x, word, grid):
+    chosen = _round_at_random32 if x == types.float32 else _round_at_random64
     return lambda x, word, grid: chosen(x, word, grid)

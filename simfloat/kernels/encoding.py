@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simfloat.kernels.jit import kernel, reader
-from simfloat.kernels.machine import left, right
+from simfloat.kernels.machine import shift_left, shift_right
 
 
 class Coding(NamedTuple):
@@ -42,13 +42,13 @@ class Decoding(NamedTuple):
     complement: float  # 1 if negative codes are two's complements of magnitudes, 0 if they have the bit of the sign
 
 
-coding_of, decoding_of = reader(Coding), reader(Decoding)
+unpack_coding, unpack_decoding = reader(Coding), reader(Decoding)
 
 
 @kernel
-def codes_of(x, codes, numbers):
+def encode(x, codes, coding_fields):
     """Write the codes of numbers; False, and `codes` undefined, if one of them has none."""
-    coding = coding_of(numbers)
+    coding = unpack_coding(coding_fields)
     drop, offset = np.uint64(coding.drop), np.int64(coding.offset)
     largest, below, negative = np.int64(coding.largest), np.int64(coding.largest_negative), np.int64(coding.negative)
     complement = coding.complement != 0.0
@@ -85,9 +85,9 @@ def codes_of(x, codes, numbers):
 
 
 @kernel
-def codes_of_single(x, codes, numbers):
+def encode_float32(x, codes, coding_fields):
     """Write the codes of float32 numbers in their own lanes, if 1 / spacing below the normal numbers is one of them."""
-    coding, u = coding_of(numbers), np.uint32
+    coding, u = unpack_coding(coding_fields), np.uint32
     drop, largest, below = u(coding.drop - 29.0), u(coding.largest), u(coding.largest_negative)
     complement = coding.complement != 0.0
     offset = u(np.int64(coding.offset) - (np.int64(1023 - 127) << np.int64(52.0 - coding.drop)))
@@ -96,7 +96,7 @@ def codes_of_single(x, codes, numbers):
     negative = u(coding.negative) if signed else u(0)
     infinity, nan = u(max(coding.infinity, 0.0)), u(max(coding.nan, 0.0))
     bad_infinity, bad_nan, bad_sign = coding.infinity < 0.0, coding.nan < 0.0, not signed
-    lost = u(left(u(1), drop) - u(1))
+    lost = u(shift_left(u(1), drop) - u(1))
     outside = u(0)
     for i in range(x.size):
         image = np.float32(x[i]).view(u)
@@ -104,7 +104,7 @@ def codes_of_single(x, codes, numbers):
         units = np.float32(min(magnitude, least) * per_subnormal)
         small = np.int32(units)
         is_normal = magnitude >= least
-        code = u(right(u(image & u(0x7FFFFFFF)), drop) - offset) if is_normal else u(small)
+        code = u(shift_right(u(image & u(0x7FFFFFFF)), drop) - offset) if is_normal else u(small)
         bad = u(image & lost) != u(0) if is_normal else np.float32(small) != units
         is_nan, is_infinite, is_negative = magnitude != magnitude, magnitude == infinite, image >= u(0x80000000)
         bad = bad | (code > (below if is_negative else largest))
@@ -118,32 +118,32 @@ def codes_of_single(x, codes, numbers):
 
 
 @kernel
-def codes_of_images(x, codes, numbers):
+def encode_images(x, codes, coding_fields):
     """Write the codes of formats that are float32 with a shorter fraction, or float32: codes are parts of images."""
-    coding, u = coding_of(numbers), np.uint32
+    coding, u = unpack_coding(coding_fields), np.uint32
     drop, nan = u(coding.drop - 29.0), u(coding.nan)
-    lost, lost_bits = u(left(u(1), drop) - u(1)), u(0)
+    lost, lost_bits = u(shift_left(u(1), drop) - u(1)), u(0)
     for i in range(x.size):
         image = np.float32(x[i]).view(u)
         is_nan = x[i] != x[i]
         lost_bits = u(lost_bits | (u(0) if is_nan else u(image & lost)))
-        codes[i] = nan if is_nan else right(image, drop)
+        codes[i] = nan if is_nan else shift_right(image, drop)
     return lost_bits == u(0)
 
 
 @kernel
-def numbers_of_images(codes, out, bits):
+def decode_images(codes, out, bits):
     """Write the numbers of codes that are parts of images; False if a code has more bits."""
     u, drop, used = np.uint32, np.uint32(32 - bits), np.uint64(0)
     for i in range(codes.size):
         used |= np.uint64(codes[i])
-        number = u(left(u(codes[i]), drop)).view(np.float32)
+        number = u(shift_left(u(codes[i]), drop)).view(np.float32)
         out[i] = number if number == number else np.float32(np.nan)
     return used >> np.uint64(bits) == np.uint64(0)
 
 
 @kernel
-def numbers_in_table(codes, table, out):
+def decode_by_table(codes, table, out):
     """Look up the numbers of codes; False, and `out` undefined, if one has no place in the table."""
     used, places = np.uint64(0), np.uint64(table.size - 1)
     for i in range(codes.size):
@@ -154,9 +154,9 @@ def numbers_in_table(codes, table, out):
 
 
 @kernel
-def numbers_of(codes, out, numbers):
+def decode(codes, out, decoding_fields):
     """Write the numbers of codes, for formats whose normal numbers are float64's; False if a code has more bits."""
-    decoding, u = decoding_of(numbers), np.uint64
+    decoding, u = unpack_decoding(decoding_fields), np.uint64
     first, drop, offset = u(decoding.first), u(decoding.drop), np.int64(decoding.offset)
     sign, infinity, above = u(decoding.sign), u(decoding.infinity), u(decoding.above)
     last = u(u(u(1) << u(decoding.bits - 1.0)) - u(1))

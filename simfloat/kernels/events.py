@@ -3,7 +3,7 @@
 The first entries are the counts named in COUNTS; then comes a histogram, how many finite nonzero results have which
 exponent floor(log2|result|), from LOWEST_EXPONENT on. Behind them stand the infinite results, the causes of NaN, named
 in CAUSES, and the results in formats that have FP32's range, and its precision. Observers may ask for optional events,
-`MORE`, which cost one more pass over the results, and stand behind all entries.
+`OPTIONAL_COUNTS`, which cost one more pass over the results, and stand behind all entries.
 """
 
 from __future__ import annotations
@@ -41,9 +41,18 @@ CAUSES = (
     "a sum beyond FP32's range",
 )  # fmt: skip
 
-GIVEN, ZERO_BY_ZERO, INF_BY_INF, INF_MINUS_INF, ZERO_TIMES_INF, DOMAIN, BEYOND, INF_IN_SUM, SUM_OVERFLOW, SUM_BEYOND = (
-    range(len(CAUSES))
-)
+(
+    NAN_OPERAND,
+    ZERO_BY_ZERO,
+    INF_BY_INF,
+    INF_MINUS_INF,
+    ZERO_TIMES_INF,
+    DOMAIN,
+    BEYOND,
+    INF_IN_SUM,
+    SUM_OVERFLOW,
+    SUM_BEYOND,
+) = range(len(CAUSES))
 
 #: The places of the causes, and of results in formats that have FP32's range, and FP32's precision.
 FIRST_CAUSE = INFINITE + 1
@@ -55,7 +64,7 @@ SIZE = PRECISE + 1
 
 #: Optional events. saturated: results that stopped at the largest number, though the exact ones
 #: lie beyond it; inexact: results that are numbers, or infinite, other than the exact ones.
-MORE = ("saturated", "inexact")
+OPTIONAL_COUNTS = ("saturated", "inexact")
 
 
 def no_events() -> NDArray[np.int64]:
@@ -63,17 +72,17 @@ def no_events() -> NDArray[np.int64]:
     return np.zeros(SIZE, np.int64)
 
 
-def wants_more(observer: Any) -> bool:
+def wants_optional_counts(observer: Any) -> bool:
     """Whether an observer asks for these counts too."""
     return bool(getattr(observer, "more", False))
 
 
 def events_for(observer: Any) -> NDArray[np.int64]:
     """An event vector of zeros, as long as the observer wants it."""
-    return np.zeros(SIZE + len(MORE), np.int64) if wants_more(observer) else no_events()
+    return np.zeros(SIZE + len(OPTIONAL_COUNTS), np.int64) if wants_optional_counts(observer) else no_events()
 
 
-def count_more(
+def add_optional_counts(
     exact: NDArray, out: NDArray, chosen: NDArray | None, ends: tuple[float, float], events: NDArray[np.int64]
 ) -> None:
     """Add to an event vector what it has behind its entries.

@@ -24,7 +24,7 @@ import numpy as np
 
 from simfloat.kernels.elementwise import NATIVE
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import odd
+from simfloat.kernels.machine import round_sum_to_odd
 from simfloat.kernels.unrounded import two_sum
 
 F32, U32 = np.float32, np.uint32
@@ -37,7 +37,7 @@ COUNTS = {"fma": 3, "sqrt": 1, "reciprocal": 1}
 def odd_multiply_add(x, y, z, sign):
     """x * y + z rounded to odd, where the product is a float32 number."""
     s, e = two_sum(F32(x * y), z)
-    return odd(s, e)
+    return round_sum_to_odd(s, e)
 
 
 @scalar

@@ -11,21 +11,21 @@ import numpy as np
 
 from simfloat.formats.exceptions import INEXACT, OVERFLOW, UNDERFLOW, Thresholds
 from simfloat.kernels.elementwise import NATIVE, OPERATIONS
-from simfloat.kernels.function_loops import BLOCK, part, repeated
-from simfloat.kernels.halves import half
-from simfloat.kernels.jit import kernel, outlined, reader, scalar
+from simfloat.kernels.function_loops import BLOCK, operand_slice, repeat_scalar
+from simfloat.kernels.halves import round_to_half
+from simfloat.kernels.jit import kernel, out_of_line, reader, scalar
 from simfloat.kernels.machine import floor, fma, is_extreme
 from simfloat.kernels.plain import one_nan
-from simfloat.kernels.single import INFINITY, SINGLE, SMALL, round_each, spread
-from simfloat.kernels.unrounded import scaled, two_product, two_sum
+from simfloat.kernels.single import INFINITY, SINGLE, SMALL, repeat_scalar_for_block, round_each
+from simfloat.kernels.unrounded import scale_by_power, two_product, two_sum
 
-thresholds_in = reader(Thresholds)
+unpack_thresholds = reader(Thresholds)
 
 
 @scalar
 def _flag_each(exact, out, thresholds, flags):
     """Flag each result of a block, in the type of the thresholds; 1 if there are others."""
-    limits, number = thresholds_in(thresholds), thresholds.dtype.type
+    limits, number = unpack_thresholds(thresholds), thresholds.dtype.type
     others, zero, infinity = np.int32(0), number(0.0), number(np.inf)
     for i in range(out.size):
         x, result = number(exact[i]), number(out[i])
@@ -44,7 +44,7 @@ def _flag_in_lanes(exact, out, thresholds, flags):
 
     Most blocks have neither overflows nor tiny results nor others, which the largest and the smallest image tell.
     """
-    limits = thresholds_in(thresholds)
+    limits = unpack_thresholds(thresholds)
     over = np.float32(min(limits.must_overflow, limits.must_overflow_below)).view(np.uint32)
     normal = np.float32(max(limits.may_be_normal, limits.may_be_normal_below)).view(np.uint32)
     images, largest, smallest = exact.view(np.uint32), np.uint32(0), np.uint32(0xFFFFFFFF)
@@ -69,22 +69,22 @@ def flag_results(exact, out, thresholds, flags):
 
 
 @scalar
-def _convert_each(block, results, numbers, kind):
+def _convert_each(block, results, grid_numbers, kind):
     """Round a block to FP16 by the hardware."""
     for i in range(block.size):
-        results[i] = half(block[i])
+        results[i] = round_to_half(block[i])
 
 
 def rounding_flag_loop(round_block):
     """Float32 numbers rounded in float32's lanes, and the flags of that; returns whether there are others."""
 
     @kernel
-    def loop(x, out, numbers, kind, thresholds, flags):
+    def loop(x, out, grid_numbers, kind, thresholds, flags):
         others = np.int32(0)
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
             block, results = x[start:stop], out[start:stop]
-            round_block(block, results, numbers, kind)
+            round_block(block, results, grid_numbers, kind)
             others |= _flag_in_lanes(block, results, thresholds, flags[start:stop])
         return others
 
@@ -96,23 +96,27 @@ def single_flag_loop(function, round_block):
     there are others."""
 
     @kernel
-    def loop(a, b, c, sign, out, numbers, kind, thresholds, flags):
-        a_repeated, b_repeated, c_repeated = spread(a, out.size), spread(b, out.size), spread(c, out.size)
+    def loop(a, b, c, sign, out, grid_numbers, kind, thresholds, flags):
+        a_repeated, b_repeated, c_repeated = (
+            repeat_scalar_for_block(a, out.size),
+            repeat_scalar_for_block(b, out.size),
+            repeat_scalar_for_block(c, out.size),
+        )
         exact, sign, others = np.empty(min(out.size, BLOCK), np.float32), np.float32(sign), np.int32(0)
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
-            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
-            z, block, results = part(c, c_repeated, start, stop), exact[: stop - start], out[start:stop]
+            x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
+            z, block, results = operand_slice(c, c_repeated, start, stop), exact[: stop - start], out[start:stop]
             for i in range(block.size):
                 block[i] = function(np.float32(x[i]), np.float32(y[i]), np.float32(z[i]), sign)
-            round_block(block, results, numbers, kind)
+            round_block(block, results, grid_numbers, kind)
             others |= _flag_in_lanes(block, results, thresholds, flags[start:stop])
         return others
 
     return loop
 
 
-def native_flag_loop(native, rest, exact_of):
+def native_flag_loop(native, error_of, exact_of):
     """Results in FP32 of float32 operands, rounded by the hardware, and their flags; returns whether there are others.
 
     `rest` gives what rounding left over, in float32, and whether that holds and is all that there is to say: the result
@@ -121,17 +125,21 @@ def native_flag_loop(native, rest, exact_of):
 
     @kernel
     def loop(a, b, c, sign, out, thresholds, flags):
-        a_repeated, b_repeated, c_repeated = spread(a, out.size), spread(b, out.size), spread(c, out.size)
+        a_repeated, b_repeated, c_repeated = (
+            repeat_scalar_for_block(a, out.size),
+            repeat_scalar_for_block(b, out.size),
+            repeat_scalar_for_block(c, out.size),
+        )
         exact, others = np.empty(min(out.size, BLOCK), np.float64), np.int32(0)
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
-            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
-            z, results, block = part(c, c_repeated, start, stop), out[start:stop], flags[start:stop]
+            x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
+            z, results, block = operand_slice(c, c_repeated, start, stop), out[start:stop], flags[start:stop]
             rare = np.uint32(0)
             for i in range(block.size):
                 u, v, w = np.float32(x[i]), np.float32(y[i]), np.float32(z[i])
                 result = one_nan(native(u, v, w, 1.0))
-                left, is_sure = rest(u, v, w, result)
+                left, is_sure = error_of(u, v, w, result)
                 results[i], block[i] = result, np.uint8(left != 0)
                 # The error term tells whether a result is inexact, but only where it is itself a number of float32.
                 # Blocks with a number near the ends of the range are flagged by their exact results, in float64, as a
@@ -204,12 +212,12 @@ def _may_and_must(magnitude, negative, thresholds):
 
 
 @kernel
-def flag_doubtful(exact, out, thresholds, flags):
+def flag_by_draws(exact, out, thresholds, flags):
     """Flag results where `may` and `must` differ, as draws decide; returns whether there are (doubts, others).
 
     Doubts are results from `may` below `must`: they are flagged as if they neither overflowed nor were tiny.
     """
-    limits = thresholds_in(thresholds)
+    limits = unpack_thresholds(thresholds)
     doubts, others = np.int64(0), np.int64(0)
     for i in range(out.size):
         x, result = np.float64(exact[i]), np.float64(out[i])
@@ -223,7 +231,7 @@ def flag_doubtful(exact, out, thresholds, flags):
     return doubts, others
 
 
-def double_flag_loop(wide, rest):
+def double_flag_loop(wide, error_of):
     """Flags of results in FP64, to nearest even; returns whether there are results that are no numbers. These have no
     flags yet, but for overflow.
 
@@ -233,22 +241,22 @@ def double_flag_loop(wide, rest):
 
     @kernel
     def loop(a, b, c, sign, out, flags):
-        a_repeated, b_repeated, c_repeated = repeated(a), repeated(b), repeated(c)
+        a_repeated, b_repeated, c_repeated = repeat_scalar(a), repeat_scalar(b), repeat_scalar(c)
         others = np.int64(0)
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
-            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
-            z, after, block = part(c, c_repeated, start, stop), out[start:stop], flags[start:stop]
+            x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
+            z, after, block = operand_slice(c, c_repeated, start, stop), out[start:stop], flags[start:stop]
             far = np.int64(0)
             for i in range(block.size):
                 u, v, w = np.float64(x[i]), np.float64(y[i]), np.float64(z[i])
-                left = rest(u, v, w, after[i])
+                left = error_of(u, v, w, after[i])
                 block[i] = np.uint8(left != 0.0)
                 far |= np.int64(_is_far(u, v, w, after[i], left))
             if far != 0:
                 for i in range(block.size):
                     u, v, w = np.float64(x[i]), np.float64(y[i]), np.float64(z[i])
-                    if _is_far(u, v, w, after[i], rest(u, v, w, after[i])):
+                    if _is_far(u, v, w, after[i], error_of(u, v, w, after[i])):
                         high, low, exponent = wide(u, v, w, sign)
                         block[i] = _flags_of_pair(high, low, exponent, after[i])
                         others |= np.int64(not abs(after[i]) < np.inf)
@@ -265,58 +273,58 @@ def _is_far(x, y, z, result, left):
     return (not inside) | is_extreme(x) | is_extreme(y) | is_extreme(z)
 
 
-@outlined
+@out_of_line
 def _flags_of_pair(high, low, exponent, result):
     """The flags of rounding (high + low) * 2^exponent, where high is the sum's rounding, to `result` in FP64."""
     if not abs(high) < np.inf:
         return np.uint8(0)
     if abs(result) == np.inf:
         return np.uint8(OVERFLOW + INEXACT)
-    units = scaled(high, exponent + 1074)  # in units of the smallest number, as far as these are numbers
+    units = scale_by_power(high, exponent + 1074)  # in units of the smallest number, as far as these are numbers
     cut = abs(result) < 2.0**-1021 and units != floor(units)
     if not (low != 0.0 or cut):
         return np.uint8(0)
-    tiny = scaled(abs(high), exponent + 1000) < 2.0**-22
+    tiny = scale_by_power(abs(high), exponent + 1000) < 2.0**-22
     return np.uint8(INEXACT + UNDERFLOW if tiny else INEXACT)
 
 
 @scalar
-def _unknown(x, y, z, result):
+def _error_is_unknown(x, y, z, result):
     return np.nan
 
 
 @scalar
-def _of_sum(x, y, z, result):
+def _error_of_sum(x, y, z, result):
     return two_sum(x, y)[1]
 
 
 @scalar
-def _of_difference(x, y, z, result):
+def _error_of_difference(x, y, z, result):
     return two_sum(x, -y)[1]
 
 
 @scalar
-def _of_product(x, y, z, result):
+def _error_of_product(x, y, z, result):
     return fma(x, y, -result)
 
 
 @scalar
-def _of_quotient(x, y, z, result):
+def _error_of_quotient(x, y, z, result):
     return fma(-result, y, x)
 
 
 @scalar
-def _of_reciprocal(x, y, z, result):
+def _error_of_reciprocal(x, y, z, result):
     return fma(-result, x, 1.0)
 
 
 @scalar
-def _of_root(x, y, z, result):
+def _error_of_root(x, y, z, result):
     return fma(-result, result, x)
 
 
 @scalar
-def _of_fma(x, y, z, result):
+def _error_of_fma(x, y, z, result):
     """0 if result is x * y + z: what s lacks of it is then the sum of the rests, which is a float64 itself."""
     high, low = two_product(x, y)
     s, e = two_sum(high, z)
@@ -324,20 +332,20 @@ def _of_fma(x, y, z, result):
     return lost if together == result - s else 1.0
 
 
-_RESTS = {
-    "add": _of_sum,
-    "subtract": _of_difference,
-    "multiply": _of_product,
-    "divide": _of_quotient,
-    "fma": _of_fma,
-    "sqrt": _of_root,
-    "reciprocal": _of_reciprocal,
-    "power": _unknown,
+_ERRORS = {
+    "add": _error_of_sum,
+    "subtract": _error_of_difference,
+    "multiply": _error_of_product,
+    "divide": _error_of_quotient,
+    "fma": _error_of_fma,
+    "sqrt": _error_of_root,
+    "reciprocal": _error_of_reciprocal,
+    "power": _error_is_unknown,
 }
 
 #: name -> flags of results in FP64; (a, b, c, sign, out, flags). Exact results of other operations have fewer bits than
 #: float64, so that an odd last one in round-to-odd tells that a result is inexact.
-double_flags = {name: double_flag_loop(OPERATIONS[name][1], rest) for name, rest in _RESTS.items()}
+double_flags = {name: double_flag_loop(OPERATIONS[name][1], rest) for name, rest in _ERRORS.items()}
 
 #: (x, out, numbers, kind, thresholds, flags) -> others: of roundings, by `round_each` and to FP16 by the hardware.
 rounded_flags, halved_flags = rounding_flag_loop(round_each), rounding_flag_loop(_convert_each)
@@ -347,7 +355,7 @@ rounded_flags, halved_flags = rounding_flag_loop(round_each), rounding_flag_loop
 single_flags = {name: single_flag_loop(function, round_each) for name, function in SINGLE.items()}
 converted_flags = {name: single_flag_loop(function, _convert_each) for name, function in SINGLE.items()}
 
-_SINGLE_RESTS = {
+_SINGLE_ERRORS = {
     "add": _single_sum,
     "subtract": _single_difference,
     "multiply": _single_product,
@@ -358,4 +366,6 @@ _SINGLE_RESTS = {
 }
 
 #: name -> results in FP32 of float32 operands, and their flags: (a, b, c, sign, out, thresholds, flags) -> others.
-native_flags = {name: native_flag_loop(NATIVE[name], rest, OPERATIONS[name][0]) for name, rest in _SINGLE_RESTS.items()}
+native_flags = {
+    name: native_flag_loop(NATIVE[name], rest, OPERATIONS[name][0]) for name, rest in _SINGLE_ERRORS.items()
+}

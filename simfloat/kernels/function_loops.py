@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from simfloat.environment import in_usual_environment
 from simfloat.kernels.general import round_pair
-from simfloat.kernels.grid import unpack
+from simfloat.kernels.grid import unpack_grid
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import is_extreme
 from simfloat.kernels.plain import one_nan
 from simfloat.kernels.random import as_word
-from simfloat.kernels.unrounded import double_of, odd_of
+from simfloat.kernels.unrounded import round_pair_to_double, round_pair_to_odd
 
 BLOCK = 2048
 
@@ -33,13 +33,13 @@ FLOAT64 = np.dtype(np.float64)
 
 
 @scalar
-def repeated(operand):
+def repeat_scalar(operand):
     """A block of a scalar operand's only element; nothing for a vector."""
     return np.full(BLOCK if operand.size == 1 else 0, operand[0] if operand.size else operand.dtype.type(0))
 
 
 @scalar
-def part(operand, repeated, start, stop):
+def operand_slice(operand, repeated, start, stop):
     """The elements of an operand from start to stop."""
     return operand[start:stop] if operand.size > 1 else repeated[: stop - start]
 
@@ -62,12 +62,12 @@ def quick_loop(quick):
 
     @kernel
     def loop(a, b, c, sign, out):
-        a_repeated, b_repeated, c_repeated = repeated(a), repeated(b), repeated(c)
+        a_repeated, b_repeated, c_repeated = repeat_scalar(a), repeat_scalar(b), repeat_scalar(c)
         unknown = np.int64(0)
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
-            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
-            z, block = part(c, c_repeated, start, stop), out[start:stop]
+            x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
+            z, block = operand_slice(c, c_repeated, start, stop), out[start:stop]
             extreme = any_extreme(a, x) | any_extreme(b, y) | any_extreme(c, z)
             unknown |= extreme
             for i in range(block.size):
@@ -90,12 +90,12 @@ def parts_loop(wide):
 
     @kernel
     def loop(a, b, c, sign, parts):
-        highs, lows, exponents = _of(parts)
-        a_repeated, b_repeated, c_repeated = repeated(a), repeated(b), repeated(c)
+        highs, lows, exponents = _split_parts(parts)
+        a_repeated, b_repeated, c_repeated = repeat_scalar(a), repeat_scalar(b), repeat_scalar(c)
         for start in range(0, highs.size, BLOCK):
             stop = min(start + BLOCK, highs.size)
-            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
-            z, high = part(c, c_repeated, start, stop), highs[start:stop]
+            x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
+            z, high = operand_slice(c, c_repeated, start, stop), highs[start:stop]
             low, exponent = lows[start:stop], exponents[start:stop]
             for i in range(high.size):
                 high[i], low[i], exponent[i] = wide(x[i], y[i], z[i], sign)
@@ -104,19 +104,23 @@ def parts_loop(wide):
 
 
 @scalar
-def _of(parts):
+def _split_parts(parts):
     size = parts.size // 3
     return parts[:size], parts[size : 2 * size], parts[2 * size :].view(np.int64)
 
 
 @kernel
-def round_parts(parts, out, words, numbers):
+def round_parts(parts, out, words, grid_numbers):
     """Round exact results once from more bits than float64 shows: see general.round_pair."""
-    (highs, lows, exponents), grid, words_repeated = _of(parts), unpack(numbers), repeated(words)
+    (highs, lows, exponents), grid, words_repeated = (
+        _split_parts(parts),
+        unpack_grid(grid_numbers),
+        repeat_scalar(words),
+    )
     for start in range(0, out.size, BLOCK):
         stop = min(start + BLOCK, out.size)
         high, low, exponent = highs[start:stop], lows[start:stop], exponents[start:stop]
-        block, block_words = out[start:stop], part(words, words_repeated, start, stop)
+        block, block_words = out[start:stop], operand_slice(words, words_repeated, start, stop)
         for i in range(block.size):
             block[i] = one_nan(round_pair(high[i], low[i], exponent[i], as_word(block_words[i]), grid))
 
@@ -124,17 +128,17 @@ def round_parts(parts, out, words, numbers):
 @kernel
 def round_parts_to_odd(parts, out):
     """Round exact results to odd in float64."""
-    highs, lows, exponents = _of(parts)
+    highs, lows, exponents = _split_parts(parts)
     for i in range(out.size):
-        out[i] = odd_of(highs[i], lows[i], exponents[i])
+        out[i] = round_pair_to_odd(highs[i], lows[i], exponents[i])
 
 
 @kernel
 def round_parts_to_double(parts, out):
     """Round exact results to nearest even in float64."""
-    highs, lows, exponents = _of(parts)
+    highs, lows, exponents = _split_parts(parts)
     for i in range(out.size):
-        out[i] = double_of(highs[i], lows[i], exponents[i])
+        out[i] = round_pair_to_double(highs[i], lows[i], exponents[i])
 
 
 class FunctionLoops:
@@ -144,7 +148,7 @@ class FunctionLoops:
         self.quick = None if quick is None else quick_loop(quick)
         self.parts = parts_loop(wide)
 
-    def exact(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
+    def write_rounded_to_odd(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
         """Write them rounded to odd."""
         if self.quick is None:
             self._by_parts(round_parts_to_odd, a, b, c, sign, out)
@@ -157,39 +161,39 @@ class FunctionLoops:
             self._by_parts(round_parts_to_odd, *operands, sign, some)
             out[at] = some
 
-    def double(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
+    def write_doubles(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
         """Write them rounded to nearest even in float64."""
         self._by_parts(round_parts_to_double, a, b, c, sign, out)
 
-    def paired(
-        self, a: NDArray, b: NDArray, c: NDArray, sign: float, words: NDArray, out: NDArray, numbers: NDArray
+    def write_rounded(
+        self, a: NDArray, b: NDArray, c: NDArray, sign: float, words: NDArray, out: NDArray, grid_numbers: NDArray
     ) -> None:
         """Write them rounded once, where that takes more bits than float64 has."""
-        self._by_parts(round_parts, a, b, c, sign, out, words, numbers)
+        self._by_parts(round_parts, a, b, c, sign, out, words, grid_numbers)
 
     def _by_parts(self, finish: Any, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray, *how: Any) -> None:
         """Write the results as they are finished, chunk by chunk."""
         if out.size > CHUNK:
             for start in range(0, out.size, CHUNK):
                 stop = min(start + CHUNK, out.size)
-                operands: Any = [_chunk(x, start, stop) for x in (a, b, c)]
-                words = [_chunk(x, start, stop) for x in how[:1]]
+                operands: Any = [_operand_chunk(x, start, stop) for x in (a, b, c)]
+                words = [_operand_chunk(x, start, stop) for x in how[:1]]
                 self._by_parts(finish, *operands, sign, out[start:stop], *words, *how[1:])
             return
         parts = np.empty(3 * out.size)
-        self.parts(_double(a), _double(b), _double(c), sign, parts)
+        self.parts(_as_float64(a), _as_float64(b), _as_float64(c), sign, parts)
         finish(parts, out, *how)
 
 
-def _double(operand: NDArray) -> NDArray[np.float64]:
-    return operand if operand.dtype is FLOAT64 else _widened(operand)
+def _as_float64(operand: NDArray) -> NDArray[np.float64]:
+    return operand if operand.dtype is FLOAT64 else _convert_to_float64(operand)
 
 
 @in_usual_environment
-def _widened(operand: NDArray) -> NDArray[np.float64]:
+def _convert_to_float64(operand: NDArray) -> NDArray[np.float64]:
     with np.errstate(invalid="ignore"):  # of signalling NaN
         return operand.astype(np.float64)
 
 
-def _chunk(operand: NDArray, start: int, stop: int) -> NDArray:
+def _operand_chunk(operand: NDArray, start: int, stop: int) -> NDArray:
     return operand if operand.size == 1 else operand[start:stop]

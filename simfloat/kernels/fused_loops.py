@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels.grid import unpack
+from simfloat.kernels.grid import unpack_grid
 from simfloat.kernels.jit import copy_into, kernel, scalar
-from simfloat.kernels.machine import left as lifted
+from simfloat.kernels.machine import shift_left as lifted
 from simfloat.kernels.random import (
     ROWS,
     WORD,
-    are_bytes,
-    counter_of,
+    draw_shift,
+    draws_are_bytes,
+    empty_rows,
     fill_rows,
-    lift_of,
-    line_of,
-    rows_like,
-    steps_of_rows,
+    steps_in_rows,
+    unpack_counter,
+    word_row,
 )
 from simfloat.kernels.unit_steps import (
     ALIGNMENTS,
@@ -34,10 +34,10 @@ from simfloat.kernels.unit_steps import (
     ROUNDINGS,
     cut,
     first_power,
-    power_of,
-    truncated,
-    unit_of,
+    power_at_or_below,
+    truncate_to_format,
     unless_special,
+    unpack_unit,
 )
 
 #: A chunk's rows of `b` and of its powers stay in the first-level cache.
@@ -51,11 +51,11 @@ GROUP = 16
 
 
 @kernel
-def powers_of(x, least, out):
+def fill_powers(x, least, out):
     """The power of two at or below every magnitude, at least `least`; 0 for zeros."""
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
-            out[i, j] = power_of(x[i, j], least)
+            out[i, j] = power_at_or_below(x[i, j], least)
 
 
 def aligning(cut):
@@ -89,9 +89,9 @@ def finishing(finish):
     """What rounds a chunk's totals, which become the sums so far."""
 
     @scalar
-    def finish_all(total, scale, plain, drawn, lift, draws, grid, sums):
+    def finish_all(total, scale, plain, word_rows, lift, draws, grid, sums):
         for j in range(sums.size):
-            word = lifted(drawn[j], lift) if draws else NO_WORD
+            word = lifted(word_rows[j], lift) if draws else NO_WORD
             sums[j] = finish(total[j], scale[j], plain[j], word, grid)
 
     return finish_all
@@ -102,7 +102,7 @@ _truncated, _nearest, _directed, _odd, _random, _general = (finishing(how.finish
 
 
 @scalar
-def _as_the_unit_aligns(a, b, i, left, right, first, last, sums, top, scale, total, unit):
+def _add_as_unit_aligns(a, b, i, left, right, first, last, sums, top, scale, total, unit):
     """Add terms that are aligned in the way that the unit names: loops differ, each is as quick as by itself."""
     if unit.align == 0.0:
         _cut(a, b, i, left, right, first, last, sums, top, scale, total, unit)
@@ -113,21 +113,21 @@ def _as_the_unit_aligns(a, b, i, left, right, first, last, sums, top, scale, tot
 
 
 @scalar
-def _as_the_unit_rounds(total, scale, plain, drawn, lift, draws, grid, sums, unit):
+def _finish_as_unit_rounds(total, scale, plain, word_rows, lift, draws, grid, sums, unit):
     # The branch is outside of the loops over columns: inside, LLVM would not vectorise them. One loop for all units of
     # one's own halves what there is to compile for them, at the same rates.
     if unit.rounding == 0.0:
-        _truncated(total, scale, plain, drawn, lift, False, grid, sums)
+        _truncated(total, scale, plain, word_rows, lift, False, grid, sums)
     elif unit.rounding == 1.0:
-        _nearest(total, scale, plain, drawn, lift, False, grid, sums)
+        _nearest(total, scale, plain, word_rows, lift, False, grid, sums)
     elif unit.rounding == 2.0:
-        _directed(total, scale, plain, drawn, lift, False, grid, sums)
+        _directed(total, scale, plain, word_rows, lift, False, grid, sums)
     elif unit.rounding == 3.0:
-        _odd(total, scale, plain, drawn, lift, False, grid, sums)
+        _odd(total, scale, plain, word_rows, lift, False, grid, sums)
     elif unit.rounding == 4.0:
-        _random(total, scale, plain, drawn, lift, True, grid, sums)
+        _random(total, scale, plain, word_rows, lift, True, grid, sums)
     else:
-        _general(total, scale, plain, drawn, lift, draws, grid, sums)
+        _general(total, scale, plain, word_rows, lift, draws, grid, sums)
 
 
 def fused(align, finish, may_draw):
@@ -135,13 +135,13 @@ def fused(align, finish, may_draw):
 
     @kernel
     def loop(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite, place, seed):
-        unit, grid, counter = unit_of(unit_numbers), unpack(grid_numbers), counter_of(place)
-        terms, short = np.int64(unit.terms), are_bytes(grid)
+        unit, grid, counter = unpack_unit(unit_numbers), unpack_grid(grid_numbers), unpack_counter(place)
+        terms, short = np.int64(unit.terms), draws_are_bytes(grid)
         draws = may_draw and grid.random_step != 0.0
         # Chunks whose draws are made at once, and else one after the other: its rows of `b` are in the cache.
-        together = terms * steps_of_rows(short) if draws else terms
+        together = terms * steps_in_rows(short) if draws else terms
         top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
-        words = rows_like(WORD, ROWS if draws else 1, COLUMNS)
+        words = empty_rows(WORD, ROWS if draws else 1, COLUMNS)
         for left in range(0, out.shape[1], COLUMNS):
             right = min(left + COLUMNS, out.shape[1])
             for start in range(0, a.shape[1], together):
@@ -180,18 +180,18 @@ def fused(align, finish, may_draw):
                                 for j in range(sums.size):
                                     plain[j] += w * p[j]
                         chunk = first // terms
-                        word_row, lift = words[line_of(chunk, short) if draws else 0], lift_of(chunk, short)
-                        finish(total, scale, plain, word_row, lift, draws, grid, sums, unit)
+                        chunk_words, lift = words[word_row(chunk, short) if draws else 0], draw_shift(chunk, short)
+                        finish(total, scale, plain, chunk_words, lift, draws, grid, sums, unit)
 
     return loop
 
 
-def _as(finish):
+def _finish_in_one_mode(finish):
     """A rounding that is the kernel's own."""
 
     @scalar
-    def finish_all(total, scale, plain, drawn, lift, draws, grid, sums, unit):
-        finish(total, scale, plain, drawn, lift, False, grid, sums)
+    def finish_all(total, scale, plain, word_rows, lift, draws, grid, sums, unit):
+        finish(total, scale, plain, word_rows, lift, False, grid, sums)
 
     return finish_all
 
@@ -215,7 +215,7 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
     A group's exponent is that of its scales; a group of zeros has none. Row g of the scales belongs to the products
     from g * block on.
     """
-    unit, grid = unit_of(unit_numbers), unpack(grid_numbers)
+    unit, grid = unpack_unit(unit_numbers), unpack_grid(grid_numbers)
     terms = np.int64(unit.terms)
     sets = terms // GROUP
     top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
@@ -252,16 +252,17 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
                         # Only a scale of NaN makes a group special: the sum, an infinite one too, becomes NaN.
                         plain[j] += dot[j] * 0.0
                 for j in range(sums.size):
-                    sums[j] = unless_special(truncated(total[j] / scale[j], grid), plain[j])
+                    sums[j] = unless_special(truncate_to_format(total[j] / scale[j], grid), plain[j])
 
 
 #: Loops of what real units do, and the one of all others, which compiles once for them.
-_OF_HARDWARE = {
-    how: fused(_cut, _as(finish), False) for how, finish in (("truncated", _truncated), ("nearest", _nearest))
+_HARDWARE_LOOPS = {
+    how: fused(_cut, _finish_in_one_mode(finish), False)
+    for how, finish in (("truncated", _truncated), ("nearest", _nearest))
 }
-_of_ones_own = fused(_as_the_unit_aligns, _as_the_unit_rounds, True)
+_custom_unit_loop = fused(_add_as_unit_aligns, _finish_as_unit_rounds, True)
 
 #: Loops by how terms are aligned and totals are rounded; (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers,
 #: finite, place, seed), `place` holding a Counter.
-loops = {align: dict.fromkeys(ROUNDINGS, _of_ones_own) for align in ALIGNMENTS}
-loops["truncated"] |= _OF_HARDWARE
+loops = {align: dict.fromkeys(ROUNDINGS, _custom_unit_loop) for align in ALIGNMENTS}
+loops["truncated"] |= _HARDWARE_LOOPS

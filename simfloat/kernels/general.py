@@ -11,9 +11,9 @@ import math
 import numpy as np
 
 from simfloat.kernels.drawn import threshold
-from simfloat.kernels.jit import outlined, scalar
-from simfloat.kernels.machine import binade, odd
-from simfloat.kernels.unrounded import power_of_two, scaled
+from simfloat.kernels.jit import out_of_line, scalar
+from simfloat.kernels.machine import binade, round_sum_to_odd
+from simfloat.kernels.unrounded import power_of_two, scale_by_power
 
 #: Even, so that exponents keep their parity.
 SHIFT = 2.0**128
@@ -23,16 +23,16 @@ DEEP = 300
 
 
 @scalar
-def general(x, word, grid):
+def round_to_any_grid(x, word, grid):
     """Round a float64 number; `word` holds 32 random bits."""
     # Only formats that reach the ends of float64 need it, and for others it is 1. The shift is even, so that the parity
     # of exponents, on which codes of one significand bit depend, stays.
-    scale = _toward_one(abs(x), grid)
+    scale = _power_toward_one(abs(x), grid)
     magnitude, first = abs(x) * scale, grid.min_normal * scale
     low = magnitude < first
     power = first if low else min(binade(magnitude), grid.top * scale)
     anchor = grid.low_anchor * scale if low else power * grid.magic
-    rounded = _rounded(magnitude, x < 0.0, low, power, anchor, word, grid) / scale
+    rounded = _round_magnitude(magnitude, x < 0.0, low, power, anchor, word, grid) / scale
     return in_range(x, 0.0 if abs(x) < grid.cut else rounded, grid)
 
 
@@ -46,25 +46,29 @@ def round_pair(high, low, exponent, word, grid):
     if high == 0.0 or not abs(high) < np.inf:
         return in_range(high, abs(high), grid)
     draws = grid.random_step != 0.0
-    rounded = _drawn(high, low, exponent, word, grid) if draws else _decided(high, low, exponent, grid)
+    rounded = (
+        _round_pair_at_random(high, low, exponent, word, grid)
+        if draws
+        else _round_pair_by_mode(high, low, exponent, grid)
+    )
     return in_range(high, rounded, grid)
 
 
-@outlined
-def _decided(high, low, exponent, grid):
+@out_of_line
+def _round_pair_by_mode(high, low, exponent, grid):
     """The magnitude of (high + low) * 2^exponent rounded in a deterministic mode."""
     # The exponent becomes even, so that codes keep their parity, and no lower than tells numbers apart.
     lifted = max(exponent, np.int64(grid.emin) - DEEP)
     lifted += lifted % 2
-    magnitude = abs(odd(high, low)) * power_of_two(max(exponent - lifted, -2 * DEEP))
+    magnitude = abs(round_sum_to_odd(high, low)) * power_of_two(max(exponent - lifted, -2 * DEEP))
     smallest = power_of_two(max(np.int64(grid.emin) - lifted, -DEEP))
     if grid.cut != 0.0 and magnitude < smallest:
         return 0.0
     first = _first_binade(smallest, grid)
     power = max(binade(magnitude), first)
     word = np.uint32(0)
-    rounded = _rounded(magnitude, high < 0.0, magnitude < first, power, power * grid.magic, word, grid)
-    return scaled(_flushed(rounded, smallest, grid), lifted)
+    rounded = _round_magnitude(magnitude, high < 0.0, magnitude < first, power, power * grid.magic, word, grid)
+    return scale_by_power(_flush(rounded, smallest, grid), lifted)
 
 
 @scalar
@@ -74,13 +78,13 @@ def _first_binade(smallest, grid):
 
 
 @scalar
-def _flushed(rounded, smallest, grid):
+def _flush(rounded, smallest, grid):
     """A rounded magnitude, zero where it is flushed: it may have bits below float64's last, which would round it up."""
     return 0.0 if grid.least != 0.0 and rounded < smallest else rounded
 
 
 @scalar
-def _rounded(magnitude, negative, low, power, anchor, word, grid):
+def _round_magnitude(magnitude, negative, low, power, anchor, word, grid):
     """The magnitude rounded to multiples of power * epsilon; `low` if it lies below the first binade of the grid."""
     spacing = power * grid.epsilon
     single = grid.single_bit != 0.0
@@ -105,7 +109,7 @@ def _rounded(magnitude, negative, low, power, anchor, word, grid):
 
 
 @scalar
-def _drawn(high, low, exponent, word, grid):
+def _round_pair_at_random(high, low, exponent, word, grid):
     """The magnitude of (high + low) * 2^exponent rounded at random."""
     magnitude, below = abs(high), low if high > 0.0 else -low
     # Far below it no draw reaches the smallest number.
@@ -127,11 +131,11 @@ def _drawn(high, low, exponent, word, grid):
     excess = (magnitude - lower) - (grid.random_start - draw * grid.random_step) * (spacing / grid.epsilon)
     meets = grid.random_strict == 0.0 or draw % np.uint32(2) == 0
     rounded = lower + spacing if excess > -below or (excess == -below and meets) else lower
-    return scaled(_flushed(rounded, smallest, grid), exponent)
+    return scale_by_power(_flush(rounded, smallest, grid), exponent)
 
 
 @scalar
-def _toward_one(magnitude, grid):
+def _power_toward_one(magnitude, grid):
     """The power of two that keeps anchors and spacings inside float64."""
     if grid.extended == 0.0:
         return 1.0

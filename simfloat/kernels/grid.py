@@ -55,7 +55,7 @@ class Grid(NamedTuple):
 
 
 #: The grid in an array, in the array's type: float64, or float32 for arithmetic in float32.
-unpack = reader(Grid)
+unpack_grid = reader(Grid)
 
 
 def way_of(rounding: Rounding) -> str:
@@ -92,7 +92,7 @@ def carries_in_images(rounding: Rounding) -> bool:
 
 @cache
 @in_usual_environment
-def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.float64]:
+def pack_grid(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.float64]:
     """The fields of Grid, in order, as a float64 array; not to be written to."""
     mantissa_bits, bias = format.mantissa_bits, format.bias
     away_positive, away_negative, away_odd = _away_of(rounding)
@@ -107,10 +107,10 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
         magic=2.0 ** (52 - mantissa_bits) if mantissa_bits < 52 else 0.0,
         low_anchor=math.ldexp(1.0, last + 52 - mantissa_bits),
         max=format.max,
-        overflow_positive=_beyond(format, rounding.stops(negative=False)),
-        overflow_negative=_beyond(format, rounding.stops(negative=True), negative=True),
-        infinite=_beyond(format, rounding.saturates),
-        infinite_negative=_beyond(format, rounding.saturates, negative=True),
+        overflow_positive=_overflow_magnitude(format, rounding.stops(negative=False)),
+        overflow_negative=_overflow_magnitude(format, rounding.stops(negative=True), negative=True),
+        infinite=_overflow_magnitude(format, rounding.saturates),
+        infinite_negative=_overflow_magnitude(format, rounding.saturates, negative=True),
         zero=-0.0 if format.has_negative_zero else 0.0,
         at_zero=math.nan if scale else 0.0,
         least=format.smallest_normal if format.flushes or scale else 0.0,
@@ -136,7 +136,7 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
     return np.array(grid, np.float64)
 
 
-def _beyond(format: Format, stops: bool, negative: bool = False) -> float:
+def _overflow_magnitude(format: Format, stops: bool, negative: bool = False) -> float:
     """The magnitude that one beyond max becomes, if it `stops` there or not."""
     if format.is_fixed and format.signed and negative:
         return -format.min
@@ -144,20 +144,20 @@ def _beyond(format: Format, stops: bool, negative: bool = False) -> float:
 
 
 @in_usual_environment
-def numbers_in(format: Format, rounding: Rounding, carrier: type) -> NDArray[np.floating]:
+def pack_grid_in_type(format: Format, rounding: Rounding, carrier: type) -> NDArray[np.floating]:
     """The grid in another type: limits beyond its range are infinite, for sums that do not come near them."""
     with np.errstate(over="ignore"):
-        return numbers(format, rounding).astype(carrier)
+        return pack_grid(format, rounding).astype(carrier)
 
 
 @cache
 @in_usual_environment
-def numbers_below(format: Format, rounding: Rounding, top: int, carrier: type) -> NDArray[np.floating]:
+def pack_grid_below(format: Format, rounding: Rounding, top: int, carrier: type) -> NDArray[np.floating]:
     """The grid for `nearest` and `directed` in arithmetic of `carrier`, for magnitudes below 2^(top + 1).
 
     Anchors grow with the largest binade: a lower top keeps them inside float32.
     """
-    below = numbers(format, rounding).copy()
+    below = pack_grid(format, rounding).copy()
     below[Grid._fields.index("top")] = math.ldexp(1.0, max(min(top, format.emax), format.emin))
     if carrier is np.float32:
         # float64 has 52 fraction bits under its anchor, float32 has 23.
@@ -176,9 +176,9 @@ LIMITS = ("max", "overflow_positive", "overflow_negative", "infinite", "infinite
 
 
 @in_usual_environment
-def lifted(numbers: NDArray[np.floating], factor: np.float32) -> NDArray[np.floating]:
+def scale_limits(grid_numbers: NDArray[np.floating], factor: np.float32) -> NDArray[np.floating]:
     """The grid of magnitudes times a power of two, as far as steps that cut off bits of float32 read it."""
-    scaled = numbers.copy()
+    scaled = grid_numbers.copy()
     scaled[[Grid._fields.index(name) for name in LIMITS]] *= factor
     return scaled
 
@@ -212,7 +212,7 @@ def holds_in_float32(format: Format) -> bool:
     )
 
 
-def plain(format: Format, rounding: Rounding) -> bool:
+def has_plain_grid(format: Format, rounding: Rounding) -> bool:
     """Whether the short rounding functions serve: signed numbers of several bits with zero and gradual underflow, and
     with the same numbers on both sides of zero, in a mode that has one of them.
 

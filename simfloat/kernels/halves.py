@@ -1,6 +1,6 @@
 """FP16 by the hardware: float32 rounded to it, and its own arithmetic.
 
-`half` is an instruction on most machines (see `processor.CONVERTS_FP16`), and takes the place of ten. Few machines
+`round_to_half` is an instruction on most machines (see `processor.CONVERTS_FP16`), and takes the place of ten. Few machines
 compute in FP16 (`processor.COMPUTES_FP16`): there a number is held as its image, an integer of 16 bits, on which Numba
 does no arithmetic of its own.
 
@@ -21,7 +21,7 @@ from simfloat.kernels.unrounded import fma_odd
 HALF = ir.HalfType()
 
 
-def half(x):
+def round_to_half(x):
     """A float32 or float64 number rounded to FP16, to nearest even, as float32."""
     with np.errstate(over="ignore"):
         return np.float32(np.float16(x))
@@ -67,7 +67,7 @@ def magnitude(x):
     return x & np.uint16(0x7FFF) if isinstance(x, np.uint16) else abs(x)
 
 
-def one_nan_of(x):
+def with_one_nan(x):
     """A float, with every NaN replaced by the positive quiet one; an image as it is."""
     return x if isinstance(x, np.uint16) else one_nan(x)
 
@@ -107,7 +107,7 @@ def _llvm_number(typing_context, image):
 
 
 def _on_images(operation, count):
-    """An operation of LLVM's `half` type on so many images; `operation` is the builder's method of that name."""
+    """An operation of LLVM's `round_to_half` type on so many images; `operation` is the builder's method of that name."""
 
     def generate(context, builder, signature, arguments):
         result = getattr(builder, operation)(*(builder.bitcast(argument, HALF) for argument in arguments))
@@ -122,8 +122,8 @@ def _on_images(operation, count):
 _llvm_multiply, _llvm_add, _llvm_fma = _on_images("fmul", 2), _on_images("fadd", 2), _on_images("fma", 3)
 
 
-@overload(half, jit_options={"forceinline": True})
-def _half(x):
+@overload(round_to_half, jit_options={"forceinline": True})
+def _overload_round_to_half(x):
     if x == types.float32:
         return lambda x: _llvm_half(x)
     # A float64 would be rounded to float32 and again to FP16 by processors that convert from float32 only. Rounded to
@@ -160,8 +160,8 @@ def _magnitude(x):
     return lambda x: abs(x)
 
 
-@overload(one_nan_of, jit_options={"forceinline": True})
-def _one_nan_of(x):
+@overload(with_one_nan, jit_options={"forceinline": True})
+def _overload_with_one_nan(x):
     if x == types.uint16:
         return lambda x: x
     return lambda x: one_nan(x)
@@ -178,12 +178,12 @@ def _number(image):
 
 
 @scalar
-def result(image):
+def number_with_one_nan(image):
     """The number of an image, as float32; every NaN becomes the one NaN."""
     return one_nan(number(image))
 
 
-def converting(convert):
+def conversion_loop(convert):
     """The loop that converts a matrix."""
 
     @kernel
@@ -196,4 +196,4 @@ def converting(convert):
 
 
 #: Loops from numbers, as float32, to their images, and from these to results, by the kind of steps between; (x, out).
-images_of, numbers_of = {"halves": converting(image)}, {"halves": converting(result)}
+image_loops, number_loops = {"halves": conversion_loop(image)}, {"halves": conversion_loop(number_with_one_nan)}

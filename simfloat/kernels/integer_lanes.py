@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import overload
 
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import left, right
+from simfloat.kernels.machine import shift_left, shift_right
 
 #: An image without its sign; the image's sign; float32's exponent field of a power of two and of its inverse, added.
 MAGNITUDE, SIGN, BOTH_FIELDS = np.int32(0x7FFFFFFF), np.int32(-0x80000000), np.int32(0x7F000000)
@@ -31,7 +31,7 @@ def number_of(image):
 @scalar
 def without_bits(x, count):
     """A float32 without its last bits, cut toward zero."""
-    return number_of(image_of(x) & left(np.int32(-1), np.int32(count)))
+    return number_of(image_of(x) & shift_left(np.int32(-1), np.int32(count)))
 
 
 @scalar
@@ -43,14 +43,14 @@ def sign_bits(x):
 @scalar
 def exponent_of(x):
     """The exponent of a float32: -127 of zeros and subnormals, 128 of infinities and NaN."""
-    field = right(np.uint32(image_of(x) & MAGNITUDE), np.uint32(23))
+    field = shift_right(np.uint32(image_of(x) & MAGNITUDE), np.uint32(23))
     return np.int32(np.int32(field) - np.int32(127))
 
 
 @scalar
 def power_of_two(exponent):
     """2^exponent, from -126 to 127; anything for others."""
-    return number_of(left(np.int32(exponent + np.int32(127)), np.int32(23)))
+    return number_of(shift_left(np.int32(exponent + np.int32(127)), np.int32(23)))
 
 
 @scalar

@@ -43,10 +43,10 @@ class IntegerUnit(NamedTuple):
     totals: float  # how totals are rounded, a number of `integer_sums.TOTALS`
 
 
-integer_unit = reader(IntegerUnit)
+unpack_integer_unit = reader(IntegerUnit)
 
 
-class Space(NamedTuple):
+class Workspace(NamedTuple):
     """What the operands of a matrix product become, and where a row's chunk is summed."""
 
     factors: NDArray[np.float32]  # rows of `a`, every chunk with zeros up to whole passes, and their exponents
@@ -62,11 +62,14 @@ class Space(NamedTuple):
 
 
 @scalar
-def space_for(rows, out, depth, unit, together):
+def allocate_workspace(rows, out, depth, unit, together):
     """For `rows` of so many products, and as many columns of a panel as `out` has, or are worth it, of some chunks."""
-    columns, whole = min(COLUMNS, _up_to(out.shape[1], STEP)), _up_to(np.int64(unit.terms), PASS)
+    columns, whole = (
+        min(COLUMNS, _round_up_to_multiple(out.shape[1], STEP)),
+        _round_up_to_multiple(np.int64(unit.terms), PASS),
+    )
     chunks = -(-depth // np.int64(unit.terms))
-    return Space(
+    return Workspace(
         np.zeros((rows, chunks * whole), np.float32),
         np.zeros((rows, chunks * whole), np.int8),
         np.zeros((together * whole, columns), np.float32),
@@ -81,16 +84,16 @@ def space_for(rows, out, depth, unit, together):
 
 
 @scalar
-def of_chunk(space, number, whole):
+def chunk_workspace(space, number, whole):
     """The workspace with the panel of chunk `number` alone, which has `whole` rows."""
     factors, factor_bytes, panel, panel_bytes, sums, tops, scales, parts, dots, powers = space
     first, last = number * whole, (number + 1) * whole
     panel, panel_bytes = panel[first:last], panel_bytes[first:last]
-    return Space(factors, factor_bytes, panel, panel_bytes, sums, tops, scales, parts, dots, powers)
+    return Workspace(factors, factor_bytes, panel, panel_bytes, sums, tops, scales, parts, dots, powers)
 
 
 @scalar
-def _up_to(size, step):
+def _round_up_to_multiple(size, step):
     """The multiple of a step at or above a size."""
     return -(-size // step) * step
 
@@ -142,30 +145,30 @@ def room_above(sums, depth):
 
 
 @scalar
-def _place(k, space, unit):
+def _place_of_product(k, space, unit):
     """Where product k of a chunk lies: a section's products lie side by side."""
     sections = np.int64(unit.sections)
     return k % sections * (space.panel.shape[0] // sections) + k // sections
 
 
 @scalar
-def take_factors(x, space, unit, low, none):
+def fill_factors(x, space, unit, low, none):
     """Write the rows of `a` to the factors, chunk by chunk, and their exponents from the lowest on."""
     terms, whole = np.int64(unit.terms), space.panel.shape[0]
     for i in range(x.shape[0]):
         space.factor_bytes[i, :] = none
         for k in range(x.shape[1]):
-            place = k // terms * whole + _place(k % terms, space, unit)
+            place = k // terms * whole + _place_of_product(k % terms, space, unit)
             number = without_bits(x[i, k], unit.dropped)
             exponent, is_zero = exponent_and_zero(number, unit.a_least)
             space.factors[i, place], space.factor_bytes[i, place] = number, none if is_zero else exponent - low
 
 
 @scalar
-def take_panel(rows, left, width, space, unit, low, none):
+def fill_panel(rows, left, width, space, unit, low, none):
     """Write `width` columns of some rows of `b` to the panel, and their exponents from the lowest on."""
     for k in range(space.panel.shape[0]):
-        size, place = width if k < rows.shape[0] else 0, _place(k, space, unit)
+        size, place = width if k < rows.shape[0] else 0, _place_of_product(k, space, unit)
         for j in range(size):
             number = without_bits(rows[k, left + j], unit.dropped)
             exponent, is_zero = exponent_and_zero(number, unit.b_least)

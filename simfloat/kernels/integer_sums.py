@@ -23,9 +23,9 @@ import math
 
 import numpy as np
 
-from simfloat.kernels.anchored_sums import anchored
-from simfloat.kernels.drawn import drawn_total
-from simfloat.kernels.grid import unpack
+from simfloat.kernels.anchored_sums import add_anchored_products
+from simfloat.kernels.drawn import round_total_at_random
+from simfloat.kernels.grid import unpack_grid
 from simfloat.kernels.integer_lanes import (
     exponent_of,
     integer_toward_zero,
@@ -38,33 +38,33 @@ from simfloat.kernels.integer_panels import (
     INTEGERS,
     add_products,
     adding,
+    allocate_workspace,
+    chunk_workspace,
     exponents_in,
+    fill_factors,
+    fill_panel,
     find_tops,
     has_room,
-    integer_unit,
-    of_chunk,
     room_above,
-    space_for,
-    take_factors,
-    take_panel,
+    unpack_integer_unit,
 )
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import exponent_field
-from simfloat.kernels.machine import left as lifted
+from simfloat.kernels.machine import shift_left as lifted
 from simfloat.kernels.matrix_core_loops import floored_total
-from simfloat.kernels.plain import directed, nearest, to_odd
+from simfloat.kernels.plain import nearest, round_in_direction, to_odd
 from simfloat.kernels.random import (
     ROWS,
     WORD,
-    are_bytes,
-    counter_of,
+    draw_shift,
+    draws_are_bytes,
+    empty_rows,
     fill_rows,
-    lift_of,
-    line_of,
-    rows_like,
-    steps_of_rows,
+    steps_in_rows,
+    unpack_counter,
+    word_row,
 )
-from simfloat.kernels.stack import make_nans_one, matrices_of, products_of
+from simfloat.kernels.stack import make_nans_one, product_count, product_matrices
 from simfloat.kernels.unit_steps import ALIGNMENTS, NOTHING
 from simfloat.kernels.unrounded import power_of_two as wide_power
 
@@ -72,24 +72,29 @@ from simfloat.kernels.unrounded import power_of_two as wide_power
 LOWEST = np.int32(-900)
 
 
-def in_integers(add_chunk, may_draw=False):
+def integer_loop(add_chunk, may_draw=False):
     """The loop of a unit that adds a chunk in this way, and may draw a word for each or not."""
 
     @kernel
     def loop(a, b, out, first, unit_numbers, grid_numbers, place, seed):
-        unit, grid, count, depth = integer_unit(unit_numbers), unpack(grid_numbers), products_of(a, b), a.shape[1]
+        unit, grid, count, depth = (
+            unpack_integer_unit(unit_numbers),
+            unpack_grid(grid_numbers),
+            product_count(a, b),
+            a.shape[1],
+        )
         terms, rows = np.int64(unit.terms), out.shape[0] // max(count, 1)
-        counter, short, chunks = counter_of(place), are_bytes(grid), -(-depth // terms)
+        counter, short, chunks = unpack_counter(place), draws_are_bytes(grid), -(-depth // terms)
         draws = may_draw and grid.random_step != 0.0
         # Words are made for 16 chunks at once (64 if draws are bytes): Philox takes 0.3 ns a word so, as four counters
         # of an element share what they can. Without draws a single chunk's panel is kept, which then stays in the
         # cache.
-        together = min(steps_of_rows(short), max(chunks, 1)) if draws else 1  # chunks whose words are made at once
-        space = space_for(rows, out, depth, unit, together)
+        together = min(steps_in_rows(short), max(chunks, 1)) if draws else 1  # chunks whose words are made at once
+        space = allocate_workspace(rows, out, depth, unit, together)
         whole, columns = space.panel.shape[0] // together, space.panel.shape[1]
-        words = rows_like(WORD, ROWS if draws else 1, columns)
+        words = empty_rows(WORD, ROWS if draws else 1, columns)
         for i in range(first, count if depth > 0 else 0):
-            x, y, sums = matrices_of(a, b, out, i)
+            x, y, sums = product_matrices(a, b, out, i)
             low_x, high_x = exponents_in(x, unit.a_least, unit.dropped)
             low_y, high_y = exponents_in(y, unit.b_least, unit.dropped)
             if not has_room(low_x, high_x, low_y, high_y, unit.lowest, room_above(sums, depth)):
@@ -98,24 +103,26 @@ def in_integers(add_chunk, may_draw=False):
             # A byte below zero therefore says "no product", and no mask is needed in the loop that finds the largest
             # exponent.
             none_x, none_y = low_y - high_y - 1, low_x - high_x - 1
-            take_factors(x, of_chunk(space, 0, whole), unit, low_x, none_x)
+            fill_factors(x, chunk_workspace(space, 0, whole), unit, low_x, none_x)
             for left in range(0, sums.shape[1], columns):
                 width = min(columns, sums.shape[1] - left)
-                _take_sums(sums, left, width, space, unit)
+                _load_sums(sums, left, width, space, unit)
                 for start in range(0, chunks, together):
                     end = min(start + together, chunks)
                     for chunk in range(start, end):
                         products = y[chunk * terms : (chunk + 1) * terms]
-                        take_panel(products, left, width, of_chunk(space, chunk - start, whole), unit, low_y, none_y)
+                        fill_panel(
+                            products, left, width, chunk_workspace(space, chunk - start, whole), unit, low_y, none_y
+                        )
                     for row in range(rows):
                         if draws:
                             fill_rows(words, width, counter, i * rows + row, left, start, 0, seed, short)
                         for chunk in range(start, end):
-                            word = words[line_of(chunk, short) if draws else 0], lift_of(chunk, short)
-                            part = of_chunk(space, chunk - start, whole)
+                            word = words[word_row(chunk, short) if draws else 0], draw_shift(chunk, short)
+                            part = chunk_workspace(space, chunk - start, whole)
                             add_chunk(part, row, chunk * whole, low_x + low_y, unit, grid, word)
                             if chunk == 0 and grid.infinite != np.inf:
-                                _settle_infinite(space.sums[row], grid)
+                                _replace_infinite_sums(space.sums[row], grid)
                 for row in range(rows):
                     for j in range(width):
                         sums[row, left + j] = space.sums[row, j]
@@ -126,7 +133,7 @@ def in_integers(add_chunk, may_draw=False):
 
 
 @scalar
-def _take_sums(sums, left, width, space, unit):
+def _load_sums(sums, left, width, space, unit):
     """What the sums start from: of the output format, or cut to as many bits as the first chunk would leave of it."""
     for i in range(sums.shape[0]):
         for j in range(width):
@@ -136,7 +143,7 @@ def _take_sums(sums, left, width, space, unit):
 
 
 @scalar
-def _settle_infinite(sums, grid):
+def _replace_infinite_sums(sums, grid):
     """Where the first chunk met an infinite sum, what comes of it: the largest number in modes that saturate."""
     for j in range(sums.size):
         sums[j] = math.copysign(grid.infinite, sums[j]) if abs(sums[j]) == np.inf else sums[j]
@@ -185,7 +192,7 @@ def aligning_wide(cut, cut_sum):
     return add
 
 
-def as_the_unit_aligns(to_zero, to_nearest, to_odd):
+def add_as_unit_aligns(to_zero, to_nearest, to_odd):
     """What adds a chunk in the one of three ways that the unit names."""
 
     @scalar
@@ -230,7 +237,7 @@ def _truncated_totals(space, i, unit, grid, word):
     if unit.part >= space.panel.shape[0]:
         for j in range(tops.size):
             rounded = without_bits(number_toward_zero(parts[0, j]), unit.output_drops) * inverse(scales[j])
-            sums[i, j] = _or_so_far(rounded, sums[i, j], tops[j])
+            sums[i, j] = _total_or_sum_so_far(rounded, sums[i, j], tops[j])
     else:
         # float64 has 29 bits more than float32: together with those that the output lacks they are cut from the image,
         # which is rounding toward zero. The result is a float32 number, so the conversion below is exact.
@@ -238,7 +245,7 @@ def _truncated_totals(space, i, unit, grid, word):
         for j in range(tops.size):
             exact = _exact_total(parts[0, j], parts[1, j], scales[j])
             rounded = np.float32(np.uint64(np.float64(exact).view(np.uint64) & keep).view(np.float64))
-            sums[i, j] = _or_so_far(rounded, sums[i, j], tops[j])
+            sums[i, j] = _total_or_sum_so_far(rounded, sums[i, j], tops[j])
 
 
 def _totals(round_one):
@@ -254,19 +261,19 @@ def _totals(round_one):
             # Two tests, since formats without subnormal numbers differ: tiny after rounding is told by the rounded
             # number, tiny before by the exact one (`cut` is zero where that does not count).
             is_flushed = (abs(rounded) < grid.least) | (abs(exact) < grid.cut)
-            sums[i, j] = _or_so_far(np.float32(0.0 if is_flushed else rounded), sums[i, j], tops[j])
+            sums[i, j] = _total_or_sum_so_far(np.float32(0.0 if is_flushed else rounded), sums[i, j], tops[j])
 
     return round_totals
 
 
-def _without_word(round_one):
+def _ignore_word(round_one):
     """A rounding that draws no word."""
 
     @scalar
-    def rounded(exact, word, grid):
+    def round_total(exact, word, grid):
         return round_one(exact, grid)
 
-    return rounded
+    return round_total
 
 
 @scalar
@@ -276,7 +283,7 @@ def _exact_total(one, two, scale):
 
 
 @scalar
-def _or_so_far(rounded, so_far, top):
+def _total_or_sum_so_far(rounded, so_far, top):
     """The chunk's result: the sum so far where there is no product, and where it is infinite or NaN; zeros are +0."""
     # `top` is a byte that is below zero where a chunk has no product but zeros. Adding +0 turns -0 into +0, which is
     # the only zero that matrix units return.
@@ -317,10 +324,10 @@ def floored_chunk(space, i, at, low, unit, grid, word):
 #: How totals are rounded, by the names of `unit_steps.ROUNDINGS`.
 TOTALS = {
     "truncated": _truncated_totals,
-    "nearest": _totals(_without_word(nearest)),
-    "directed": _totals(_without_word(directed)),
-    "sticky": _totals(_without_word(to_odd)),
-    "random": _totals(drawn_total),
+    "nearest": _totals(_ignore_word(nearest)),
+    "directed": _totals(_ignore_word(round_in_direction)),
+    "sticky": _totals(_ignore_word(to_odd)),
+    "random": _totals(round_total_at_random),
 }
 
 
@@ -328,7 +335,7 @@ _truncated, _nearest, _directed, _odd, _random = TOTALS.values()
 
 
 @scalar
-def _as_the_unit_rounds(space, i, unit, grid, word):
+def _round_as_unit_rounds(space, i, unit, grid, word):
     """Totals are rounded in the way that the unit names: loops differ, each is as quick as by itself."""
     if unit.totals == 0.0:
         _truncated(space, i, unit, grid, word)
@@ -349,7 +356,7 @@ def fused_name(align: str, totals: str) -> str:
     return totals if totals == "exact" or (align == "truncated" and totals in _COMMON) else "of one's own"
 
 
-def how_of(align: str, totals: str) -> tuple[int, int]:
+def codes_of_unit(align: str, totals: str) -> tuple[int, int]:
     """The numbers by which a unit names how it aligns terms and rounds totals."""
     return list(INTEGERS).index(align), 0 if totals == "exact" else list(TOTALS).index(totals)
 
@@ -359,7 +366,7 @@ _wide = (aligning_wide(INTEGERS[name], ALIGNMENTS[name]) for name in INTEGERS)
 
 #: Units that cut terms off, as real ones do; a choice within the loop would cost random totals a twentieth.
 _COMMON = {
-    how: in_integers(fused_chunk(_cut, TOTALS[how]), may_draw=how == "random")
+    how: integer_loop(fused_chunk(_cut, TOTALS[how]), may_draw=how == "random")
     for how in ("truncated", "nearest", "random")
 }
 
@@ -367,9 +374,9 @@ _COMMON = {
 #: a stack from number `first` on, up to one whose operands leave no room, and returns its number, or how many there
 #: are. Arrays are float32, those of exact totals float64 with float32 operands.
 loops = {
-    "anchored": anchored,
-    "floored": in_integers(floored_chunk),
+    "anchored": add_anchored_products,
+    "floored": integer_loop(floored_chunk),
     **_COMMON,
-    "of one's own": in_integers(fused_chunk(as_the_unit_aligns(_cut, *_others), _as_the_unit_rounds), may_draw=True),
-    "exact": in_integers(fused_chunk(as_the_unit_aligns(*_wide), _exact_totals)),
+    "of one's own": integer_loop(fused_chunk(add_as_unit_aligns(_cut, *_others), _round_as_unit_rounds), may_draw=True),
+    "exact": integer_loop(fused_chunk(add_as_unit_aligns(*_wide), _exact_totals)),
 }

@@ -116,7 +116,7 @@ class _LaneLowering(_InnerLowering):
     _library = _UnoptimisedLibrary
 
 
-class _OwnCompiler(CompilerBase):
+class _LoweringCompiler(CompilerBase):
     """Numba's compiler with another way of writing a function in LLVM's language."""
 
     lowering: type[NativeLowering]
@@ -128,25 +128,25 @@ class _OwnCompiler(CompilerBase):
         return [manager]
 
 
-class LevelCompiler(_OwnCompiler):
+class LevelCompiler(_LoweringCompiler):
     """For the level of instructions instead of the processor, and with the attribute."""
 
     lowering = _LevelLowering
 
 
-class InnerCompiler(_OwnCompiler):
+class InnerCompiler(_LoweringCompiler):
     """Of what kernels call: the same, without machine code."""
 
     lowering = _InnerLowering
 
 
-class LaneCompiler(_OwnCompiler):
+class LaneCompiler(_LoweringCompiler):
     """Of loops whose numbers are lanes: there is nothing in them that LLVM would vectorise."""
 
     lowering = _LaneLowering
 
 
-class Inner(CPUDispatcher):
+class InnerDispatcher(CPUDispatcher):
     """What kernels call. What Python and C would call it by, and machine code of it alone, took a third of all
     compilation, so these are left out.
 
@@ -170,14 +170,14 @@ class Inner(CPUDispatcher):
         return numba.njit(error_model="numpy", pipeline_class=LevelCompiler)(self.py_func)
 
 
-def _inner(function: Callable, compiler: type[_OwnCompiler] = InnerCompiler, **options: Any) -> Any:
+def _inner(function: Callable, compiler: type[_LoweringCompiler] = InnerCompiler, **options: Any) -> Any:
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
     # error_model "numpy" lets divisions by zero give infinities and NaN: Python's would test every divisor and raise,
     # and no loop with a division would vectorise.
     uncalled = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     options = {"nopython": True, "error_model": "numpy", **uncalled, **options}
-    return Inner(_named(function), targetoptions=options, pipeline_class=compiler)
+    return InnerDispatcher(_name_closure(function), targetoptions=options, pipeline_class=compiler)
 
 
 def scalar(function: Callable) -> Any:
@@ -190,7 +190,7 @@ def on_lanes(function: Callable) -> Any:
     return _inner(function, LaneCompiler, forceinline=True)
 
 
-def outlined(function: Callable) -> Any:
+def out_of_line(function: Callable) -> Any:
     """Compile arithmetic on numbers that is called, not inlined: for rare cases, which would swell the loops."""
     return _inner(function)
 
@@ -202,13 +202,13 @@ def kernel(function: Callable) -> Any:
     # Not `cache=True`: Numba's index files are written by every process and keyed by one source file, while a kernel's
     # code follows from all of them (`cache.py`).
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-    dispatcher: Any = numba.njit(pipeline_class=LevelCompiler, **options)(_named(function))
+    dispatcher: Any = numba.njit(pipeline_class=LevelCompiler, **options)(_name_closure(function))
     dispatcher._cache = KernelCache(dispatcher.py_func)
     KERNELS.append(dispatcher)
     return dispatcher
 
 
-def spelled_out(name: str, parameters: str, result: str, **known: Any) -> Any:
+def scalar_from_text(name: str, parameters: str, result: str, **known: Any) -> Any:
     """A scalar function from its text, which may use what is `known` by name.
 
     For tuples as long as a constant of a loop: kernels take each of their elements by a constant index only.
@@ -218,7 +218,7 @@ def spelled_out(name: str, parameters: str, result: str, **known: Any) -> Any:
     return scalar(function)
 
 
-def elements(text: str, count: int) -> str:
+def tuple_text(text: str, count: int) -> str:
     """The text of a tuple of so many elements, that of number n with n for every {}."""
     return f"({''.join(text.replace('{}', str(n)) + ', ' for n in range(count))})"
 
@@ -226,10 +226,12 @@ def elements(text: str, count: int) -> str:
 def reader(fields: type) -> Any:
     """A scalar function that reads the fields of a NamedTuple of numbers from an array that holds them in order."""
     count = len(fields._fields)  # type: ignore[attr-defined]
-    return spelled_out(f"read_{fields.__name__}", "numbers", f"fields{elements('numbers[{}]', count)}", fields=fields)
+    return scalar_from_text(
+        f"read_{fields.__name__}", "numbers", f"fields{tuple_text('numbers[{}]', count)}", fields=fields
+    )
 
 
-def _named(function: Callable) -> Callable:
+def _name_closure(function: Callable) -> Callable:
     """The function, a closure called after what it closes over: Numba and LLVM tell functions apart by their names."""
     if isinstance(function, FunctionType) and function.__closure__:
         # Without this every closure of one maker has one name, and files on disk would be taken for one another: the

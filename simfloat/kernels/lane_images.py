@@ -115,36 +115,36 @@ def _truths(lanes: Lanes) -> Lanes:
     return Lanes(types.boolean, lanes.count)
 
 
-def _of(dtype: Any) -> Callable:
+def _lanes_of_type(dtype: Any) -> Callable:
     return lambda lanes: Lanes(dtype, lanes.count)
 
 
-def _cast(builder: Any, vectors: Any, number: Any) -> Any:
+def _lower_cast(builder: Any, vectors: Any, number: Any) -> Any:
     return builder.bitcast(vectors[0], ir.VectorType(number, vectors[0].type.count))
 
 
-def _chosen_by(comparison: str) -> Callable:
+def _lower_minimum(comparison: str) -> Callable:
     return lambda builder, ab, _: builder.select(builder.icmp_unsigned(comparison, *ab), *ab)
 
 
-def _compared(builder: Any, name: str, a: Any, b: Any) -> Any:
+def _lower_comparison(builder: Any, name: str, a: Any, b: Any) -> Any:
     is_number = a.type.element == ir.FloatType()
     return (builder.fcmp_ordered if is_number else builder.icmp_unsigned)(name, a, b)
 
 
-def _any(builder: Any, which: Any, _: Any) -> Any:
+def _lower_any(builder: Any, which: Any, _: Any) -> Any:
     bits = ir.IntType(which[0].type.count)
     return builder.icmp_unsigned("!=", builder.bitcast(which[0], bits), ir.Constant(bits, 0))
 
 
-def _quiet(builder: Any, lanes: Any, _: Any) -> Any:
+def _lower_quiet(builder: Any, lanes: Any, _: Any) -> Any:
     # Integer steps on images follow, and a payload near the top would carry into the sign; the quiet NaN has room
     # below.
     nan = ir.Constant(lanes[0].type, [math.nan] * lanes[0].type.count)
     return builder.select(builder.fcmp_ordered("==", lanes[0], lanes[0]), lanes[0], nan)
 
 
-def _add_byte(builder: Any, lanes: Any, others: Any) -> Any:
+def _lower_add_byte(builder: Any, lanes: Any, others: Any) -> Any:
     words = ir.VectorType(ir.IntType(32), lanes[0].type.count // 4)
     return builder.add(lanes[0], builder.bitcast(spread(builder, others[0], words), lanes[0].type))
 
@@ -163,13 +163,15 @@ INTEGER_OPERATIONS = {
 for _function, _name in INTEGER_OPERATIONS.items():
     define(_function, 2, 0, same, lambda builder, ab, _, _name=_name: getattr(builder, _name)(*ab))
 for _function, _name in {operator.eq: "==", operator.gt: ">", operator.lt: "<"}.items():
-    define(_function, 2, 0, _truths, lambda builder, ab, _, _name=_name: _compared(builder, _name, *ab))
+    define(_function, 2, 0, _truths, lambda builder, ab, _, _name=_name: _lower_comparison(builder, _name, *ab))
 define(operator.mul, 2, 0, same, lambda builder, ab, _: builder.fmul(*ab))
-define(smaller, 2, 0, same, _chosen_by("<"))
-define(larger, 2, 0, same, _chosen_by(">"))
+define(smaller, 2, 0, same, _lower_minimum("<"))
+define(larger, 2, 0, same, _lower_minimum(">"))
 define(choose, 3, 0, same, lambda builder, values, _: builder.select(*values))
-define(image, 1, 0, _of(types.uint32), lambda builder, lanes, _: _cast(builder, lanes, ir.IntType(32)))
-define(number, 1, 0, _of(types.float32), lambda builder, lanes, _: _cast(builder, lanes, ir.FloatType()))
-define(quiet, 1, 0, same, _quiet)
-define(add_byte, 1, 1, same, _add_byte)
-define(any_lane, 1, 0, lambda lanes: types.boolean, _any)
+define(image, 1, 0, _lanes_of_type(types.uint32), lambda builder, lanes, _: _lower_cast(builder, lanes, ir.IntType(32)))
+define(
+    number, 1, 0, _lanes_of_type(types.float32), lambda builder, lanes, _: _lower_cast(builder, lanes, ir.FloatType())
+)
+define(quiet, 1, 0, same, _lower_quiet)
+define(add_byte, 1, 1, same, _lower_add_byte)
+define(any_lane, 1, 0, lambda lanes: types.boolean, _lower_any)

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import elements, kernel, on_lanes, spelled_out
+from simfloat.kernels.grid import unpack_grid
+from simfloat.kernels.jit import kernel, on_lanes, scalar_from_text, tuple_text
 from simfloat.kernels.lane_images import NAN, any_lane, choose, image, number, quiet
 from simfloat.kernels.lane_rounding import restore_mode, set_mode
 from simfloat.kernels.lane_steps import LANE_OPERATIONS, WATCHED, LaneOperations
 from simfloat.kernels.lanes import load, store, width
 from simfloat.kernels.order_steps import ORDERS, Order
 from simfloat.kernels.plain import one_nan
-from simfloat.kernels.register_tiles import DEPTH, TileSteps, rows_of, still_nothing, tiled, watch_nothing
-from simfloat.kernels.stack import make_nans_one, matrices_of, products_of
+from simfloat.kernels.register_tiles import DEPTH, TileSteps, row_adder, still_nothing, tile_loop, watch_nothing
+from simfloat.kernels.stack import make_nans_one, product_count, product_matrices
 
 U32 = np.uint32
 
@@ -44,16 +44,16 @@ class OrderRule(NamedTuple):
     """What the steps of an order are told."""
 
     cut: Any
-    rests: Any  # the states' other numbers, of a column of tiles, from one panel to the next; or sums that wait
+    other_numbers: Any  # the states' other numbers, of a column of tiles, from one panel to the next; or sums that wait
     doubts: Any  # whether a number was too large
 
 
-def operations_of(operations: LaneOperations, watches: bool) -> tuple[Any, Any, Any]:
+def order_operations(operations: LaneOperations, watches: bool) -> tuple[Any, Any, Any]:
     """(multiply, add, subtract) as orders call them, with a draw that is not read, and the rule as options."""
     round_product, round_sum = operations.multiply, operations.add
 
     @on_lanes
-    def seen(lanes, rule):
+    def nan_if_too_large(lanes, rule):
         # A NaN here, instead of a flag: the state of an order has several numbers, of which any may be too large, and a
         # NaN reaches the sum by itself. The caller makes all sums anew if one was met.
         result = image(lanes)
@@ -61,43 +61,43 @@ def operations_of(operations: LaneOperations, watches: bool) -> tuple[Any, Any, 
 
     @on_lanes
     def multiply(x, lanes, draw, rule):
-        return seen(round_product(x, lanes, rule.cut), rule)
+        return nan_if_too_large(round_product(x, lanes, rule.cut), rule)
 
     @on_lanes
     def add(a, b, draw, rule):
-        return seen(round_sum(a, b, rule.cut), rule)
+        return nan_if_too_large(round_sum(a, b, rule.cut), rule)
 
     @on_lanes
     def subtract(a, b, draw, rule):
-        return seen(round_sum(a, number(image(b) ^ U32(rule.cut.sign)), rule.cut), rule)
+        return nan_if_too_large(round_sum(a, number(image(b) ^ U32(rule.cut.sign)), rule.cut), rule)
 
     return multiply, add, subtract
 
 
 @on_lanes
-def _look(lanes, rule):
+def _note_too_large(lanes, rule):
     """See whether there is an image beyond the largest number's."""
     if any_lane((image(lanes) << U32(1)) > rule.cut.largest):
         rule.doubts[0] = True
 
 
-def loop_of(add_panel: Any, depth: int, operations: LaneOperations, others: int) -> Any:
+def order_loop(add_panel: Any, depth: int, operations: LaneOperations, others: int) -> Any:
     """The loop of an order whose states have so many numbers beside the sum, made of these operations."""
-    mode, cut_of = np.int32(operations.mode), operations.cut_of
+    mode, cut_of = np.int32(operations.mode), operations.make_cut
 
     @on_lanes
     def add_in_mode(a, first, count, panel, out, left, rule):
         if first == 0:
-            rule.rests[:] = np.float32(0.0) * rule.cut.scale  # with its sign
+            rule.other_numbers[:] = np.float32(0.0) * rule.cut.scale  # with its sign
         before = set_mode(mode)
         add_panel(a, first, count, panel, out, left, rule)
         restore_mode(before)
 
-    add_products = tiled(add_in_mode, quiet, depth)
+    add_products = tile_loop(add_in_mode, quiet, depth)
 
     @kernel
-    def loop(a, b, out, numbers, sign):
-        cut, products = cut_of(unpack(numbers), sign), products_of(a, b)
+    def loop(a, b, out, grid_numbers, sign):
+        cut, products = cut_of(unpack_grid(grid_numbers), sign), product_count(a, b)
         # `rests` serves both kinds of loops: a row for each row of the result where states have more numbers than the
         # sum, or a row for each sum that waits in a pairwise tree.
         rows = max(out.shape[0] // max(products, 1), WAITING)
@@ -108,7 +108,7 @@ def loop_of(add_panel: Any, depth: int, operations: LaneOperations, others: int)
             for k in range(a.shape[1]):
                 scaled[i, k] = one_nan(a[i, k]) * cut.scale
         for i in range(products if a.shape[1] > 0 else 0):
-            factors, terms, sums = matrices_of(scaled, b, out, i)
+            factors, terms, sums = product_matrices(scaled, b, out, i)
             add_products(factors, terms, sums, rule)
         make_nans_one(out)
         return rule.doubts[0]
@@ -117,20 +117,20 @@ def loop_of(add_panel: Any, depth: int, operations: LaneOperations, others: int)
 
 
 @on_lanes
-def _put(row, i, at, lanes):
+def _store_lanes(row, i, at, lanes):
     store(row, i, at, lanes)
 
 
 def stepwise_loop(order: Order, operations: LaneOperations, watches: bool) -> Any:
     """The loop of an order that is a step without a comparison, and needs nothing done in the end."""
-    order_step, others = order.step(*operations_of(operations, watches)), order.state - 1
+    order_step, others = order.step(*order_operations(operations, watches)), order.state - 1
     # Orders are written for random draws too, and index them by constants. A tuple of zeros, spelled out, disappears
     # when the step is inlined.
-    no_draws = spelled_out("no_draws", "", elements("0", order.stages))
-    rests = elements("load(rests[{}], i, at)", others)
-    state_of = spelled_out("state_of", "total, rests, i, at", f"(total, {rests[1:]}", load=load)
-    put_rests = elements("put(rests[{}], i, at, state[1 + {}])", others)
-    keep = spelled_out("keep_rests", "rests, i, at, state", put_rests, put=_put)
+    no_draws = scalar_from_text("no_draws", "", tuple_text("0", order.stages))
+    rests = tuple_text("load(rests[{}], i, at)", others)
+    state_of = scalar_from_text("state_of", "total, rests, i, at", f"(total, {rests[1:]}", load=load)
+    put_rests = tuple_text("put(rests[{}], i, at, state[1 + {}])", others)
+    keep = scalar_from_text("keep_rests", "rests, i, at, state", put_rests, put=_store_lanes)
 
     @on_lanes
     def step(x, lanes, state, rule):
@@ -138,25 +138,25 @@ def stepwise_loop(order: Order, operations: LaneOperations, watches: bool) -> An
 
     @on_lanes
     def begin(out, i, left, at, rule):
-        return state_of(quiet(load(out, i, left)) * rule.cut.scale, rule.rests, i, at)
+        return state_of(quiet(load(out, i, left)) * rule.cut.scale, rule.other_numbers, i, at)
 
     @on_lanes
     def finish(out, i, left, right, one, two, watched, rule):
-        keep(rule.rests, i, 0, one)
-        keep(rule.rests, i, width(out), two)
+        keep(rule.other_numbers, i, 0, one)
+        keep(rule.other_numbers, i, width(out), two)
         store(out, i, left, one[0] * rule.cut.unscale)
         store(out, i, right, two[0] * rule.cut.unscale)
         if watches:
-            _look(one[0], rule)
-            _look(two[0], rule)
+            _note_too_large(one[0], rule)
+            _note_too_large(two[0], rule)
 
-    rows = rows_of(TileSteps(step, begin, watch_nothing, still_nothing, finish))
-    return loop_of(rows, DEPTH, operations, others)
+    rows = row_adder(TileSteps(step, begin, watch_nothing, still_nothing, finish))
+    return order_loop(rows, DEPTH, operations, others)
 
 
 def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
     """The loop of pairwise sums, a tree of neighbours that is walked as in `pairwise_loops`."""
-    multiply, add, _ = operations_of(operations, watches)
+    multiply, add, _ = order_operations(operations, watches)
 
     @on_lanes
     def four(factors, k, panel, at, rule):
@@ -198,15 +198,15 @@ def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
         store(out, i, left, one * rule.cut.unscale)
         store(out, i, right, two * rule.cut.unscale)
         if watches:
-            _look(one, rule)
-            _look(two, rule)
+            _note_too_large(one, rule)
+            _note_too_large(two, rule)
 
     @on_lanes
     def rows(a, first, count, panel, out, left, rule):
         for i in range(out.shape[0]):
-            row(a[i], panel, rule.rests[0], out, i, left, rule)
+            row(a[i], panel, rule.other_numbers[0], out, i, left, rule)
 
-    return loop_of(rows, ALL, operations, 1)
+    return order_loop(rows, ALL, operations, 1)
 
 
 def _loops() -> dict[str, dict[str, Any]]:

@@ -41,37 +41,37 @@ def restore_mode(mode):
 
 def fma_down(x, lanes, sums, sign):
     """x * lanes + sums rounded down, where the mode is DOWN; x is a number."""
-    return _each(_down, x, lanes, sums)
+    return _on_each_lane(_down, x, lanes, sums)
 
 
 def fma_up(x, lanes, sums, sign):
     """x * lanes + sums rounded up, where the mode is DOWN, too; x is a number."""
-    return _each(_up, x, lanes, sums)
+    return _on_each_lane(_up, x, lanes, sums)
 
 
 def fma_to_zero(x, lanes, sums, sign):
     """x * lanes + sums rounded toward zero, where the mode is TO_ZERO; x is a number."""
-    return _each(_to_zero, x, lanes, sums)
+    return _on_each_lane(_to_zero, x, lanes, sums)
 
 
 def fma_near(x, lanes, sums, sign):
     """x * lanes + sums rounded to nearest even, where the mode is NEAREST; x is a number."""
-    return _each(machine.fma, x, lanes, sums)
+    return _on_each_lane(machine.fma, x, lanes, sums)
 
 
 def multiply_down(x, lanes, sign):
     """x * lanes rounded down."""
-    return _each(_down, x, lanes, _zeros_beside(x, lanes))
+    return _on_each_lane(_down, x, lanes, _zeros_beside(x, lanes))
 
 
 def multiply_up(x, lanes, sign):
     """x * lanes rounded up."""
-    return _each(_up, x, lanes, _zeros_beside(x, lanes))
+    return _on_each_lane(_up, x, lanes, _zeros_beside(x, lanes))
 
 
 def multiply_to_zero(x, lanes, sign):
     """x * lanes rounded toward zero."""
-    return _each(_to_zero, x, lanes, _zeros_beside(x, lanes))
+    return _on_each_lane(_to_zero, x, lanes, _zeros_beside(x, lanes))
 
 
 def multiply_near(x, lanes, sign):
@@ -81,17 +81,17 @@ def multiply_near(x, lanes, sign):
 
 def add_down(a, b, sign):
     """a + b rounded down."""
-    return _each(_down, np.float32(1.0), a, b)
+    return _on_each_lane(_down, np.float32(1.0), a, b)
 
 
 def add_up(a, b, sign):
     """a + b rounded up."""
-    return _each(_up, np.float32(1.0), a, b)
+    return _on_each_lane(_up, np.float32(1.0), a, b)
 
 
 def add_to_zero(a, b, sign):
     """a + b rounded toward zero."""
-    return _each(_to_zero, np.float32(1.0), a, b)
+    return _on_each_lane(_to_zero, np.float32(1.0), a, b)
 
 
 def add_near(a, b, sign):
@@ -99,7 +99,7 @@ def add_near(a, b, sign):
     return a + b
 
 
-def _each(function: Callable, x: Any, lanes: Any, sums: Any) -> Any:
+def _on_each_lane(function: Callable, x: Any, lanes: Any, sums: Any) -> Any:
     with np.errstate(all="ignore"):
         rounded = [function(np.float32(x), p, s) for p, s in zip(lanes, sums, strict=True)]
     return np.array(rounded, np.float32)

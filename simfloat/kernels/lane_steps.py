@@ -51,7 +51,7 @@ from simfloat.kernels.lane_rounding import (
     multiply_to_zero,
     multiply_up,
 )
-from simfloat.kernels.machine import left, right
+from simfloat.kernels.machine import shift_left, shift_right
 from simfloat.kernels.unrounded import power_of_two
 
 U32 = np.uint32
@@ -62,7 +62,7 @@ class LaneCut(NamedTuple):
     """A format as lanes are rounded to it."""
 
     dropped: int  # the bits of an image that the format lacks
-    kept: int
+    kept_mask: int
     half: int  # a tie's
     unit: int  # the last bit that is kept
     largest: int  # the image of the largest number, shifted left by one
@@ -77,30 +77,30 @@ class LaneCut(NamedTuple):
 @scalar
 def lifted_cut(grid, sign):
     """The cut of a grid; `sign` is -1 where the loop rounds upward and downward is meant."""
-    return _cut_of(grid, sign, power_of_two(np.int64(-126.0 - grid.emin)))
+    return _make_cut(grid, sign, power_of_two(np.int64(-126.0 - grid.emin)))
 
 
 @scalar
 def cut_in_place(grid, sign):
     """The cut of a grid for sums that are not multiplied."""
-    return _cut_of(grid, sign, 1.0)
+    return _make_cut(grid, sign, 1.0)
 
 
 @scalar
-def _cut_of(grid, sign, scale):
+def _make_cut(grid, sign, scale):
     # All fields are numbers of the loop, not constants of its code: one compiled loop serves every format. `sign` in
     # particular has to be read at run time, or LLVM moves the negation of `lane_rounding._by_mode_upward` through the
     # operation, and both neighbours become the same number.
     drop = U32(23.0 - grid.mantissa_bits)
-    unit = left(U32(1), drop)
+    unit = shift_left(U32(1), drop)
     dropped = U32(unit - U32(1))
     largest = np.float32(grid.max * scale).view(np.uint32)
     return LaneCut(
         dropped,
         U32(~dropped),
-        right(unit, U32(1)),
+        shift_right(unit, U32(1)),
         unit,
-        left(largest, U32(1)),
+        shift_left(largest, U32(1)),
         np.float32(power_of_two(np.int64(grid.emin)) * scale).view(np.uint32),
         np.float32(1.5 * power_of_two(np.int64(drop))),
         np.float32(power_of_two(np.int64(drop) - 24)),
@@ -116,7 +116,7 @@ def _cut_off(truncated, cut):
 
 
 @on_lanes
-def _whole(rounded, cut):
+def _drop_bits(rounded, cut):
     return rounded
 
 
@@ -230,7 +230,7 @@ class LaneOperations(NamedTuple):
     fma: Any  # (x, lanes, sums, cut), x being a number
     multiply: Any  # (x, lanes, cut)
     add: Any  # (a, b, cut)
-    cut_of: Any = lifted_cut
+    make_cut: Any = lifted_cut
 
 
 def _by_one(round_lanes: Any, mode: int, fma: Any, multiply: Any, add: Any) -> LaneOperations:
@@ -284,7 +284,7 @@ LANE_OPERATIONS = {
 
 #: The same by anchors, which need two bits more than the format has: not nearest even, whose mode would have to change.
 ANCHORED = {
-    steps: operations._replace(cut_of=cut_in_place)
+    steps: operations._replace(make_cut=cut_in_place)
     for steps, operations in {
         "truncated": _by_one(_cut_off_by_anchor, TO_ZERO, *_ZERO),
         "away": _by_one(_away_by_anchor, TO_ZERO, *_ZERO),
@@ -299,6 +299,6 @@ WATCHED = LANE_OPERATIONS | {"plain": ANCHORED["plain"]}
 
 #: The same for FP32, whose numbers are float32's.
 WHOLE_OPERATIONS = {
-    "whole_truncated": _by_one(_whole, TO_ZERO, *_ZERO),
-    "whole_upward": _by_one(_whole, DOWN, *_UP),
+    "whole_truncated": _by_one(_drop_bits, TO_ZERO, *_ZERO),
+    "whole_upward": _by_one(_drop_bits, DOWN, *_UP),
 }

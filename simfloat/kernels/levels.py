@@ -68,7 +68,7 @@ def computes_fp16(triple: str, processor: str, features: str) -> bool:
     return re.search(r"^\t(fmadd\th|vfmadd\d+sh\t)", assembly, re.MULTILINE) is not None
 
 
-def level_of(triple: str, processor: str, features: str) -> Level:
+def highest_level(triple: str, processor: str, features: str) -> Level:
     """The highest level that a processor reaches; one for itself alone where it reaches none, or has more than any."""
     architecture, _, system = triple.partition("-")
     host_level = Level(processor, processor, features)
@@ -82,7 +82,7 @@ def level_of(triple: str, processor: str, features: str) -> Level:
     return ARM_WITH_FP16 if computes_fp16(triple, processor, features) else ARM
 
 
-def within_reach() -> list[Level]:
+def reachable_levels() -> list[Level]:
     """The levels that kernels for this processor can be compiled for: its own, and those of x86 below it."""
     return [LEVEL, *(level for level in X86 if level != LEVEL and level.is_within(HOST[2]))]
 
@@ -99,5 +99,5 @@ class LevelCodegen(JITCPUCodegen):
 
 #: What LLVM finds this processor to be, or Numba's settings say that it is; and its level.
 HOST = cpu_target.target_context.codegen().magic_tuple()
-LEVEL = level_of(*HOST)
+LEVEL = highest_level(*HOST)
 CODEGEN = LevelCodegen("simfloat")

@@ -22,46 +22,46 @@ from typing import NamedTuple
 import numpy as np
 
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma, left, right, turned
+from simfloat.kernels.machine import fma, rotate_right, shift_left, shift_right
 
 U32 = np.uint32
 
 #: The image of the positive quiet NaN: payloads beyond it might carry into the sign.
 NAN = U32(0x7FC00000)
 
-#: What `likely` tells at least of a result that is certain.
-CERTAIN = U32(2)
+#: What `round_unless_in_doubt` tells at least of a result that is certain.
+SURE_FROM = U32(2)
 
 #: More than it ever tells.
-NO_DOUBT = U32(0xFFFFFFFF)
+NONE_UNSURE = U32(0xFFFFFFFF)
 
 
-class Cut(NamedTuple):
-    """A grid and a stochastic mode, as `likely` takes them."""
+class DroppedBits(NamedTuple):
+    """A grid and a stochastic mode, as `round_unless_in_doubt` takes them."""
 
     turn: int  # by how many bits a word is turned right for a draw's upper bits to be above those that are kept
     read: int  # those of the dropped bits that a draw has
     half: int  # half a step of a draw, if it is one of them
     dropped: int
-    kept: int
+    kept_mask: int
     min_normal: float
     max: float
     overflow_positive: float
 
 
 @scalar
-def cut_of(grid):
+def dropped_bits(grid):
     """The cut of a plain grid in float64."""
     # The word is turned right, not shifted, so that the draw's upper bits come to lie where the dropped bits are
     # whatever `lift` is; `read` masks the rest of the word away.
     drop, bits = U32(23.0 - grid.mantissa_bits), U32(32.0 - grid.random_shift)
     unread = U32(drop - bits) if bits < drop else U32(0)
-    step = left(U32(1), unread)
-    dropped = U32(left(U32(1), drop) - U32(1))
-    return Cut(
+    step = shift_left(U32(1), unread)
+    dropped = U32(shift_left(U32(1), drop) - U32(1))
+    return DroppedBits(
         U32(U32(32) - drop),
         U32(dropped & U32(~U32(step - U32(1)))),
-        right(step, U32(1)) if grid.random_start < grid.epsilon else U32(0),
+        shift_right(step, U32(1)) if grid.random_start < grid.epsilon else U32(0),
         dropped,
         U32(~dropped),
         np.float32(grid.min_normal),
@@ -71,7 +71,7 @@ def cut_of(grid):
 
 
 @scalar
-def likely(x, word, lift, cut):
+def round_unless_in_doubt(x, word, lift, cut):
     """(float32 rounded by the upper bits of a draw, a number below CERTAIN if its lower bits might change that).
 
     `word` holds 32 random bits, of which the draw is on top once it is shifted left by `lift`; x is the nearest
@@ -82,7 +82,7 @@ def likely(x, word, lift, cut):
     # Added to the smallest normal number, a smaller one has that number's spacing, as the grid has there. This addition
     # may round; the module's first lines say why that is no more than a quarter of U.
     image = np.float32(magnitude + cut.min_normal if low else magnitude).view(np.uint32)
-    draw = U32(turned(U32(word), U32(cut.turn - lift)) & cut.read)
+    draw = U32(rotate_right(U32(word), U32(cut.turn - lift)) & cut.read)
     # One more than the sum of image and draw, in one operation less: it differs where the result is not certain.
     moved = U32((image if image < NAN else NAN) - U32(~U32(draw | cut.half)))
     cut_number = U32(moved & cut.kept).view(np.float32)
@@ -91,7 +91,7 @@ def likely(x, word, lift, cut):
     return math.copysign(rounded, x), U32(moved & cut.dropped)
 
 
-def _rows(exact):
+def _row_loop(exact):
     """The loop that rounds what `exact` makes of a number and two rows; `doubts` holds the least told of a column.
 
     One rounding a loop: each is a long chain of instructions, and a processor looks ahead for others only so far.
@@ -100,7 +100,7 @@ def _rows(exact):
     @scalar
     def loop(out, doubts, x, a, b, words, lift, cut):
         for j in range(out.size):
-            out[j], certain = likely(exact(x, a[j], b[j]), words[j], lift, cut)
+            out[j], certain = round_unless_in_doubt(exact(x, a[j], b[j]), words[j], lift, cut)
             doubts[j] = min(doubts[j], certain)
 
     return loop
@@ -122,38 +122,38 @@ def _difference(x, a, b):
 
 
 @scalar
-def least_fused(out, x, a, b, words, lift, cut):
+def fused_row_and_least_doubt(out, x, a, b, words, lift, cut):
     """x times a plus b, rounded by what is likely, and the least that is told of a column."""
-    least = NO_DOUBT
+    least = NONE_UNSURE
     for j in range(out.size):
-        out[j], certain = likely(fma(x, a[j], b[j]), words[j], lift, cut)
+        out[j], certain = round_unless_in_doubt(fma(x, a[j], b[j]), words[j], lift, cut)
         least = min(least, certain)
     return least
 
 
 #: Loops over rows: (out, doubts, x, a, b, words, lift, cut), no row being another one; x times a plus b, x times a,
 #: a plus b, and a minus b.
-likely_fused, likely_products = _rows(fma), _rows(_product)
-likely_sums, likely_differences = _rows(_sum), _rows(_difference)
+fuse_unless_in_doubt, multiply_unless_in_doubt = _row_loop(fma), _row_loop(_product)
+add_unless_in_doubt, subtract_unless_in_doubt = _row_loop(_sum), _row_loop(_difference)
 
 
 @scalar
-def first_doubt(doubts):
+def first_unsure_column(doubts):
     """The first column of a row whose result is not certain; the row's size if all are."""
     # A minimum over the row, which vectorises, before any search: rows without a doubt, most of them, take no other
     # look.
-    least = NO_DOUBT
+    least = NONE_UNSURE
     for j in range(doubts.size):
         least = min(least, doubts[j])
-    return next_doubt(doubts, -1) if least < CERTAIN else doubts.size
+    return next_unsure_column(doubts, -1) if least < SURE_FROM else doubts.size
 
 
 @scalar
-def next_doubt(doubts, j):
+def next_unsure_column(doubts, j):
     """The next one after column j, whose doubt is removed."""
     if j >= 0:
-        doubts[j] = NO_DOUBT
+        doubts[j] = NONE_UNSURE
     j += 1
-    while j < doubts.size and doubts[j] >= CERTAIN:
+    while j < doubts.size and doubts[j] >= SURE_FROM:
         j += 1
     return j

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import kernel, outlined, scalar
+from simfloat.kernels.grid import unpack_grid
+from simfloat.kernels.jit import kernel, out_of_line, scalar
 from simfloat.kernels.machine import fma
 from simfloat.kernels.plain import one_nan
 from simfloat.kernels.step_kinds import KINDS, StepOptions
@@ -33,21 +33,21 @@ HALVINGS = 64
 
 
 @scalar
-def _fused(x, y, total):
+def _add_product_fused(x, y, total):
     return fma(x, y, total)
 
 
 @scalar
-def _unfused(x, y, total):
+def _add_product_unfused(x, y, total):
     return total + x * y
 
 
 @scalar
-def _plain(x, y, total):
+def _add_number(x, y, total):
     return total + x
 
 
-def chains_of(step: Any) -> Any:
+def chain_loop(step: Any) -> Any:
     """The loop of a step."""
 
     @kernel
@@ -89,11 +89,15 @@ def chains_of(step: Any) -> Any:
 
 
 #: Loops by the kind of product; (x, y, sums, first, steps, stride, turned). Of "ones" the right factors are not read.
-chains = {"fused": chains_of(_fused), "unfused": chains_of(_unfused), "ones": chains_of(_plain)}
+chains = {
+    "fused": chain_loop(_add_product_fused),
+    "unfused": chain_loop(_add_product_unfused),
+    "ones": chain_loop(_add_number),
+}
 
 
-@outlined
-def leaves_of(count, largest, firsts, counts):
+@out_of_line
+def find_leaves(count, largest, firsts, counts):
     """Where the parts of NumPy's order begin that are not halved again, and how long they are; returns how many."""
     begins, sizes = np.empty(HALVINGS, np.int64), np.empty(HALVINGS, np.int64)
     begins[0], sizes[0] = 0, count
@@ -115,26 +119,26 @@ def leaves_of(count, largest, firsts, counts):
 
 
 @scalar
-def _eight(x, k):
+def _eight_numbers(x, k):
     """The numbers from place k on; an unsigned place is not counted from the end."""
     low = x[k], x[k + U64(1)], x[k + U64(2)], x[k + U64(3)]
     return low + (x[k + U64(4)], x[k + U64(5)], x[k + U64(6)], x[k + U64(7)])
 
 
-def one_by_one() -> Any:
+def leaf_sums_one_by_one() -> Any:
     """What sums the eights of leaves by the carrier's own additions."""
 
-    @outlined
+    @out_of_line
     def sum_leaves(x, firsts, counts, sums, options):
         for leaf in range(firsts.size):
             eights = counts[leaf] // LANES
             if eights:
                 # Eight numbers, not an array, which LLVM would not keep in a register.
                 k = np.uint64(firsts[leaf])
-                a, b, c, d, e, f, g, h = _eight(x, k)
+                a, b, c, d, e, f, g, h = _eight_numbers(x, k)
                 for _ in range(1, eights):
                     k += np.uint64(LANES)
-                    p, q, r, s, t, u, v, w = _eight(x, k)
+                    p, q, r, s, t, u, v, w = _eight_numbers(x, k)
                     a, b, c, d = a + p, b + q, c + r, d + s
                     e, f, g, h = e + t, f + u, g + v, h + w
                 sums[leaf] = ((a + b) + (c + d)) + ((e + f) + (g + h))
@@ -142,10 +146,10 @@ def one_by_one() -> Any:
     return sum_leaves
 
 
-def side_by_side(add: Any) -> Any:
+def leaf_sums_side_by_side(add: Any) -> Any:
     """What sums the eights of leaves by longer additions, which wait for one another less in the leaves of a group."""
 
-    @outlined
+    @out_of_line
     def sum_leaves(x, firsts, counts, sums, options):
         space = np.empty((2, TOGETHER * LANES), x.dtype)
         for begin in range(0, firsts.size, TOGETHER):
@@ -184,16 +188,16 @@ def side_by_side(add: Any) -> Any:
     return sum_leaves
 
 
-def in_numpys_order(add: Any, sum_leaves: Any) -> Any:
+def numpy_order_loop(add: Any, sum_leaves: Any) -> Any:
     """The loop of a rounded addition."""
 
-    @outlined
+    @out_of_line
     def in_a_row(x, total, options):
         """The numbers are added to the one that `total` holds."""
         for k in range(x.size):
             total[0] = add(total[0], x[k], 0.0, options)
 
-    @outlined
+    @out_of_line
     def of_leaves(size, largest, leaves, options):
         """The sum of the leaves of so many numbers: a half that is complete waits for the other one."""
         sizes, halves = np.empty(HALVINGS, np.int64), np.zeros(HALVINGS, np.int64)
@@ -217,12 +221,12 @@ def in_numpys_order(add: Any, sum_leaves: Any) -> Any:
         return waiting[0]
 
     @kernel
-    def loop(x, out, largest, numbers, sign):
-        grid = unpack(numbers)
+    def loop(x, out, largest, grid_numbers, sign):
+        grid = unpack_grid(grid_numbers)
         options = StepOptions(grid, grid, sign, False)
         most = x.size // (largest // 2) + 1
         firsts, counts, sums = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, x.dtype)
-        leaves = leaves_of(x.size, largest, firsts, counts)
+        leaves = find_leaves(x.size, largest, firsts, counts)
         sum_leaves(x, firsts[:leaves], counts[:leaves], sums[:leaves], options)
         # All leaves but the last one are whole eights.
         rest = counts[leaves - 1] % LANES
@@ -239,6 +243,6 @@ def in_numpys_order(add: Any, sum_leaves: Any) -> Any:
 
 
 #: Loops by the kind of step; (x, out, largest, numbers, sign).
-numpys = {"native": in_numpys_order(KINDS["native"].add, one_by_one())}
+numpys = {"native": numpy_order_loop(KINDS["native"].add, leaf_sums_one_by_one())}
 for _kind in ("plain", "odd", "directed", "sticky", "converted"):
-    numpys[_kind] = in_numpys_order(KINDS[_kind].add, side_by_side(KINDS[_kind].add))
+    numpys[_kind] = numpy_order_loop(KINDS[_kind].add, leaf_sums_side_by_side(KINDS[_kind].add))

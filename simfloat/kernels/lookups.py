@@ -16,7 +16,7 @@ BLOCK = 1024
 
 
 @kernel
-def of_bfloat16(x, table, out):
+def look_up_bfloat16(x, table, out):
     """Look up results of float32 numbers; False, and `out` undefined, if one of them is not a number of BF16."""
     images = x.view(np.uint32)
     for start in range(0, out.size, BLOCK):
@@ -32,7 +32,7 @@ def of_bfloat16(x, table, out):
 
 
 @kernel
-def of_float16(x, table, out):
+def look_up_float16(x, table, out):
     """Look up results of float32 numbers; False, and `out` undefined, if one is no number of FP16. A NaN is one."""
     for start in range(0, out.size, BLOCK):
         block, results = x[start : start + BLOCK], out[start : start + BLOCK]

@@ -57,7 +57,7 @@ def fma(a, b, c):
         return np.float64(np.inf if exact > 0 else -np.inf)
 
 
-def odd(s, e):
+def round_sum_to_odd(s, e):
     """Round-to-odd of the exact sum s + e, where s is its rounding to nearest and e what that left over.
 
     Boldo and Melquiond 2008: a later rounding to at least two bits less then gives the correctly rounded sum.
@@ -91,18 +91,18 @@ def root(x):
     return np.sqrt(x)
 
 
-def left(x, count):
+def shift_left(x, count):
     """An integer shifted left by fewer bits than it has, in its type: Numba would widen it to 64 bits."""
     image = int(x) << int(count) & (1 << 8 * x.itemsize) - 1
     return type(x)(int.from_bytes(image.to_bytes(x.itemsize, "little"), "little", signed=x.dtype.kind == "i"))
 
 
-def right(x, count):
+def shift_right(x, count):
     """An integer shifted right by fewer bits than it has, in its type."""
     return type(x)(int(x) >> int(count))
 
 
-def turned(x, count):
+def rotate_right(x, count):
     """An integer rotated right, in its type; `count` is taken modulo the bits of the type."""
     bits = 8 * x.itemsize
     count = int(count) % bits
@@ -118,7 +118,7 @@ def is_extreme(x):
 def _odd_fraction(exact: Fraction) -> float:
     nearest = float(exact)
     rest = exact - Fraction(nearest)
-    return float(odd(np.float64(nearest), (rest > 0) - (rest < 0)))
+    return float(round_sum_to_odd(np.float64(nearest), (rest > 0) - (rest < 0)))
 
 
 @intrinsic
@@ -142,11 +142,11 @@ def _llvm_shift(operation):
     return shift
 
 
-_llvm_left, _llvm_right = _llvm_shift("shl"), _llvm_shift("lshr")
+_llvm_shift_left, _llvm_shift_right = _llvm_shift("shl"), _llvm_shift("lshr")
 
 
 @intrinsic
-def _llvm_turn(typing_context, x, count):
+def _llvm_rotate_right(typing_context, x, count):
     def generate(context, builder, signature, arguments):
         kind = arguments[0].type
         # A funnel shift of a number with itself is a rotation, one instruction. Two shifts and an or would be undefined
@@ -195,19 +195,19 @@ def _root(x):
     return lambda x: _llvm_sqrt(x)
 
 
-@overload(left, jit_options={"forceinline": True})
-def _left(x, count):
-    return lambda x, count: _llvm_left(x, count)
+@overload(shift_left, jit_options={"forceinline": True})
+def _overload_shift_left(x, count):
+    return lambda x, count: _llvm_shift_left(x, count)
 
 
-@overload(right, jit_options={"forceinline": True})
-def _right(x, count):
-    return lambda x, count: _llvm_right(x, count)
+@overload(shift_right, jit_options={"forceinline": True})
+def _overload_shift_right(x, count):
+    return lambda x, count: _llvm_shift_right(x, count)
 
 
-@overload(turned, jit_options={"forceinline": True})
-def _turned(x, count):
-    return lambda x, count: _llvm_turn(x, count)
+@overload(rotate_right, jit_options={"forceinline": True})
+def _overload_rotate_right(x, count):
+    return lambda x, count: _llvm_rotate_right(x, count)
 
 
 @overload(binade, jit_options={"forceinline": True})
@@ -236,8 +236,8 @@ def _fma(a, b, c):
     return lambda a, b, c: _llvm_fma(a, b, c)
 
 
-@overload(odd, jit_options={"forceinline": True})
-def _odd(s, e):
+@overload(round_sum_to_odd, jit_options={"forceinline": True})
+def _overload_round_sum_to_odd(s, e):
     # In the integer image one less is the neighbour toward zero, and setting the last bit makes it odd.
     if s == types.float32:
 

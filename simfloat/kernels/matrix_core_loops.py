@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels.jit import copy_into, kernel, scalar
-from simfloat.kernels.machine import binade, floor, odd
-from simfloat.kernels.unit_steps import NOTHING, cut, power_of, unless_special
+from simfloat.kernels.machine import binade, floor, round_sum_to_odd
+from simfloat.kernels.unit_steps import NOTHING, cut, power_at_or_below, unless_special
 from simfloat.kernels.unrounded import odd_sum, two_sum
 
 COLUMNS = 128
@@ -57,11 +57,11 @@ def _nearest_sum(high, low, so_far):
     t, t_error = two_sum(so_far, low)
     v, v_error = two_sum(high, t)
     s, e = two_sum(v, odd_sum(t_error, v_error))
-    return np.float64(np.float32(odd(s, e) + 0.0))
+    return np.float64(np.float32(round_sum_to_odd(s, e) + 0.0))
 
 
 @scalar
-def _flushed(x):
+def _flush(x):
     """Subnormal float32 results become zeros of their sign."""
     return x if abs(x) >= NORMAL or x != x else np.float32(x * np.float32(0.0))
 
@@ -69,7 +69,7 @@ def _flushed(x):
 @scalar
 def flushed_pair(w, p, x, q):
     """w * p + x * q in float32, each result flushed."""
-    return _flushed(_flushed(w * p) + _flushed(x * q))
+    return _flush(_flush(w * p) + _flush(x * q))
 
 
 @kernel
@@ -94,8 +94,8 @@ def flushed_pairs(a, b, out, terms, least):
                 for j in range(sums.size):
                     pair = flushed_pair(w, _normal(p[j], least), x, _normal(q[j], least))
                     if pairs == 2:
-                        pair = _flushed(pair + flushed_pair(y, _normal(r[j], least), z, _normal(s[j], least)))
-                    sums[j] = _flushed(sums[j] + pair)
+                        pair = _flush(pair + flushed_pair(y, _normal(r[j], least), z, _normal(s[j], least)))
+                    sums[j] = _flush(sums[j] + pair)
 
 
 @scalar
@@ -151,7 +151,7 @@ def floored_total(one, two, one_top, two_top, so_far, parts):
     """The two partial sums and the sum so far, added through floors and rounded to nearest float32."""
     dot_top = max(one_top, two_top)
     dot = _floor(one, dot_top * 2.0**-24) + _floor(two, dot_top * 2.0**-24)
-    sum_top = max(power_of(so_far, 2.0**-126), 2.0**-126)
+    sum_top = max(power_at_or_below(so_far, 2.0**-126), 2.0**-126)
     top = max(dot_top, sum_top)
     sum_part = _floor(so_far, top * 2.0**-24)
     sum_part = 0.0 if (parts == 2) & (sum_top < top * 2.0**-25) else sum_part

@@ -14,21 +14,28 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.kernels.grid import unpack
-from simfloat.kernels.halves import one_nan_of
+from simfloat.kernels.grid import unpack_grid
+from simfloat.kernels.halves import with_one_nan
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.likely import NO_DOUBT, cut_of, first_doubt, likely_products, likely_sums, next_doubt
-from simfloat.kernels.machine import left as lifted
+from simfloat.kernels.likely import (
+    NONE_UNSURE,
+    add_unless_in_doubt,
+    dropped_bits,
+    first_unsure_column,
+    multiply_unless_in_doubt,
+    next_unsure_column,
+)
+from simfloat.kernels.machine import shift_left as lifted
 from simfloat.kernels.random import (
     ROWS,
     WORD,
-    are_bytes,
-    counter_of,
+    draw_shift,
+    draws_are_bytes,
+    empty_rows,
     fill_rows,
-    lift_of,
-    line_of,
-    rows_like,
-    steps_of_rows,
+    steps_in_rows,
+    unpack_counter,
+    word_row,
 )
 from simfloat.kernels.stack import row_of_left, top_of_right
 from simfloat.kernels.step_kinds import KINDS_OF_ONE_FORMAT, StepKind, StepOptions
@@ -41,7 +48,7 @@ GROUP = 4
 SPARE = 6
 
 
-def adding(product, add):
+def tree_operations(product, add):
     """(four_of, four, one, two): the lowest two levels of the tree for a column and for a row, a product that is left
     over, and a sum of two.
 
@@ -80,38 +87,38 @@ def adding(product, add):
     return four_of, four, one, two
 
 
-def adding_likely(four_of, one, add):
+def tree_operations_unless_in_doubt(four_of, one, add):
     """(four, one, two) in float32 by what is likely; where that is not certain, a column is added again, exactly."""
 
     @scalar
     def four(node, spare, doubts, x, rows, p, s, lifts, options):
         # One rounding a loop, with rows between: a loop over the whole group is a chain of seven roundings, longer than
         # a processor looks ahead for independent work.
-        size, cut = node.size, cut_of(options.grid)
+        size, cut = node.size, dropped_bits(options.grid)
         p0, p1, p2, p3 = spare[0, :size], spare[1, :size], spare[2, :size], spare[3, :size]
         s1, s3 = spare[4, :size], spare[5, :size]
-        likely_products(p0, doubts, x[0], rows[0], rows[0], p[0], lifts[0], cut)
-        likely_products(p1, doubts, x[1], rows[1], rows[1], p[1], lifts[1], cut)
-        likely_products(p2, doubts, x[2], rows[2], rows[2], p[2], lifts[2], cut)
-        likely_products(p3, doubts, x[3], rows[3], rows[3], p[3], lifts[3], cut)
-        likely_sums(s1, doubts, x[0], p0, p1, s[0], lifts[1], cut)
-        likely_sums(s3, doubts, x[0], p2, p3, s[2], lifts[3], cut)
-        likely_sums(node, doubts, x[0], s1, s3, s[1], lifts[2], cut)
-        j = first_doubt(doubts)
+        multiply_unless_in_doubt(p0, doubts, x[0], rows[0], rows[0], p[0], lifts[0], cut)
+        multiply_unless_in_doubt(p1, doubts, x[1], rows[1], rows[1], p[1], lifts[1], cut)
+        multiply_unless_in_doubt(p2, doubts, x[2], rows[2], rows[2], p[2], lifts[2], cut)
+        multiply_unless_in_doubt(p3, doubts, x[3], rows[3], rows[3], p[3], lifts[3], cut)
+        add_unless_in_doubt(s1, doubts, x[0], p0, p1, s[0], lifts[1], cut)
+        add_unless_in_doubt(s3, doubts, x[0], p2, p3, s[2], lifts[3], cut)
+        add_unless_in_doubt(node, doubts, x[0], s1, s3, s[1], lifts[2], cut)
+        j = first_unsure_column(doubts)
         while j < size:
             y = rows[0][j], rows[1][j], rows[2][j], rows[3][j]
             p_words, s_words = (p[0][j], p[1][j], p[2][j], p[3][j]), (s[0][j], s[1][j], s[2][j])
             node[j] = four_of(x, y, p_words, s_words, lifts, options)
-            j = next_doubt(doubts, j)
+            j = next_unsure_column(doubts, j)
 
     @scalar
     def two(lower, upper, spare, doubts, words, options):
         new = spare[0, : lower.size]
-        likely_sums(new, doubts, lower[0], lower, upper, words, np.uint32(0), cut_of(options.grid))
-        j = first_doubt(doubts)
+        add_unless_in_doubt(new, doubts, lower[0], lower, upper, words, np.uint32(0), dropped_bits(options.grid))
+        j = first_unsure_column(doubts)
         while j < doubts.size:
             new[j] = add(lower[j], upper[j], words[j], options)
-            j = next_doubt(doubts, j)
+            j = next_unsure_column(doubts, j)
         for j in range(lower.size):
             lower[j] = new[j]
 
@@ -128,17 +135,17 @@ def _four_rows(rows, k, left, right):
 def _words_of_four(words, k, short):
     """The rows of the words of four steps from k on."""
     return (
-        words[line_of(k, short)],
-        words[line_of(k + 1, short)],
-        words[line_of(k + 2, short)],
-        words[line_of(k + 3, short)],
+        words[word_row(k, short)],
+        words[word_row(k + 1, short)],
+        words[word_row(k + 2, short)],
+        words[word_row(k + 3, short)],
     )
 
 
 @scalar
 def _lifts_of_four(k, short):
     """What brings their draws to the top."""
-    return lift_of(k, short), lift_of(k + 1, short), lift_of(k + 2, short), lift_of(k + 3, short)
+    return draw_shift(k, short), draw_shift(k + 1, short), draw_shift(k + 2, short), draw_shift(k + 3, short)
 
 
 def pairwise(four, one, two, drawing):
@@ -148,18 +155,22 @@ def pairwise(four, one, two, drawing):
     """
 
     @kernel
-    def loop(a, b, out, numbers, sign, pair, place, seed):
-        grid, counter = unpack(numbers), counter_of(place)
+    def loop(a, b, out, grid_numbers, sign, pair, place, seed):
+        grid, counter = unpack_grid(grid_numbers), unpack_counter(place)
         options = StepOptions(grid, grid, sign, pair)
-        draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
+        draws, short = drawing or (drawing is None and grid.random_step != 0.0), draws_are_bytes(grid)
         stack, spare, waiting = (
-            rows_like(out, 40, COLUMNS),
-            rows_like(out, SPARE, COLUMNS),
-            rows_like(WORD, 40, COLUMNS),
+            empty_rows(out, 40, COLUMNS),
+            empty_rows(out, SPARE, COLUMNS),
+            empty_rows(WORD, 40, COLUMNS),
         )
-        s, p, no_doubts = rows_like(WORD, ROWS, COLUMNS), rows_like(WORD, ROWS, COLUMNS), rows_like(WORD, 1, COLUMNS)[0]
-        waiting[:], s[:], p[:], no_doubts[:] = 0, 0, 0, NO_DOUBT
-        terms, together = a.shape[1], steps_of_rows(short)
+        s, p, no_doubts = (
+            empty_rows(WORD, ROWS, COLUMNS),
+            empty_rows(WORD, ROWS, COLUMNS),
+            empty_rows(WORD, 1, COLUMNS)[0],
+        )
+        waiting[:], s[:], p[:], no_doubts[:] = 0, 0, 0, NONE_UNSURE
+        terms, together = a.shape[1], steps_in_rows(short)
         grouped = terms - terms % GROUP
         for left in range(0, out.shape[1], COLUMNS):
             columns = min(COLUMNS, out.shape[1] - left)
@@ -171,7 +182,7 @@ def pairwise(four, one, two, drawing):
                     # The tree is that of pairs of neighbours. A binary counter walks it: the trailing ones of the
                     # number of groups before this one are the sums that wait for it, on top of the stack. -1 has only
                     # ones, so all are added after the last product.
-                    complete, node, line, lift = -1, stack[depth, :columns], line_of(k, short), lift_of(k, short)
+                    complete, node, line, lift = -1, stack[depth, :columns], word_row(k, short), draw_shift(k, short)
                     if draws and k < terms:
                         if k % together == 0:
                             fill_rows(s, columns, counter, i, left, k, 0, seed, short)
@@ -197,16 +208,16 @@ def pairwise(four, one, two, drawing):
                         break
                 if terms > 0:
                     for j in range(columns):
-                        out[i, left + j] = one_nan_of(stack[0, j])
+                        out[i, left + j] = with_one_nan(stack[0, j])
 
     return loop
 
 
 def _loop(name: str, kind: StepKind) -> Any:
     """The loop of a kind of step."""
-    four_of, four, one, two = adding(kind.product, kind.add)
+    four_of, four, one, two = tree_operations(kind.product, kind.add)
     if name == "likely":
-        four, one, two = adding_likely(four_of, one, kind.add)
+        four, one, two = tree_operations_unless_in_doubt(four_of, one, kind.add)
     return pairwise(four, one, two, kind.draws)
 
 

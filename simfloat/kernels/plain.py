@@ -1,4 +1,4 @@
-"""The rounding of one number to a plain grid (see grid.plain), in float32 or float64.
+"""The rounding of one number to a plain grid (see grid.has_plain_grid), in float32 or float64.
 
 Adding to a magnitude an anchor whose last bit is worth one spacing, and subtracting it again, leaves the nearest
 multiple of the spacing, ties to even: the hardware rounds. What was cut off is then known exactly, and decides the
@@ -25,7 +25,7 @@ def nearest(x, grid):
 
 
 @scalar
-def directed(x, grid):
+def round_in_direction(x, grid):
     """Round toward zero or an infinity, or to nearest with ties away."""
     magnitude = abs(x)
     power = power_below(magnitude, grid)

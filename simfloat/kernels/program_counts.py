@@ -26,7 +26,7 @@ ZERO, LEAST_NORMAL, INFINITY = F32(0.0), F32(2.0**-126), F32(np.inf)
 
 
 @scalar
-def ends(registers, u, largest, count):
+def count_ends(registers, u, largest, count):
     """How many results are zero, how many others are subnormal numbers of float32, and whether any is too large."""
     zeros, small, large, most = U32(0), U32(0), U32(0), F32(largest)
     for i in range(count):
@@ -37,7 +37,7 @@ def ends(registers, u, largest, count):
     return np.int64(zeros), np.int64(small), large != U32(0)
 
 
-def _count_of_one(condition):
+def _count_loop_of_one(condition):
     """How many numbers of a register meet a condition."""
 
     @scalar
@@ -50,7 +50,7 @@ def _count_of_one(condition):
     return loop
 
 
-def _count_of_two(condition):
+def _count_loop_of_two(condition):
     @scalar
     def loop(registers, u, v, count):
         matches = U32(0)
@@ -61,10 +61,10 @@ def _count_of_two(condition):
     return loop
 
 
-_zeros = _count_of_one(scalar(lambda x: x == ZERO))
-_zero_sums = _count_of_two(scalar(lambda x, y: x == -y))
-_zero_products = _count_of_two(scalar(lambda x, y: (x == ZERO) | (y == ZERO)))
-_zero_quotients = _count_of_two(scalar(lambda x, y: (x == ZERO) | (abs(y) == INFINITY)))
+_zeros = _count_loop_of_one(scalar(lambda x: x == ZERO))
+_zero_sums = _count_loop_of_two(scalar(lambda x, y: x == -y))
+_zero_products = _count_loop_of_two(scalar(lambda x, y: (x == ZERO) | (y == ZERO)))
+_zero_quotients = _count_loop_of_two(scalar(lambda x, y: (x == ZERO) | (abs(y) == INFINITY)))
 
 
 @scalar
@@ -105,7 +105,7 @@ def lost_addends(registers, u, v, to, either, count):
 
 
 @scalar
-def lost_beside_scalar(registers, u, y, to, count):
+def lost_scalar_addends(registers, u, y, to, count):
     """How many finite sums of a register and a scalar lost one of the two, which is not zero."""
     losses, is_lost = U32(0), y != 0.0
     for i in range(count):

@@ -23,7 +23,7 @@ import operator
 import numpy as np
 
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma, right, root
+from simfloat.kernels.machine import fma, root, shift_right
 from simfloat.kernels.program_table import (
     PRODUCT,
     PRODUCT_WITH_SCALAR,
@@ -33,7 +33,7 @@ from simfloat.kernels.program_table import (
     SUM,
     SUM_WITH_SCALAR,
 )
-from simfloat.kernels.rounding_loops import nearest_in_image
+from simfloat.kernels.rounding_loops import round_image_to_nearest
 from simfloat.kernels.single import SMALL
 from simfloat.kernels.unrounded import two_product, two_sum
 
@@ -56,7 +56,7 @@ def image(x):
 
 
 @scalar
-def images(registers, u, count):
+def union_of_images(registers, u, count):
     """Which bits any of the numbers has in its image."""
     used = U32(0)
     for i in range(count):
@@ -64,7 +64,7 @@ def images(registers, u, count):
     return used
 
 
-def _of_two(function):
+def _loops_of_two(function):
     """The loops of a function: to FP32 and to few bits, of two registers, then of a register and a scalar."""
 
     @scalar
@@ -73,9 +73,9 @@ def _of_two(function):
             registers[to, i] = function(registers[u, i], registers[v, i])
 
     @scalar
-    def rounded(registers, u, v, cut, to, count):
+    def loop_rounded(registers, u, v, cut, to, count):
         for i in range(count):
-            registers[to, i] = nearest_in_image(function(registers[u, i], registers[v, i]), cut)
+            registers[to, i] = round_image_to_nearest(function(registers[u, i], registers[v, i]), cut)
 
     @scalar
     def with_scalar(registers, u, y, to, count):
@@ -85,14 +85,14 @@ def _of_two(function):
     @scalar
     def rounded_with_scalar(registers, u, y, cut, to, count):
         for i in range(count):
-            registers[to, i] = nearest_in_image(function(registers[u, i], y), cut)
+            registers[to, i] = round_image_to_nearest(function(registers[u, i], y), cut)
 
-    return loop, rounded, with_scalar, rounded_with_scalar
+    return loop, loop_rounded, with_scalar, rounded_with_scalar
 
 
-_sums, _rounded_sums, _sums_with, _rounded_sums_with = _of_two(operator.add)
-_products, _rounded_products, _products_with, _rounded_products_with = _of_two(operator.mul)
-_quotients, _rounded_quotients, _quotients_by, _rounded_quotients_by = _of_two(operator.truediv)
+_sums, _rounded_sums, _sums_with, _rounded_sums_with = _loops_of_two(operator.add)
+_products, _rounded_products, _products_with, _rounded_products_with = _loops_of_two(operator.mul)
+_quotients, _rounded_quotients, _quotients_by, _rounded_quotients_by = _loops_of_two(operator.truediv)
 
 
 @scalar
@@ -104,11 +104,11 @@ def _roots(registers, u, to, count):
 @scalar
 def _rounded_roots(registers, u, cut, to, count):
     for i in range(count):
-        registers[to, i] = nearest_in_image(root(registers[u, i]), cut)
+        registers[to, i] = round_image_to_nearest(root(registers[u, i]), cut)
 
 
 @scalar
-def to_single(what, registers, u, v, y, to, count):
+def compute_single(what, registers, u, v, y, to, count):
     """Results in FP32, of registers u and v or of u and the scalar y; returns whether none is in doubt."""
     near = F32(y)
     is_single = np.float64(near) == y
@@ -136,7 +136,7 @@ def to_single(what, registers, u, v, y, to, count):
 
 
 @scalar
-def to_few_bits(what, registers, u, v, y, used, cut, to, count):
+def compute_few_bits(what, registers, u, v, y, used, cut, to, count):
     """Results of few bits, as float32's numbers that are cut so; `used` are the images of the registers together."""
     near, short = F32(y), U32(used & cut.dropped) == U32(0)
     is_short = short and np.float64(near) == y and U32(image(near) & cut.dropped) == U32(0)
@@ -170,7 +170,7 @@ def to_few_bits(what, registers, u, v, y, used, cut, to, count):
 @scalar
 def _is_beside_tie(x, cut):
     """Whether a tie lies within REACH of the image."""
-    half = U32(right(cut.dropped, U32(1)) + U32(1))
+    half = U32(shift_right(cut.dropped, U32(1)) + U32(1))
     rest = U32(image(x) & cut.dropped)
     # |rest - half| <= REACH by one comparison of unsigned numbers: below -REACH the sum wraps around to a large one.
     return U32(U32(rest - half) + REACH) <= U32(REACH + REACH)
@@ -181,7 +181,7 @@ def _products_near(registers, u, y, cut, to, count):
     doubts = U32(0)
     for i in range(count):
         p = F32(registers[u, i] * y)
-        registers[to, i] = nearest_in_image(p, cut)
+        registers[to, i] = round_image_to_nearest(p, cut)
         doubts = U32(doubts | U32(_is_beside_tie(p, cut)))
     return doubts == U32(0)
 
@@ -191,7 +191,7 @@ def _sums_near(registers, u, y, cut, to, count):
     doubts = U32(0)
     for i in range(count):
         s = F32(registers[u, i] + y)
-        registers[to, i] = nearest_in_image(s, cut)
+        registers[to, i] = round_image_to_nearest(s, cut)
         doubts = U32(doubts | U32(_is_beside_tie(s, cut) | (abs(s) < abs(y))))
     return doubts == U32(0)
 

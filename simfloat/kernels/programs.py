@@ -23,15 +23,15 @@ import math
 import numpy as np
 
 from simfloat.kernels.counting import LANES, add_counts, add_fields, count_small
-from simfloat.kernels.drawn import stochastic
+from simfloat.kernels.drawn import round_by_threshold
 from simfloat.kernels.events import UNCHANGED, UNDERFLOW, ZERO
-from simfloat.kernels.general import general
-from simfloat.kernels.grid import unpack
+from simfloat.kernels.general import round_to_any_grid
+from simfloat.kernels.grid import unpack_grid
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma, root
-from simfloat.kernels.plain import directed, in_range_quickly, nearest, one_nan, power_below, to_odd
-from simfloat.kernels.program_counts import ends, exact_zeros, lost_addends, lost_beside_scalar
-from simfloat.kernels.program_lanes import image, images, to_few_bits, to_single
+from simfloat.kernels.plain import in_range_quickly, nearest, one_nan, power_below, round_in_direction, to_odd
+from simfloat.kernels.program_counts import count_ends, exact_zeros, lost_addends, lost_scalar_addends
+from simfloat.kernels.program_lanes import compute_few_bits, compute_single, image, union_of_images
 from simfloat.kernels.program_table import (
     DIRECTED,
     DOUBLE,
@@ -55,8 +55,8 @@ from simfloat.kernels.program_table import (
     SUM,
     SUM_WITH_SCALAR,
 )
-from simfloat.kernels.random import U64, are_bytes, words_at
-from simfloat.kernels.rounding_loops import image_cut_of
+from simfloat.kernels.random import U64, draws_are_bytes, words_at
+from simfloat.kernels.rounding_loops import unpack_image_cut
 from simfloat.kernels.unrounded import add_odd, divide_odd, multiply_odd, sqrt_odd
 
 #: Elements a block: the registers stay in the first-level cache.
@@ -81,7 +81,7 @@ def _nearest_product(x, y, grid):
     return in_range_quickly(near, abs(fma(x, y, anchor) - anchor), grid)
 
 
-def _of_two(function):
+def _loop_of_two(function):
     """The loop of a function of two registers, in float64, and a grid or a sign."""
 
     @scalar
@@ -92,7 +92,7 @@ def _of_two(function):
     return loop
 
 
-def _with_scalar(function):
+def _loop_with_scalar(function):
     @scalar
     def loop(registers, u, y, grid, out, count):
         for i in range(count):
@@ -101,7 +101,7 @@ def _with_scalar(function):
     return loop
 
 
-def _of_one(function):
+def _loop_of_one(function):
     @scalar
     def loop(registers, u, grid, out, count):
         for i in range(count):
@@ -110,7 +110,7 @@ def _of_one(function):
     return loop
 
 
-def _rounding(function):
+def _rounding_loop(function):
     @scalar
     def loop(exact, words, grid, registers, to, count):
         for i in range(count):
@@ -119,27 +119,27 @@ def _rounding(function):
     return loop
 
 
-def _undrawn(function):
-    return _rounding(scalar(lambda x, word, grid: function(x, grid)))
+def _rounding_loop_without_words(function):
+    return _rounding_loop(scalar(lambda x, word, grid: function(x, grid)))
 
 
-_sum = _of_two(scalar(lambda x, y, sign: add_odd(x, y, sign)))
-_sum_with_scalar = _with_scalar(scalar(lambda x, y, sign: add_odd(x, y, sign)))
-_product = _of_two(scalar(lambda x, y, grid: x * y))
-_product_with_scalar = _with_scalar(scalar(lambda x, y, grid: multiply_odd(x, y)))
-_quotient = _of_two(scalar(lambda x, y, grid: divide_odd(x, y)))
-_quotient_by_scalar = _with_scalar(scalar(lambda x, y, grid: divide_odd(x, y)))
-_root = _of_one(scalar(lambda x, grid: sqrt_odd(x)))
+_sum = _loop_of_two(scalar(lambda x, y, sign: add_odd(x, y, sign)))
+_sum_with_scalar = _loop_with_scalar(scalar(lambda x, y, sign: add_odd(x, y, sign)))
+_product = _loop_of_two(scalar(lambda x, y, grid: x * y))
+_product_with_scalar = _loop_with_scalar(scalar(lambda x, y, grid: multiply_odd(x, y)))
+_quotient = _loop_of_two(scalar(lambda x, y, grid: divide_odd(x, y)))
+_quotient_by_scalar = _loop_with_scalar(scalar(lambda x, y, grid: divide_odd(x, y)))
+_root = _loop_of_one(scalar(lambda x, grid: sqrt_odd(x)))
 
-_nearest_sums = _of_two(scalar(lambda x, y, grid: F32(nearest(x + y, grid))))
-_nearest_products = _of_two(scalar(lambda x, y, grid: F32(nearest(x * y, grid))))
-_nearest_products_with_scalar = _with_scalar(scalar(lambda x, y, grid: F32(_nearest_product(x, y, grid))))
-_nearest_quotients = _of_two(scalar(lambda x, y, grid: F32(nearest(x / y, grid))))
-_nearest_roots = _of_one(scalar(lambda x, grid: F32(nearest(root(x), grid))))
+_nearest_sums = _loop_of_two(scalar(lambda x, y, grid: F32(nearest(x + y, grid))))
+_nearest_products = _loop_of_two(scalar(lambda x, y, grid: F32(nearest(x * y, grid))))
+_nearest_products_with_scalar = _loop_with_scalar(scalar(lambda x, y, grid: F32(_nearest_product(x, y, grid))))
+_nearest_quotients = _loop_of_two(scalar(lambda x, y, grid: F32(nearest(x / y, grid))))
+_nearest_roots = _loop_of_one(scalar(lambda x, grid: F32(nearest(root(x), grid))))
 
-_round_single, _round_nearest = _undrawn(_single), _undrawn(nearest)
-_round_directed, _round_to_odd = _undrawn(directed), _undrawn(to_odd)
-_round_stochastic, _round_general = _rounding(stochastic), _rounding(general)
+_round_single, _round_nearest = _rounding_loop_without_words(_single), _rounding_loop_without_words(nearest)
+_round_directed, _round_to_odd = _rounding_loop_without_words(round_in_direction), _rounding_loop_without_words(to_odd)
+_round_stochastic, _round_general = _rounding_loop(round_by_threshold), _rounding_loop(round_to_any_grid)
 
 
 @scalar
@@ -268,7 +268,7 @@ def _has_scalar(what):
 
 
 @kernel
-def run(table, register_count, scalars, grids, signs, draws, first, inputs, outputs, events):
+def run_program(table, register_count, scalars, grids, signs, draws, first, inputs, outputs, events):
     """Carry out a program on vectors that begin with the element of number `first`; all are as long as the first input.
 
     `draws` holds, in the row of an instruction that draws, the seed and the call; outputs may be inputs. What is
@@ -301,30 +301,30 @@ def run(table, register_count, scalars, grids, signs, draws, first, inputs, outp
                     _repeat(F32(y), registers[to], count)
                 else:
                     _move(what, registers, u, v, to, count)
-                used[to] = images(registers, to, count)
+                used[to] = union_of_images(registers, to, count)
                 continue
-            grid, is_made = unpack(grids[row]), False
+            grid, is_made = unpack_grid(grids[row]), False
             if quick == FEW_BITS:
-                cut = image_cut_of(grid)
+                cut = unpack_image_cut(grid)
                 bits = used[a] if has_scalar or what == ROOT else U32(used[a] | used[b])
-                is_made = to_few_bits(what, registers, u, v, y, bits, cut, to, count)
+                is_made = compute_few_bits(what, registers, u, v, y, bits, cut, to, count)
                 # What was rounded to the grid has no bit below it; otherwise any bit may be set. To look at the numbers
-                # again, as `images` does after a move, would cost a pass.
+                # again, as `union_of_images` does after a move, would cost a pass.
                 used[to] = U32(~cut.dropped)
             else:
                 used[to] = U32(0xFFFFFFFF)
                 if quick == IN_FLOAT32:
-                    is_made = to_single(what, registers, u, v, y, to, count)
+                    is_made = compute_single(what, registers, u, v, y, to, count)
                 elif quick == DOUBLE:
                     _to_nearest(what, registers, u, v, y, grid, to, count)
                     is_made = True
             if not is_made:
                 _make_exact(what, registers, u, v, y, grid, signs[row], exact, count)
                 if grid.random_step != 0.0:
-                    _fill_words(words[:count], packed, first + start, draws[n], are_bytes(grid))
+                    _fill_words(words[:count], packed, first + start, draws[n], draws_are_bytes(grid))
                 _round(how, exact, words, grid, registers, to, count)
             if counted >= 0:
-                zeros, small, large = ends(registers, to, grid.max, count)
+                zeros, small, large = count_ends(registers, to, grid.max, count)
                 # Events of overflow and NaN need the exact results, which are not kept. False sends the step to the
                 # operations one by one; a training step that overflows is rare, and is right by either way.
                 if large:
@@ -339,8 +339,8 @@ def run(table, register_count, scalars, grids, signs, draws, first, inputs, outp
                 if what == SUM:
                     events[counted, UNCHANGED] += lost_addends(registers, u, v, to, is_either, count)
                 elif what == SUM_WITH_SCALAR:
-                    events[counted, UNCHANGED] += lost_beside_scalar(registers, u, y, to, count)
+                    events[counted, UNCHANGED] += lost_scalar_addends(registers, u, y, to, count)
     for n in range(table.shape[0]):
         if table[n, 7] >= 0:
-            add_counts(counters[table[n, 7]], np.int64(total), unpack(grids[table[n, 5]]), events[table[n, 7]])
+            add_counts(counters[table[n, 7]], np.int64(total), unpack_grid(grids[table[n, 5]]), events[table[n, 7]])
     return True

@@ -31,7 +31,7 @@ WEYL_0, WEYL_1 = U64(0x9E3779B9), U64(0xBB67AE85)
 
 
 @scalar
-def _turn(counter, k0, k1, n):
+def _philox_round(counter, k0, k1, n):
     """Round n of Philox4x32, on 32-bit words in 64-bit variables."""
     c0, c1, c2, c3 = counter
     # Words of 32 bits in variables of 64, where one multiplication gives both halves of a product.
@@ -41,13 +41,18 @@ def _turn(counter, k0, k1, n):
 
 
 @scalar
-def _four_turns(counters, k0, k1, n):
+def _four_philox_rounds(counters, k0, k1, n):
     """Round n of four counters: a round waits for the one before it, so several are under way at once."""
     one, two, three, four = counters
-    return _turn(one, k0, k1, n), _turn(two, k0, k1, n), _turn(three, k0, k1, n), _turn(four, k0, k1, n)
+    return (
+        _philox_round(one, k0, k1, n),
+        _philox_round(two, k0, k1, n),
+        _philox_round(three, k0, k1, n),
+        _philox_round(four, k0, k1, n),
+    )
 
 
-def _ten(turn):
+def _ten_rounds(turn):
     """All rounds. They stand one by one, since a loop inside would keep LLVM from vectorising the loop outside."""
 
     @scalar
@@ -66,7 +71,7 @@ def _ten(turn):
     return rounds
 
 
-_philox, _four_philox = _ten(_turn), _ten(_four_turns)
+_philox, _four_philox = _ten_rounds(_philox_round), _ten_rounds(_four_philox_rounds)
 
 
 @scalar
@@ -97,12 +102,12 @@ ROWS = 16
 #: Sums of a row that are under way at once where steps draw, so that their words stay in the first-level cache.
 RANDOM_COLUMNS = 128
 
-#: An array of words, as `rows_like` takes it.
+#: An array of words, as `empty_rows` takes it.
 WORD = np.zeros(1, np.uint32)
 
 
 @scalar
-def rows_like(array, rows, columns):
+def empty_rows(array, rows, columns):
     """Room for rows of the array's type; the first one begins with a line of the cache, as whole lines after it do."""
     space = np.empty(rows * columns + 64 // array.itemsize, array.dtype)
     first = (-space.ctypes.data % 64) // array.itemsize
@@ -121,7 +126,7 @@ class Counter(NamedTuple):
 
 
 #: The counter in an array of int64.
-counter_of = reader(Counter)
+unpack_counter = reader(Counter)
 
 
 @scalar
@@ -131,7 +136,7 @@ def element_at(counter, i, j):
 
 
 @scalar
-def are_bytes(grid):
+def draws_are_bytes(grid):
     """Whether the draws of a stochastic mode are bytes."""
     return grid.random_shift >= 24.0
 
@@ -143,25 +148,25 @@ def words_of_sum(counter, element, row, stage, seed):
 
 
 @scalar
-def steps_of_rows(short):
+def steps_in_rows(short):
     """The steps whose draws are in ROWS words."""
     return 4 * ROWS if short else ROWS
 
 
 @scalar
-def row_of(step, short):
+def word_index(step, short):
     """The word that holds a step's draw."""
     return step >> 2 if short else step
 
 
 @scalar
-def line_of(step, short):
+def word_row(step, short):
     """The row of that word."""
-    return row_of(step, short) % ROWS
+    return word_index(step, short) % ROWS
 
 
 @scalar
-def lift_of(step, short):
+def draw_shift(step, short):
     """By how many bits that word is shifted left for the draw to be on top."""
     return np.uint32(24 - 8 * (step & 3)) if short else np.uint32(0)
 
@@ -170,12 +175,12 @@ def lift_of(step, short):
 def fill_rows(words, columns, counter, i, first_column, first, stage, seed, short):
     """The words of the steps from `first` on, a multiple of steps_of_rows, for a row of elements: all ROWS of them."""
     element, column_step = element_at(counter, i, first_column), U64(counter.column_step)
-    above, k0, k1 = U64(row_of(counter.step + first, short)), seed & LOW, seed >> HALF
+    above, k0, k1 = U64(word_index(counter.step + first, short)), seed & LOW, seed >> HALF
     call, of_stage = U64(counter.call), U64(counter.stage + stage)
     # Four counters at a time: the rounds of one wait for each other. So 16 words take 28 instructions, of which the ten
     # rounds need 24 (Zen 4). Rows are taken out first, so that the loop over columns has plain vectors.
-    r0, r1, r2, r3, r4, r5, r6, r7 = _eight(words, 0)
-    s0, s1, s2, s3, s4, s5, s6, s7 = _eight(words, 8)
+    r0, r1, r2, r3, r4, r5, r6, r7 = _eight_rows(words, 0)
+    s0, s1, s2, s3, s4, s5, s6, s7 = _eight_rows(words, 8)
     for j in range(columns):
         one, two, three, four = _four_philox(
             (
@@ -195,7 +200,7 @@ def fill_rows(words, columns, counter, i, first_column, first, stage, seed, shor
 
 
 @scalar
-def _eight(words, first):
+def _eight_rows(words, first):
     """Eight rows."""
     return (
         words[first],

@@ -20,7 +20,7 @@ TALL, DEPTH = 4, 256
 FEW = 1 << 12
 
 
-def tiled(add_panel: Any, copied: Any, depth: int = DEPTH) -> Any:
+def tile_loop(add_panel: Any, copied: Any, depth: int = DEPTH) -> Any:
     """What adds a (m, k) times b (k, n) to out (m, n), in panels of at most so many products.
 
     `add_panel(a, first, count, panel, out, left, rule)` adds the products of the columns of `a` from `first` on with so
@@ -80,7 +80,7 @@ class TileSteps(NamedTuple):
     finish: Any  # (out, i, left, right, one, two, watched, rule): puts the sums of a row back
 
 
-def rows_of(tile: TileSteps) -> Any:
+def row_adder(tile: TileSteps) -> Any:
     """What adds to all rows of `out`, four at a time, the products of the factors with the panel."""
     step, begin, start_watch, watch, finish = tile
 
@@ -132,12 +132,12 @@ def rows_of(tile: TileSteps) -> Any:
 
 
 @on_lanes
-def _as_they_are(lanes):
+def _unchanged_factors(lanes):
     return lanes
 
 
 @on_lanes
-def _start(out, i, left, at, rule):
+def _load_sums(out, i, left, at, rule):
     return load(out, i, left)
 
 
@@ -159,12 +159,14 @@ def _fma(x, lanes, sums, rule):
 
 
 @on_lanes
-def _put_back(out, i, left, right, one, two, watched, rule):
+def _store_sums(out, i, left, right, one, two, watched, rule):
     store(out, i, left, one)
     store(out, i, right, two)
 
 
-_add_products = tiled(rows_of(TileSteps(_fma, _start, watch_nothing, still_nothing, _put_back)), _as_they_are)
+_add_products = tile_loop(
+    row_adder(TileSteps(_fma, _load_sums, watch_nothing, still_nothing, _store_sums)), _unchanged_factors
+)
 
 
 @on_lanes

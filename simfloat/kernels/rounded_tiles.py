@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import kernel, on_lanes, outlined
+from simfloat.kernels.grid import unpack_grid
+from simfloat.kernels.jit import kernel, on_lanes, out_of_line
 from simfloat.kernels.lane_images import NAN, any_lane, choose, image, larger, number, quiet
 from simfloat.kernels.lane_rounding import restore_mode, set_mode
 from simfloat.kernels.lane_steps import ANCHORED, LANE_OPERATIONS, WATCHED, WHOLE_OPERATIONS, LaneOperations
 from simfloat.kernels.lanes import load, store
 from simfloat.kernels.plain import one_nan
-from simfloat.kernels.register_tiles import TileSteps, rows_of, still_nothing, tiled, watch_nothing
-from simfloat.kernels.stack import make_nans_one, matrices_of, products_of
+from simfloat.kernels.register_tiles import TileSteps, row_adder, still_nothing, tile_loop, watch_nothing
+from simfloat.kernels.stack import make_nans_one, product_count, product_matrices
 from simfloat.kernels.step_kinds import KINDS, StepKind, StepOptions, native_product
 
 U32 = np.uint32
@@ -81,12 +81,12 @@ def watched_unfused_step(operations: LaneOperations) -> Any:
 
 
 @on_lanes
-def _scaled(out, i, left, at, rule):
+def _load_scaled_sums(out, i, left, at, rule):
     return quiet(load(out, i, left)) * rule.cut.scale
 
 
 @on_lanes
-def _put_back(out, i, left, right, one, two, largest, rule):
+def _store_unscaled_sums(out, i, left, right, one, two, largest, rule):
     store(out, i, left, one * rule.cut.unscale)
     store(out, i, right, two * rule.cut.unscale)
 
@@ -105,21 +105,21 @@ def _larger_image(largest, sums, rule):
 
 
 @on_lanes
-def _put_back_if_inside(out, i, left, right, one, two, largest, rule):
+def _store_if_inside(out, i, left, right, one, two, largest, rule):
     # The row's old sums are still in `out`, so the careful row starts from them. Nothing is written where one lane is
     # too large: overflow is rare, and a test for every lane would cost each step of all others.
     if any_lane(largest > rule.cut.largest):
         rule.doubts[i] = True
     else:
-        _put_back(out, i, left, right, one, two, largest, rule)
+        _store_unscaled_sums(out, i, left, right, one, two, largest, rule)
 
 
 def careful_row(product: Any, add: Any) -> Any:
     """What adds to a row of `out` the products of factors, which are scaled, with the panel, in float64."""
 
-    @outlined
-    def again(factors, unscale, panel, sums, grid_numbers, product_numbers, sign):
-        options = StepOptions(unpack(grid_numbers), unpack(product_numbers), sign, False)
+    @out_of_line
+    def add_row_in_float64(factors, unscale, panel, sums, grid_numbers, product_numbers, sign):
+        options = StepOptions(unpack_grid(grid_numbers), unpack_grid(product_numbers), sign, False)
         for k in range(factors.size):
             # In float64 any format's exponents have room, so here neither sums nor factors are scaled. This is slow,
             # and is the definition of the step: what the lanes cannot decide is decided here.
@@ -128,14 +128,18 @@ def careful_row(product: Any, add: Any) -> Any:
                 term = product(x, np.float64(row[j]), 0.0, options)
                 sums[j] = np.float32(add(np.float64(sums[j]), term, 0.0, options))
 
-    return again
+    return add_row_in_float64
 
 
-def loop_of(operations: LaneOperations, step: Any, again: Any, watches: bool) -> Any:
+def rounded_tile_loop(operations: LaneOperations, step: Any, again: Any, watches: bool) -> Any:
     """The loop of a step; `watches` if sums may leave the format otherwise than by float32's own overflow."""
-    watching = (_no_image, _larger_image, _put_back_if_inside) if watches else (watch_nothing, still_nothing, _put_back)
-    rows, mode = rows_of(TileSteps(step, _scaled, *watching)), np.int32(operations.mode)
-    cut_of = operations.cut_of
+    watching = (
+        (_no_image, _larger_image, _store_if_inside)
+        if watches
+        else (watch_nothing, still_nothing, _store_unscaled_sums)
+    )
+    rows, mode = row_adder(TileSteps(step, _load_scaled_sums, *watching)), np.int32(operations.mode)
+    cut_of = operations.make_cut
 
     @on_lanes
     def add_panel(a, first, count, panel, out, left, rule_and_numbers):
@@ -150,12 +154,12 @@ def loop_of(operations: LaneOperations, step: Any, again: Any, watches: bool) ->
                     factors, sums = a[i, first : first + count], out[i, left : left + panel.shape[1]]
                     again(factors, rule.cut.unscale, panel, sums, grid_numbers, product_numbers, sign)
 
-    add_products = tiled(add_panel, quiet)
+    add_products = tile_loop(add_panel, quiet)
 
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, sign):
-        cut = cut_of(unpack(grid_numbers), sign)
-        rule = Rule(cut, cut_of(unpack(product_numbers), sign), np.zeros(out.shape[0], np.bool_))
+        cut = cut_of(unpack_grid(grid_numbers), sign)
+        rule = Rule(cut, cut_of(unpack_grid(product_numbers), sign), np.zeros(out.shape[0], np.bool_))
         scaled = np.empty(a.shape, np.float32)
         for i in range(a.shape[0]):
             for k in range(a.shape[1]):
@@ -163,8 +167,8 @@ def loop_of(operations: LaneOperations, step: Any, again: Any, watches: bool) ->
                 # underflow is then float32's own, without an instruction. The copy costs little: in FP32 toward zero
                 # made 0.73 to 0.77 of BLAS with it, and 0.73 to 0.80 without it.
                 scaled[i, k] = one_nan(a[i, k]) * cut.scale
-        for i in range(products_of(a, b)):
-            factors, terms, totals = matrices_of(scaled, b, out, i)
+        for i in range(product_count(a, b)):
+            factors, terms, totals = product_matrices(scaled, b, out, i)
             add_products(factors, terms, totals, (rule, grid_numbers, product_numbers, sign))
         make_nans_one(out)
 
@@ -178,19 +182,19 @@ def _loops() -> dict[str, Any]:
         kind: StepKind = KINDS[CAREFUL.get(name, "directed")]
         exact, rounded = careful_row(native_product, kind.add), careful_row(kind.product, kind.add)
         watched = WATCHED[name]
-        loops[f"fused_{name}_watched"] = loop_of(watched, fused_step(watched), exact, True)
+        loops[f"fused_{name}_watched"] = rounded_tile_loop(watched, fused_step(watched), exact, True)
         anchored = ANCHORED.get(name, watched)
         if anchored is not watched:  # a loop of its own for small sums
-            loops[f"fused_{name}_small"] = loop_of(anchored, fused_step(anchored), exact, True)
+            loops[f"fused_{name}_small"] = rounded_tile_loop(anchored, fused_step(anchored), exact, True)
         if name in UNWATCHED:
-            loops[f"fused_{name}"] = loop_of(operations, fused_step(operations), exact, False)
+            loops[f"fused_{name}"] = rounded_tile_loop(operations, fused_step(operations), exact, False)
         if name in UNFUSED:
-            loops[f"unfused_{name}_watched"] = loop_of(watched, watched_unfused_step(watched), rounded, True)
+            loops[f"unfused_{name}_watched"] = rounded_tile_loop(watched, watched_unfused_step(watched), rounded, True)
         if name in UNFUSED_UNWATCHED:
-            loops[f"unfused_{name}"] = loop_of(operations, unfused_step(operations), rounded, False)
+            loops[f"unfused_{name}"] = rounded_tile_loop(operations, unfused_step(operations), rounded, False)
     exact = careful_row(native_product, KINDS["directed"].add)
     for name, operations in WHOLE_OPERATIONS.items():
-        loops[f"fused_{name}"] = loop_of(operations, fused_step(operations), exact, False)
+        loops[f"fused_{name}"] = rounded_tile_loop(operations, fused_step(operations), exact, False)
     return loops
 
 

@@ -12,39 +12,39 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.kernels.grid import unpack
+from simfloat.kernels.grid import unpack_grid
 from simfloat.kernels.halves import fma_halves
 from simfloat.kernels.jit import copy_into, kernel, scalar
 from simfloat.kernels.likely import (
-    CERTAIN,
-    NO_DOUBT,
-    cut_of,
-    first_doubt,
-    least_fused,
-    likely_fused,
-    likely_products,
-    likely_sums,
-    next_doubt,
+    NONE_UNSURE,
+    SURE_FROM,
+    add_unless_in_doubt,
+    dropped_bits,
+    first_unsure_column,
+    fuse_unless_in_doubt,
+    fused_row_and_least_doubt,
+    multiply_unless_in_doubt,
+    next_unsure_column,
 )
 from simfloat.kernels.machine import fma
-from simfloat.kernels.machine import left as lifted
+from simfloat.kernels.machine import shift_left as lifted
 from simfloat.kernels.random import (
     RANDOM_COLUMNS,
     ROWS,
     WORD,
-    are_bytes,
-    counter_of,
+    draw_shift,
+    draws_are_bytes,
     element_at,
+    empty_rows,
     fill_rows,
-    lift_of,
-    line_of,
-    row_of,
-    rows_like,
-    steps_of_rows,
+    steps_in_rows,
+    unpack_counter,
+    word_index,
+    word_row,
     words_of_sum,
 )
 from simfloat.kernels.register_tiles import add_in_tiles, no_tiles
-from simfloat.kernels.stack import make_nans_one, matrices_of, products_of
+from simfloat.kernels.stack import make_nans_one, product_count, product_matrices
 from simfloat.kernels.step_kinds import (
     KINDS,
     StepOptions,
@@ -67,9 +67,9 @@ def sequential(product, add):
 
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, sign):
-        options = StepOptions(unpack(grid_numbers), unpack(product_numbers), sign, False)
-        for number in range(products_of(a, b)):
-            factors, terms, totals = matrices_of(a, b, out, number)
+        options = StepOptions(unpack_grid(grid_numbers), unpack_grid(product_numbers), sign, False)
+        for number in range(product_count(a, b)):
+            factors, terms, totals = product_matrices(a, b, out, number)
             for left in range(0, totals.shape[1], COLUMNS):
                 right = min(left + COLUMNS, totals.shape[1])
                 # Steps of one sum wait for each other, so COLUMNS sums are kept under way: of several rows where rows
@@ -95,8 +95,8 @@ def chain(add_to_two, add_to_one, add_in_tiles):
 
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, sign):
-        for number in range(products_of(a, b)):
-            factors, terms, totals = matrices_of(a, b, out, number)
+        for number in range(product_count(a, b)):
+            factors, terms, totals = product_matrices(a, b, out, number)
             columns = 0 if add_in_tiles(factors, terms, totals) else totals.shape[1]
             for left in range(0, columns, COLUMNS):
                 right = min(left + COLUMNS, columns)
@@ -181,20 +181,20 @@ def stepping_likely(one, rounds_products):
 
     @scalar
     def step(sums, new, terms, doubts, x, row, words, product_words, lift, options):
-        cut = cut_of(options.grid)
+        cut = dropped_bits(options.grid)
         if rounds_products:
-            likely_products(terms, doubts, x, row, row, product_words, lift, cut_of(options.products))
-            likely_sums(new, doubts, x, sums, terms, words, lift, cut)
+            multiply_unless_in_doubt(terms, doubts, x, row, row, product_words, lift, dropped_bits(options.products))
+            add_unless_in_doubt(new, doubts, x, sums, terms, words, lift, cut)
         # First without writing a doubt for each column: in FP16 one or two roundings of 2^12 are in doubt, in BF16 of
         # 2^15, so a row of 128 columns mostly has none. Where it has, the row is made again with its doubts.
-        elif least_fused(new, x, row, sums, words, lift, cut) < CERTAIN:
-            likely_fused(new, doubts, x, row, sums, words, lift, cut)
+        elif fused_row_and_least_doubt(new, x, row, sums, words, lift, cut) < SURE_FROM:
+            fuse_unless_in_doubt(new, doubts, x, row, sums, words, lift, cut)
         else:
             return
-        j = first_doubt(doubts)
+        j = first_unsure_column(doubts)
         while j < doubts.size:
             new[j] = one(j, sums, x, row, words, product_words, lift, options)
-            j = next_doubt(doubts, j)
+            j = next_unsure_column(doubts, j)
 
     return step
 
@@ -204,23 +204,23 @@ def sequential_random(step, rounds_products):
 
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, place, seed):
-        options = StepOptions(unpack(grid_numbers), unpack(product_numbers), 1.0, False)
-        counter, short, terms = counter_of(place), are_bytes(options.grid), a.shape[1]
-        words, product_words = rows_like(WORD, ROWS, RANDOM_COLUMNS), rows_like(WORD, ROWS, RANDOM_COLUMNS)
-        rows, no_doubts = rows_like(out, 3, RANDOM_COLUMNS), rows_like(WORD, 1, RANDOM_COLUMNS)[0]
-        no_doubts[:] = NO_DOUBT
+        options = StepOptions(unpack_grid(grid_numbers), unpack_grid(product_numbers), 1.0, False)
+        counter, short, terms = unpack_counter(place), draws_are_bytes(options.grid), a.shape[1]
+        words, product_words = empty_rows(WORD, ROWS, RANDOM_COLUMNS), empty_rows(WORD, ROWS, RANDOM_COLUMNS)
+        rows, no_doubts = empty_rows(out, 3, RANDOM_COLUMNS), empty_rows(WORD, 1, RANDOM_COLUMNS)[0]
+        no_doubts[:] = NONE_UNSURE
         for left in range(0, out.shape[1], RANDOM_COLUMNS):
             columns = min(RANDOM_COLUMNS, out.shape[1] - left)
             right = left + columns
             for i in range(out.shape[0]):
                 sums, new, added, doubts = rows[0, :columns], rows[1, :columns], rows[2, :columns], no_doubts[:columns]
                 copy_into(sums, out[i, left:right])
-                for first in range(0, terms, steps_of_rows(short)):
+                for first in range(0, terms, steps_in_rows(short)):
                     fill_rows(words, columns, counter, i, left, first, 0, seed, short)
                     if rounds_products:
                         fill_rows(product_words, columns, counter, i, left, first, 1, seed, short)
-                    for k in range(first, min(first + steps_of_rows(short), terms)):
-                        line, lift, row = line_of(k, short), lift_of(k, short), b[k, left:right]
+                    for k in range(first, min(first + steps_in_rows(short), terms)):
+                        line, lift, row = word_row(k, short), draw_shift(k, short), b[k, left:right]
                         sum_words, words_of_products = words[line], product_words[line]
                         step(sums, new, added, doubts, a[i, k], row, sum_words, words_of_products, lift, options)
                         sums, new = new, sums
@@ -232,14 +232,14 @@ def sequential_random(step, rounds_products):
 @kernel
 def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products):
     """Steps for any operands, any grid and any mode, without haste; `pair` as in steps."""
-    grid, counter = unpack(grid_numbers), counter_of(place)
-    options = StepOptions(grid, unpack(product_numbers), sign, pair)
-    draws, short = grid.random_step != 0.0, are_bytes(grid)
+    grid, counter = unpack_grid(grid_numbers), unpack_counter(place)
+    options = StepOptions(grid, unpack_grid(product_numbers), sign, pair)
+    draws, short = grid.random_step != 0.0, draws_are_bytes(grid)
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             total, element, words, product_words = out[i, j], element_at(counter, i, j), NO_WORDS, NO_WORDS
             for k in range(a.shape[1]):
-                row, lift = row_of(counter.step + k, short), lift_of(k, short)
+                row, lift = word_index(counter.step + k, short), draw_shift(k, short)
                 # A call of Philox makes four words. Draws that are bytes share a word in fours, so a call serves 16
                 # steps; others take a word each, and a call serves four.
                 if draws and row % 4 == 0 and (k % 4 == 0 or not short):
@@ -254,7 +254,7 @@ def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed,
             out[i, j] = total
 
 
-def _fused_and_unfused(kind: str) -> dict[str, Any]:
+def _both_loops(kind: str) -> dict[str, Any]:
     """The loops of a kind of step with exact products and with rounded ones."""
     product, add, *_ = KINDS[kind]
     return {f"fused_{kind}": sequential(native_product, add), f"unfused_{kind}": sequential(product, add)}
@@ -274,7 +274,7 @@ def _chain(fma: Any, add_in_tiles: Any) -> Any:
 #: Loops by the kind of step; (a, b, out, grid_numbers, product_numbers, sign).
 steps: dict[str, Any] = {}
 for _kind in ("plain", "odd", "directed", "sticky", "converted"):
-    steps |= _fused_and_unfused(_kind)
+    steps |= _both_loops(_kind)
 steps["fused_converted_odd"] = sequential(native_product, converted_odd_add)
 steps |= {"fused_native": _chain(fma, add_in_tiles), "unfused_native": sequential(*KINDS["native"][:2])}
 steps |= {"fused_halves": _chain(fma_halves, no_tiles), "unfused_halves": sequential(*KINDS["halves"][:2])}

@@ -13,17 +13,17 @@ import math
 import numpy as np
 
 from simfloat.kernels.few_bits import FEW, IMAGES
-from simfloat.kernels.function_loops import BLOCK, part
-from simfloat.kernels.grid import FEW_BITS, unpack
+from simfloat.kernels.function_loops import BLOCK, operand_slice
+from simfloat.kernels.grid import FEW_BITS, unpack_grid
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.machine import fma, odd, root
+from simfloat.kernels.machine import fma, root, round_sum_to_odd
 from simfloat.kernels.rounding_loops import (
-    each_directed,
-    each_image,
-    each_nearest,
-    each_to_odd,
-    image_cut_of,
-    nearest_in_image,
+    round_each_directed,
+    round_each_image,
+    round_each_nearest,
+    round_each_to_odd,
+    round_image_to_nearest,
+    unpack_image_cut,
 )
 from simfloat.kernels.unrounded import two_sum
 
@@ -49,7 +49,7 @@ def _is_finite(x, y):
 def add(x, y, z, sign):
     """x + y; `sign` as in unrounded.add_odd."""
     s, e = two_sum(F32(sign * x), F32(sign * y))
-    return F32(sign * _finite(odd(s, e), _is_finite(x, y)))
+    return F32(sign * _finite(round_sum_to_odd(s, e), _is_finite(x, y)))
 
 
 @scalar
@@ -66,7 +66,7 @@ def multiply(x, y, z, sign):
     # The error term of a product below 2^-100 may lie under float32's smallest number and would be lost. Scaled by
     # 2^150 in all it is a normal number; only its sign is used.
     e = fma(F32(x * scale), F32(y * scale), F32(-F32(F32(p * scale) * scale)))
-    return _finite(odd(p, e), _is_finite(x, y))
+    return _finite(round_sum_to_odd(p, e), _is_finite(x, y))
 
 
 @scalar
@@ -76,7 +76,7 @@ def divide(x, y, z, sign):
     a, b = F32(x * scale), F32(y * scale)
     q = F32(a / b)
     r = fma(F32(-q), b, a)
-    return _finite(odd(q, r if b > F32(0.0) else F32(-r)), _is_finite(x, y) & (y != F32(0.0)))
+    return _finite(round_sum_to_odd(q, r if b > F32(0.0) else F32(-r)), _is_finite(x, y) & (y != F32(0.0)))
 
 
 @scalar
@@ -91,7 +91,7 @@ def square_root(x, y, z, sign):
     is_small = abs(x) < SMALL
     a = F32(x * F32(2.0**100)) if is_small else x
     s = root(a)
-    near = odd(s, fma(F32(-s), s, a))
+    near = round_sum_to_odd(s, fma(F32(-s), s, a))
     return F32(near * F32(2.0**-50)) if is_small else near
 
 
@@ -102,29 +102,29 @@ def multiply_add(x, y, z, sign):
     s, e = two_sum(sign * product, sign * addend)
     near = F32(s)
     rest = F32(((s - np.float64(near)) + e) * 2.0**150)
-    return F32(F32(sign) * _finite(odd(near, rest), abs(s) < np.inf))
+    return F32(F32(sign) * _finite(round_sum_to_odd(near, rest), abs(s) < np.inf))
 
 
 @scalar
-def spread(operand, size):
+def repeat_scalar_for_block(operand, size):
     """A scalar operand's only element as often as a block needs it; nothing for a vector."""
     return np.full(min(size, BLOCK) if operand.size == 1 else 0, operand[0] if operand.size else operand.dtype.type(0))
 
 
 @scalar
-def round_each(block, results, numbers, kind):
+def round_each(block, results, grid_numbers, kind):
     """Round a block as `rounding_loops` do: by round_image, round_nearest, round_directed, round_to_odd, kinds 0 to 3.
 
     FEW_BITS is rounded by round_image, too.
     """
     if kind == 0 or kind == FEW_BITS:
-        each_image(block, results, numbers)
+        round_each_image(block, results, grid_numbers)
     elif kind == 1:
-        each_nearest(block, results, numbers)
+        round_each_nearest(block, results, grid_numbers)
     elif kind == 2:
-        each_directed(block, results, numbers)
+        round_each_directed(block, results, grid_numbers)
     else:
-        each_to_odd(block, results, numbers)
+        round_each_to_odd(block, results, grid_numbers)
 
 
 def single_loop(function, few, images):
@@ -134,14 +134,18 @@ def single_loop(function, few, images):
     """
 
     @kernel
-    def loop(a, b, c, sign, out, numbers, kind):
-        a_repeated, b_repeated, c_repeated = spread(a, out.size), spread(b, out.size), spread(c, out.size)
+    def loop(a, b, c, sign, out, grid_numbers, kind):
+        a_repeated, b_repeated, c_repeated = (
+            repeat_scalar_for_block(a, out.size),
+            repeat_scalar_for_block(b, out.size),
+            repeat_scalar_for_block(c, out.size),
+        )
         exact, sign = np.empty(min(out.size, BLOCK), np.float32), F32(sign)
-        cut = image_cut_of(unpack(numbers))
+        cut = unpack_image_cut(unpack_grid(grid_numbers))
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
-            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
-            z, block, results = part(c, c_repeated, start, stop), exact[: stop - start], out[start:stop]
+            x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
+            z, block, results = operand_slice(c, c_repeated, start, stop), exact[: stop - start], out[start:stop]
             if kind == FEW_BITS:
                 # The or of all images shows whether any operand has a bit below the format's last one; if not,
                 # float32's own result, rounded once more, is the exact one rounded once (`few_bits`).
@@ -150,11 +154,11 @@ def single_loop(function, few, images):
                     bits = U32(bits | images(F32(x[i]), F32(y[i]), F32(z[i])))
                 if U32(bits & cut.dropped) == U32(0):
                     for i in range(results.size):
-                        results[i] = nearest_in_image(few(F32(x[i]), F32(y[i]), F32(z[i]), sign), cut)
+                        results[i] = round_image_to_nearest(few(F32(x[i]), F32(y[i]), F32(z[i]), sign), cut)
                     continue
             for i in range(block.size):
                 block[i] = function(F32(x[i]), F32(y[i]), F32(z[i]), sign)
-            round_each(block, results, numbers, kind)
+            round_each(block, results, grid_numbers, kind)
 
     return loop
 

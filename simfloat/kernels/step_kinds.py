@@ -10,7 +10,7 @@ rounded once. They differ in what they must take care of:
 * halves: the hardware's own arithmetic on images of FP16 numbers (`processor.COMPUTES_FP16`);
 * directed: other deterministic modes; sticky: to odd; `sign` is -1 under toward_negative, where x - x is -0;
 * random: stochastic modes; sums are moved to odd; `draw` is a random word;
-* drawn_odd: the same where numbers can be rounded in their images (see `drawn`); drawn_sums where that goes for sums
+* drawn_odd: the same where numbers can be rounded in their images (see `round_at_random`); drawn_sums where that goes for sums
   only;
 * likely: the same in float64, for sums in float32 whose roundings are almost always known sooner (see `likely`);
 * wide: any operands, grid and mode, without haste; `draw` is the word, and `pair` tells that results need more bits
@@ -24,11 +24,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simfloat.kernels import halves
-from simfloat.kernels.drawn import drawn, stochastic
-from simfloat.kernels.general import general, in_range, round_pair
-from simfloat.kernels.jit import outlined, scalar
-from simfloat.kernels.plain import directed, nearest, to_odd
-from simfloat.kernels.unrounded import add_odd, add_wide, double_of, multiply_wide, odd_of, odd_sum
+from simfloat.kernels.drawn import round_at_random, round_by_threshold
+from simfloat.kernels.general import in_range, round_pair, round_to_any_grid
+from simfloat.kernels.jit import out_of_line, scalar
+from simfloat.kernels.plain import nearest, round_in_direction, to_odd
+from simfloat.kernels.unrounded import (
+    add_odd,
+    add_wide,
+    multiply_wide,
+    odd_sum,
+    round_pair_to_double,
+    round_pair_to_odd,
+)
 
 
 @scalar
@@ -64,19 +71,19 @@ def odd_add(a, b, draw, options):
 @scalar
 def converted_product(x, y, draw, options):
     """A product that float32 holds, rounded to FP16 by the hardware."""
-    return halves.half(x * y)
+    return halves.round_to_half(x * y)
 
 
 @scalar
 def converted_add(a, b, draw, options):
     """A sum whose second rounding, the hardware's to FP16, does no harm."""
-    return halves.half(a + b)
+    return halves.round_to_half(a + b)
 
 
 @scalar
 def converted_odd_add(a, b, draw, options):
     """A sum that is rounded to odd before the hardware rounds it to FP16."""
-    return halves.half(odd_sum(a, b))
+    return halves.round_to_half(odd_sum(a, b))
 
 
 @scalar
@@ -94,13 +101,13 @@ def halves_add(a, b, draw, options):
 @scalar
 def directed_product(x, y, draw, options):
     """A product that the carrier holds, in a directed mode."""
-    return directed(x * y, options.products)
+    return round_in_direction(x * y, options.products)
 
 
 @scalar
 def directed_add(a, b, draw, options):
     """A sum in a directed mode."""
-    return directed(add_odd(a, b, options.sign), options.grid)
+    return round_in_direction(add_odd(a, b, options.sign), options.grid)
 
 
 @scalar
@@ -118,60 +125,60 @@ def to_odd_add(a, b, draw, options):
 @scalar
 def random_product(x, y, draw, options):
     """A product that the carrier holds, rounded at random."""
-    return stochastic(x * y, draw, options.products)
+    return round_by_threshold(x * y, draw, options.products)
 
 
 @scalar
 def random_add(a, b, draw, options):
     """A sum rounded at random, moved to odd first."""
-    return stochastic(odd_sum(a, b), draw, options.grid)
+    return round_by_threshold(odd_sum(a, b), draw, options.grid)
 
 
 @scalar
-def drawn_product(x, y, draw, options):
+def product_rounded_at_random(x, y, draw, options):
     """A product that the carrier holds, rounded at random in its image."""
-    return drawn(x * y, draw, options.products)
+    return round_at_random(x * y, draw, options.products)
 
 
 @scalar
-def drawn_odd_add(a, b, draw, options):
+def add_rounded_at_random(a, b, draw, options):
     """A sum rounded at random in its image, moved to odd first."""
-    return drawn(odd_sum(a, b), draw, options.grid)
+    return round_at_random(odd_sum(a, b), draw, options.grid)
 
 
 @scalar
-def sure_product(x, y, draw, options):
+def stochastic_product_in_float64(x, y, draw, options):
     """A product of float32 numbers, rounded at random in its image in float64."""
-    return np.float32(drawn(np.float64(x) * np.float64(y), draw, options.products))
+    return np.float32(round_at_random(np.float64(x) * np.float64(y), draw, options.products))
 
 
 @scalar
-def sure_add(a, b, draw, options):
+def stochastic_add_in_float64(a, b, draw, options):
     """A sum of float32 numbers, moved to odd and rounded at random in its image in float64."""
-    return np.float32(drawn(odd_sum(np.float64(a), np.float64(b)), draw, options.grid))
+    return np.float32(round_at_random(odd_sum(np.float64(a), np.float64(b)), draw, options.grid))
 
 
 # Not inlined: a loop holds several of them.
-@outlined
+@out_of_line
 def round_wide(high, low, exponent, draw, grid, pair):
     """(high + low) * 2^exponent rounded once, in any mode to any grid."""
     if grid.mantissa_bits == 52.0:
         # For FP64 itself, which is rounded to nearest even only, round-to-odd has no bits to spare.
-        double = double_of(high, low, exponent)
+        double = round_pair_to_double(high, low, exponent)
         return in_range(double, abs(double), grid)
     if pair:
         return round_pair(high, low, exponent, np.uint32(draw), grid)
-    return general(odd_of(high, low, exponent), np.uint32(draw), grid)
+    return round_to_any_grid(round_pair_to_odd(high, low, exponent), np.uint32(draw), grid)
 
 
-@outlined
+@out_of_line
 def wide_product(x, y, draw, options):
     """A product of any operands."""
     high, low, exponent = multiply_wide(x, y)
     return round_wide(high, low, exponent, draw, options.products, options.pair)
 
 
-@outlined
+@out_of_line
 def wide_add(a, b, draw, options):
     """A sum of any operands."""
     high, low, exponent = add_wide(a, b, options.sign)
@@ -202,9 +209,9 @@ KINDS = {
     "directed": StepKind(directed_product, directed_add),
     "sticky": StepKind(to_odd_product, to_odd_add),
     "random": StepKind(random_product, random_add, True),
-    "drawn_odd": StepKind(drawn_product, drawn_odd_add, True),
-    "drawn_sums": StepKind(random_product, drawn_odd_add, True),
-    "likely": StepKind(sure_product, sure_add, True),
+    "drawn_odd": StepKind(product_rounded_at_random, add_rounded_at_random, True),
+    "drawn_sums": StepKind(random_product, add_rounded_at_random, True),
+    "likely": StepKind(stochastic_product_in_float64, stochastic_add_in_float64, True),
     "wide": StepKind(wide_product, wide_add, None),
     "converted": StepKind(converted_product, converted_add),
     "halves": StepKind(halves_product, halves_add),

@@ -13,31 +13,31 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.kernels.grid import unpack
+from simfloat.kernels.grid import unpack_grid
 from simfloat.kernels.halves import negative
-from simfloat.kernels.jit import elements, kernel, scalar, spelled_out
+from simfloat.kernels.jit import kernel, scalar, scalar_from_text, tuple_text
 from simfloat.kernels.likely import (
-    NO_DOUBT,
-    cut_of,
-    first_doubt,
-    likely_differences,
-    likely_products,
-    likely_sums,
-    next_doubt,
+    NONE_UNSURE,
+    add_unless_in_doubt,
+    dropped_bits,
+    first_unsure_column,
+    multiply_unless_in_doubt,
+    next_unsure_column,
+    subtract_unless_in_doubt,
 )
-from simfloat.kernels.machine import left as lifted
+from simfloat.kernels.machine import shift_left as lifted
 from simfloat.kernels.order_steps import ORDERS, Order, running_sum
 from simfloat.kernels.random import (
     RANDOM_COLUMNS,
     ROWS,
     WORD,
-    are_bytes,
-    counter_of,
+    draw_shift,
+    draws_are_bytes,
+    empty_rows,
     fill_rows,
-    lift_of,
-    line_of,
-    rows_like,
-    steps_of_rows,
+    steps_in_rows,
+    unpack_counter,
+    word_row,
 )
 from simfloat.kernels.stack import make_nans_one, row_of_left, top_of_right
 from simfloat.kernels.step_kinds import KINDS_OF_ONE_FORMAT, StepKind, StepOptions
@@ -55,18 +55,18 @@ def subtracting(add: Any) -> Any:
     return subtract
 
 
-def step_of(order: Order, kind: StepKind) -> Any:
+def step_in_kind(order: Order, kind: StepKind) -> Any:
     """The step of an order in a kind of operations."""
     return order.step(kind.product, kind.add, subtracting(kind.add))
 
 
-def finish_of(order: Order, kind: StepKind) -> Any:
+def finish_in_kind(order: Order, kind: StepKind) -> Any:
     """What makes a sum of a state."""
     return running_sum if order.finish is None else order.finish(kind.add)
 
 
 @scalar
-def _put(row, j, number):
+def _put_into_row(row, j, number):
     row[j] = number
 
 
@@ -76,12 +76,14 @@ def _copy(row, new):
         row[j] = new[j]
 
 
-def on_numbers(step: Any, state: int, stages: int) -> tuple[Any, Any]:
+def column_steps(step: Any, state: int, stages: int) -> tuple[Any, Any]:
     """(one, all_columns): the step of column j, which returns its new state, and of every column of a row of sums."""
-    state_at = spelled_out("state_at", "rows, j", elements("rows[{}][j]", state))
-    put = spelled_out("put_state", "rows, j, state", elements("put(rows[{}], j, state[{}])", state), put=_put)
-    draws_at = spelled_out(
-        "draws_at", "words, line, j, lift", elements("lifted(words[{}, line, j], lift)", stages), lifted=lifted
+    state_at = scalar_from_text("state_at", "rows, j", tuple_text("rows[{}][j]", state))
+    put = scalar_from_text(
+        "put_state", "rows, j, state", tuple_text("put(rows[{}], j, state[{}])", state), put=_put_into_row
+    )
+    draws_at = scalar_from_text(
+        "draws_at", "words, line, j, lift", tuple_text("lifted(words[{}, line, j], lift)", stages), lifted=lifted
     )
 
     @scalar
@@ -97,49 +99,51 @@ def on_numbers(step: Any, state: int, stages: int) -> tuple[Any, Any]:
 
 
 @scalar
-def _likely_product(x, row, draw, options):
+def _multiply_unless_in_doubt(x, row, draw, options):
     words, out = draw
     doubts, lift, cut = options
-    likely_products(out, doubts, x, row, row, words, lift, cut)
+    multiply_unless_in_doubt(out, doubts, x, row, row, words, lift, cut)
     return out
 
 
 @scalar
-def _likely_sum(a, b, draw, options):
+def _add_unless_in_doubt(a, b, draw, options):
     words, out = draw
     doubts, lift, cut = options
-    likely_sums(out, doubts, a[0], a, b, words, lift, cut)
+    add_unless_in_doubt(out, doubts, a[0], a, b, words, lift, cut)
     return out
 
 
 @scalar
-def _likely_difference(a, b, draw, options):
+def _subtract_unless_in_doubt(a, b, draw, options):
     words, out = draw
     doubts, lift, cut = options
-    likely_differences(out, doubts, a[0], a, b, words, lift, cut)
+    subtract_unless_in_doubt(out, doubts, a[0], a, b, words, lift, cut)
     return out
 
 
-def on_rows(order: Order, one: Any) -> Any:
+def row_steps(order: Order, one: Any) -> Any:
     """The step of every column in float32 by what is likely; where that is not certain, it is made again by `one`.
 
     Each operation is a loop over a row of its own (`likely`).
     """
-    step = order.step(_likely_product, _likely_sum, _likely_difference)
-    draws_of = spelled_out(
-        "draws_of", "words, spare, line, size", elements("(words[{}, line], spare[{}, :size])", order.stages)
+    step = order.step(_multiply_unless_in_doubt, _add_unless_in_doubt, _subtract_unless_in_doubt)
+    draws_of = scalar_from_text(
+        "draws_of", "words, spare, line, size", tuple_text("(words[{}, line], spare[{}, :size])", order.stages)
     )
-    put = spelled_out("put_state", "rows, j, state", elements("put(rows[{}], j, state[{}])", order.state), put=_put)
-    copy = spelled_out("copy_rows", "rows, new", elements("copy(rows[{}], new[{}])", order.state), copy=_copy)
+    put = scalar_from_text(
+        "put_state", "rows, j, state", tuple_text("put(rows[{}], j, state[{}])", order.state), put=_put_into_row
+    )
+    copy = scalar_from_text("copy_rows", "rows, new", tuple_text("copy(rows[{}], new[{}])", order.state), copy=_copy)
 
     @scalar
     def all_columns(rows, spare, doubts, x, row, words, line, lift, options):
-        likely_options = doubts, lift, cut_of(options.grid)
+        likely_options = doubts, lift, dropped_bits(options.grid)
         new = step(rows, x, row, draws_of(words, spare, line, row.size), likely_options)
-        j = first_doubt(doubts)
+        j = first_unsure_column(doubts)
         while j < row.size:
             put(new, j, one(j, rows, x, row, words, line, lift, options))
-            j = next_doubt(doubts, j)
+            j = next_unsure_column(doubts, j)
         copy(rows, new)
 
     return all_columns
@@ -147,27 +151,27 @@ def on_rows(order: Order, one: Any) -> Any:
 
 def loop(all_columns: Any, finish: Any, state: int, stages: int, drawing: bool | None) -> Any:
     """The loop for steps that draw, or not, or (None) as the grid says."""
-    others = elements("rests[{}, i, left:right]", state - 1), elements("rests[{}, i, j]", state - 1)
-    rows_of = spelled_out("rows_of", "out, rests, i, left, right", f"(out[i, left:right], {others[0][1:]}")
-    state_of = spelled_out("state_of", "out, rests, i, j", f"(out[i, j], {others[1][1:]}")
+    others = tuple_text("rests[{}, i, left:right]", state - 1), tuple_text("rests[{}, i, j]", state - 1)
+    rows_of = scalar_from_text("rows_of", "out, rests, i, left, right", f"(out[i, left:right], {others[0][1:]}")
+    state_of = scalar_from_text("state_of", "out, rests, i, j", f"(out[i, j], {others[1][1:]}")
     finishes = finish is not running_sum
 
     @kernel
-    def loop(a, b, out, numbers, sign, pair, place, seed):
-        grid, counter = unpack(numbers), counter_of(place)
+    def loop(a, b, out, grid_numbers, sign, pair, place, seed):
+        grid, counter = unpack_grid(grid_numbers), unpack_counter(place)
         options = StepOptions(grid, grid, sign, pair)
-        draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
+        draws, short = drawing or (drawing is None and grid.random_step != 0.0), draws_are_bytes(grid)
         columns, depth, terms = COLUMNS, DEPTH, a.shape[1]
         if draws:
             # Fewer columns where steps draw, so that 16 rows of words for each stage stay in the first-level cache; and
             # as many steps as those words serve.
-            columns, depth = RANDOM_COLUMNS, steps_of_rows(short)
-        words = rows_like(WORD, stages * ROWS, columns).reshape(stages, ROWS, columns)
+            columns, depth = RANDOM_COLUMNS, steps_in_rows(short)
+        words = empty_rows(WORD, stages * ROWS, columns).reshape(stages, ROWS, columns)
         # The sum itself stands in `out`, the state's other numbers here: a step finds all of them in rows, which
         # vectorise.
-        rests, spare = np.zeros((state - 1, *out.shape), out.dtype), rows_like(out, stages, RANDOM_COLUMNS)
-        words[:], doubts = 0, rows_like(WORD, 1, RANDOM_COLUMNS)[0]
-        doubts[:] = NO_DOUBT
+        rests, spare = np.zeros((state - 1, *out.shape), out.dtype), empty_rows(out, stages, RANDOM_COLUMNS)
+        words[:], doubts = 0, empty_rows(WORD, 1, RANDOM_COLUMNS)[0]
+        doubts[:] = NONE_UNSURE
         for left in range(0, out.shape[1], columns):
             right = min(left + columns, out.shape[1])
             for first in range(0, terms, depth):
@@ -178,7 +182,7 @@ def loop(all_columns: Any, finish: Any, state: int, stages: int, drawing: bool |
                         for stage in range(stages):
                             fill_rows(words[stage], right - left, counter, i, left, first, stage, seed, short)
                     for k in range(first, min(first + depth, terms)):
-                        line, lift, row = line_of(k, short), lift_of(k, short), b[top + k, left:right]
+                        line, lift, row = word_row(k, short), draw_shift(k, short), b[top + k, left:right]
                         doubted = doubts[: right - left]
                         all_columns(rows, spare, doubted, factors[k], row, words, line, lift, options)
             if finishes:
@@ -186,14 +190,14 @@ def loop(all_columns: Any, finish: Any, state: int, stages: int, drawing: bool |
                     if draws:
                         fill_rows(words[stages - 1], right - left, counter, i, left, 0, stages - 1, seed, short)
                     for j in range(left, right):
-                        word = lifted(words[stages - 1, 0, j - left], lift_of(0, short))
+                        word = lifted(words[stages - 1, 0, j - left], draw_shift(0, short))
                         out[i, j] = finish(state_of(out, rests, i, j), word, options)
         make_nans_one(out)
 
     return loop
 
 
-def loops_of(
+def make_loops(
     make: Callable[[Order, str, StepKind], Any], more: Mapping[str, StepKind] = MappingProxyType({})
 ) -> dict[str, dict[str, Any]]:
     """What `make` gives for every order and every kind of operations, and some more, by their names."""
@@ -203,12 +207,12 @@ def loops_of(
 
 def _loop(order: Order, name: str, kind: StepKind) -> Any:
     """The loop of an order in a kind of operations."""
-    one, all_columns = on_numbers(step_of(order, kind), order.state, order.stages)
+    one, all_columns = column_steps(step_in_kind(order, kind), order.state, order.stages)
     if name == "likely" and order.on_rows:
-        all_columns = on_rows(order, one)
-    return loop(all_columns, finish_of(order, kind), order.state, order.stages, kind.draws)
+        all_columns = row_steps(order, one)
+    return loop(all_columns, finish_in_kind(order, kind), order.state, order.stages, kind.draws)
 
 
 #: Loops by the order and the kind of operations; (a, b, out, numbers, sign, pair, place, seed), `place` holding a
 #: Counter.
-loops = loops_of(_loop)
+loops = make_loops(_loop)

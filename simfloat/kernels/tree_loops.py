@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from simfloat.kernels.grid import unpack
-from simfloat.kernels.halves import one_nan_of
+from simfloat.kernels.grid import unpack_grid
+from simfloat.kernels.halves import with_one_nan
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.likely import NO_DOUBT
-from simfloat.kernels.machine import left as left_by
-from simfloat.kernels.pairwise_loops import COLUMNS, SPARE, adding, adding_likely
+from simfloat.kernels.likely import NONE_UNSURE
+from simfloat.kernels.machine import shift_left as left_by
+from simfloat.kernels.pairwise_loops import COLUMNS, SPARE, tree_operations, tree_operations_unless_in_doubt
 from simfloat.kernels.random import (
     ROWS,
     WORD,
-    are_bytes,
-    counter_of,
+    draw_shift,
+    draws_are_bytes,
+    empty_rows,
     fill_rows,
-    lift_of,
-    line_of,
-    rows_like,
-    steps_of_rows,
+    steps_in_rows,
+    unpack_counter,
+    word_row,
 )
 from simfloat.kernels.stack import row_of_left, top_of_right
 from simfloat.kernels.step_kinds import KINDS_OF_ONE_FORMAT, StepKind, StepOptions
 
 
 @scalar
-def places_of(program):
+def most_waiting_sums(program):
     """The most sums that wait at once."""
     depth, most = 0, 1
     for t in range(program.size):
@@ -40,25 +40,25 @@ def places_of(program):
 
 
 @scalar
-def _lift(lifted, words, lift):
+def _words_with_draws_on_top(lifted, words, lift):
     """The words with their draws on top."""
     for j in range(words.size):
         lifted[j] = left_by(words[j], lift)
 
 
-def in_order(one, two, drawing):
+def program_order_loop(one, two, drawing):
     """The loop for steps that draw, or not, or (None) as the grid says."""
 
     @kernel
-    def loop(a, b, out, program, numbers, sign, pair, place, seed):
-        grid, counter = unpack(numbers), counter_of(place)
+    def loop(a, b, out, program, grid_numbers, sign, pair, place, seed):
+        grid, counter = unpack_grid(grid_numbers), unpack_counter(place)
         options = StepOptions(grid, grid, sign, pair)
-        draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
-        stack, spare = rows_like(out, places_of(program), COLUMNS), rows_like(out, SPARE, COLUMNS)
-        s, p, no_doubts = rows_like(WORD, ROWS, COLUMNS), rows_like(WORD, ROWS, COLUMNS), rows_like(WORD, 1, COLUMNS)
-        words = rows_like(WORD, 1, COLUMNS)[0]
-        s[:], p[:], words[:], no_doubts[:] = 0, 0, 0, NO_DOUBT
-        terms, together = a.shape[1], steps_of_rows(short)
+        draws, short = drawing or (drawing is None and grid.random_step != 0.0), draws_are_bytes(grid)
+        stack, spare = empty_rows(out, most_waiting_sums(program), COLUMNS), empty_rows(out, SPARE, COLUMNS)
+        s, p, no_doubts = empty_rows(WORD, ROWS, COLUMNS), empty_rows(WORD, ROWS, COLUMNS), empty_rows(WORD, 1, COLUMNS)
+        words = empty_rows(WORD, 1, COLUMNS)[0]
+        s[:], p[:], words[:], no_doubts[:] = 0, 0, 0, NONE_UNSURE
+        terms, together = a.shape[1], steps_in_rows(short)
         for left in range(0, out.shape[1], COLUMNS):
             columns = min(COLUMNS, out.shape[1] - left)
             doubts = no_doubts[0, :columns]
@@ -79,7 +79,7 @@ def in_order(one, two, drawing):
                             of_products = k // together
                             fill_rows(p, columns, counter, i, left, of_products * together, 1, seed, short)
                         row = b[top + k, left : left + columns]
-                        one(stack[depth, :columns], a[x, k], row, p[line_of(k, short)], lift_of(k, short), options)
+                        one(stack[depth, :columns], a[x, k], row, p[word_row(k, short)], draw_shift(k, short), options)
                         depth += 1
                     else:
                         k = -1 - k
@@ -89,20 +89,20 @@ def in_order(one, two, drawing):
                         depth -= 1
                         lower, upper = stack[depth - 1, :columns], stack[depth, :columns]
                         if draws:
-                            _lift(words, s[line_of(k, short)], lift_of(k, short))
+                            _words_with_draws_on_top(words, s[word_row(k, short)], draw_shift(k, short))
                         two(lower, upper, spare, doubts, words[:columns], options)
                 for j in range(columns):
-                    out[i, left + j] = one_nan_of(stack[0, j])
+                    out[i, left + j] = with_one_nan(stack[0, j])
 
     return loop
 
 
 def _loop(name: str, kind: StepKind) -> Any:
     """The loop of a kind of step."""
-    four_of, _, one, two = adding(kind.product, kind.add)
+    four_of, _, one, two = tree_operations(kind.product, kind.add)
     if name == "likely":
-        _, one, two = adding_likely(four_of, one, kind.add)
-    return in_order(one, two, kind.draws)
+        _, one, two = tree_operations_unless_in_doubt(four_of, one, kind.add)
+    return program_order_loop(one, two, kind.draws)
 
 
 #: Loops by the kind of step; (a, b, out, program, numbers, sign, pair, place, seed), `place` being a Counter.

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simfloat.kernels.drawn import stochastic
-from simfloat.kernels.general import general
+from simfloat.kernels.drawn import round_by_threshold
+from simfloat.kernels.general import round_to_any_grid
 from simfloat.kernels.jit import reader, scalar
 from simfloat.kernels.machine import binade, truncate
-from simfloat.kernels.plain import directed, nearest, to_odd
+from simfloat.kernels.plain import nearest, round_in_direction, to_odd
 
 #: The power that stands for no exponent at all: it lies below that of every product.
 NOTHING = 2.0**-900
@@ -35,11 +35,11 @@ class Unit(NamedTuple):
 
 
 #: The unit in an array.
-unit_of = reader(Unit)
+unpack_unit = reader(Unit)
 
 
 @scalar
-def power_of(x, least):
+def power_at_or_below(x, least):
     """The power of two at or below |x|, at least `least`; 0 for zero."""
     return max(binade(abs(x)), least) if x != 0.0 else 0.0
 
@@ -47,7 +47,7 @@ def power_of(x, least):
 @scalar
 def first_power(so_far, unit):
     """The power of the sum so far, from which on a chunk looks for its largest."""
-    return power_of(so_far, unit.least) if so_far != 0.0 else unit.zero
+    return power_at_or_below(so_far, unit.least) if so_far != 0.0 else unit.zero
 
 
 @scalar
@@ -82,7 +82,7 @@ def unless_special(rounded, plain):
 
 
 @scalar
-def truncated(x, grid):
+def truncate_to_format(x, grid):
     """Round toward zero to a format with float32's exponents; what is too large becomes infinite; zeros are +0."""
     magnitude = abs(x)
     drop = np.uint64(52.0 - grid.mantissa_bits)
@@ -106,7 +106,7 @@ class TotalRounding(NamedTuple):
     draws: bool | None = False
 
 
-def of_hardware(convert: Any) -> TotalRounding:
+def round_finite_total(convert: Any) -> TotalRounding:
     """Of real units: infinite sums and NaN stay as they are."""
 
     @scalar
@@ -118,7 +118,7 @@ def of_hardware(convert: Any) -> TotalRounding:
     return TotalRounding(finish)
 
 
-def rounded(convert: Any) -> TotalRounding:
+def round_any_total(convert: Any) -> TotalRounding:
     """Infinite sums and NaN are rounded, too: to what the format and the mode have for them."""
 
     @scalar
@@ -128,7 +128,7 @@ def rounded(convert: Any) -> TotalRounding:
     return TotalRounding(finish)
 
 
-def by_word(convert: Any, draws: bool | None = True) -> TotalRounding:
+def round_total_by_word(convert: Any, draws: bool | None = True) -> TotalRounding:
     """Round totals, infinite sums and NaN among them, by a random word."""
 
     @scalar
@@ -143,15 +143,15 @@ ALIGNMENTS = {"truncated": cut, "nearest": cut_to_nearest, "sticky": cut_to_odd}
 
 #: How totals are rounded: as real units do it, and in the ways of `grid.way_of`.
 ROUNDINGS = {
-    "truncated": of_hardware(truncated),
-    "nearest": rounded(nearest),
-    "directed": rounded(directed),
-    "sticky": rounded(to_odd),
-    "random": by_word(stochastic),
-    "general": by_word(general, None),
+    "truncated": round_finite_total(truncate_to_format),
+    "nearest": round_any_total(nearest),
+    "directed": round_any_total(round_in_direction),
+    "sticky": round_any_total(to_odd),
+    "random": round_total_by_word(round_by_threshold),
+    "general": round_total_by_word(round_to_any_grid, None),
 }
 
 
-def how_of(align: str, rounding: str) -> tuple[int, int]:
+def codes_of_unit(align: str, rounding: str) -> tuple[int, int]:
     """The numbers by which a unit names how it aligns terms and rounds totals."""
     return list(ALIGNMENTS).index(align), list(ROUNDINGS).index(rounding)

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import binade, floor, fma, odd
+from simfloat.kernels.machine import binade, floor, fma, round_sum_to_odd
 
 LARGEST = 1.7976931348623157e308
 
@@ -43,7 +43,7 @@ def two_product(a, b):
 def add_odd(a, b, sign):
     """a + b. With sign = -1 a zero sum of unlike signs is -0, as toward_negative has it; with 1 it is +0."""
     s, e = two_sum(sign * a, sign * b)
-    return sign * odd(s, e)
+    return sign * round_sum_to_odd(s, e)
 
 
 @scalar
@@ -56,7 +56,7 @@ def subtract_odd(a, b, sign):
 def multiply_odd(a, b):
     """a * b."""
     p, e = two_product(a, b)
-    return odd(p, e)
+    return round_sum_to_odd(p, e)
 
 
 @scalar
@@ -64,7 +64,7 @@ def divide_odd(a, b):
     """a / b; the remainder a - q * b is exact and tells on which side of q the quotient lies."""
     q = a / b
     r = fma(-q, b, a)
-    return odd(q, r if b > 0.0 else -r)
+    return round_sum_to_odd(q, r if b > 0.0 else -r)
 
 
 @scalar
@@ -77,7 +77,7 @@ def reciprocal_odd(x):
 def sqrt_odd(x):
     """The square root of x; x - s * s is exact and tells on which side of s the root lies."""
     s = math.sqrt(x) if x >= 0.0 else np.nan
-    return odd(s, fma(-s, s, x))
+    return round_sum_to_odd(s, fma(-s, s, x))
 
 
 @scalar
@@ -91,14 +91,14 @@ def fma_odd(a, b, c, sign):
     v, v_error = two_sum(high, t)
     s, e = two_sum(v, odd_sum(t_error, v_error))
     # An infinite or zero result is right in its plain form, where the error terms are NaN or have lost its sign.
-    return odd(s, e) if (abs(near) < np.inf) & (s != 0.0) else near
+    return round_sum_to_odd(s, e) if (abs(near) < np.inf) & (s != 0.0) else near
 
 
 @scalar
 def odd_sum(a, b):
     """Round-to-odd of a + b."""
     s, e = two_sum(a, b)
-    return odd(s, e)
+    return round_sum_to_odd(s, e)
 
 
 @scalar
@@ -127,7 +127,7 @@ def split(x):
 
 
 @scalar
-def scaled(x, exponent):
+def scale_by_power(x, exponent):
     """x * 2^exponent, rounded at most once: |x| is near one, so only the second factor can leave the range."""
     # Two factors: `power_of_two` ends with float64's normal numbers, and exponents go beyond them. The first product
     # stays normal, so at most the second one is rounded.
@@ -136,26 +136,26 @@ def scaled(x, exponent):
 
 
 @scalar
-def odd_of(high, low, exponent):
+def round_pair_to_odd(high, low, exponent):
     """Float64's round-to-odd of (high + low) * 2^exponent: tiny results keep a last bit, huge ones stay finite."""
-    s = odd(high, low)
+    s = round_sum_to_odd(high, low)
     if s == 0.0 or not abs(s) < np.inf:
         return s
-    y = scaled(s, exponent)
+    y = scale_by_power(s, exponent)
     if not abs(y) < np.inf:
         return math.copysign(LARGEST, s)
     # What the scaling cut off a subnormal result shows when it is scaled back.
-    return odd(y, s - scaled(y * 2.0**100, -exponent - 100)) if abs(y) < 2.0**-1000 else y
+    return round_sum_to_odd(y, s - scale_by_power(y * 2.0**100, -exponent - 100)) if abs(y) < 2.0**-1000 else y
 
 
 @scalar
-def double_of(high, low, exponent):
+def round_pair_to_double(high, low, exponent):
     """(high + low) * 2^exponent rounded to nearest float64, where high is the rounding of the sum."""
-    y = scaled(high, exponent)
+    y = scale_by_power(high, exponent)
     if not abs(y) < 2.0**-1021 or high == 0.0:
         return y
     # Gradual underflow: round in units of the smallest number.
-    units, rest = scaled(high, exponent + 1074), scaled(low, exponent + 1074)
+    units, rest = scale_by_power(high, exponent + 1074), scale_by_power(low, exponent + 1074)
     whole = floor(units)
     part = units - whole
     up = part > 0.5 or (part == 0.5 and (rest > 0.0 or (rest == 0.0 and whole % 2.0 == 1.0)))
@@ -223,7 +223,7 @@ def sqrt_wide(x):
     low = rest / (2.0 * high)
     # One more term of the expansion tells on which side of `low` the rest of the root lies.
     product, error = two_product(2.0 * high, low)
-    return high, odd(low, ((rest - product) - error) - low * low), exponent // 2
+    return high, round_sum_to_odd(low, ((rest - product) - error) - low * low), exponent // 2
 
 
 @scalar

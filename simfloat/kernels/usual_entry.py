@@ -62,9 +62,9 @@ class X86:
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
-        self.own, self.usual = builder.alloca(I32), builder.alloca(I32)
-        self._carry_out("stmxcsr", self.own)
-        self.content = builder.load(self.own)
+        self.stored, self.usual = builder.alloca(I32), builder.alloca(I32)
+        self._carry_out("stmxcsr", self.stored)
+        self.content = builder.load(self.stored)
         control = builder.and_(self.content, I32(MXCSR_BITS))
         self.is_usual = builder.icmp_unsigned("==", control, I32(MXCSR_USUAL))
 
@@ -78,11 +78,11 @@ class X86:
 
     def restore(self) -> None:
         """Write the content that the entry read."""
-        self._carry_out("ldmxcsr", self.own)
+        self._carry_out("ldmxcsr", self.stored)
 
     def _carry_out(self, instruction: str, place: ir.Value) -> None:
         pointer = ir.IntType(8).as_pointer()
-        function = declared(self.builder.module, f"llvm.x86.sse.{instruction}", ir.VoidType(), [pointer])
+        function = find_or_declare(self.builder.module, f"llvm.x86.sse.{instruction}", ir.VoidType(), [pointer])
         self.builder.call(function, [self.builder.bitcast(place, pointer)])
 
 
@@ -91,7 +91,7 @@ class ARM:
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
-        self.content = builder.call(declared(builder.module, "llvm.aarch64.get.fpcr", I64, []), [])
+        self.content = builder.call(find_or_declare(builder.module, "llvm.aarch64.get.fpcr", I64, []), [])
         self.is_usual = builder.icmp_unsigned("==", self.content, I64(0))
 
     def set_usual(self) -> None:
@@ -103,13 +103,15 @@ class ARM:
         self._write(self.content)
 
     def _write(self, content: ir.Value) -> None:
-        self.builder.call(declared(self.builder.module, "llvm.aarch64.set.fpcr", ir.VoidType(), [I64]), [content])
+        self.builder.call(
+            find_or_declare(self.builder.module, "llvm.aarch64.set.fpcr", ir.VoidType(), [I64]), [content]
+        )
 
 
 #: By the processor's architecture.
 REGISTERS: dict[str, Any] = {"x86_64": X86, "aarch64": ARM, "arm64": ARM}
 
 
-def declared(module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
+def find_or_declare(module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
     """Find a function of LLVM's in the module, or declare it there."""
     return module.globals.get(name) or ir.Function(module, ir.FunctionType(result, arguments), name)

@@ -15,7 +15,14 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
-from simfloat.linalg.systems import COMPLEX_FACTORS, ArithmeticOptions, arithmetic_of, check_range, result, triangle_of
+from simfloat.linalg.systems import (
+    COMPLEX_FACTORS,
+    ArithmeticOptions,
+    arithmetic_of,
+    check_range,
+    result_array,
+    triangle_of,
+)
 
 
 @in_usual_environment
@@ -54,7 +61,7 @@ def cholesky(
     _by_halves(sums, w, 0, len(w))
     lower = np.tril(w)
     check_range(u, "The factor", a, lower[lower != a])
-    return result(lower, u)
+    return result_array(lower, u)
 
 
 def _by_halves(sums: InnerProducts, w: NDArray, first: int, last: int) -> None:

@@ -22,7 +22,7 @@ from simfloat.linalg.systems import (
     check_tolerance,
     in_range,
     matrix_of,
-    result,
+    result_array,
     right_hand_side,
 )
 
@@ -82,10 +82,10 @@ def cg(
     check_tolerance(tolerance)
     most = max(10 * len(a), 1) if max_iterations is None else max_iterations
     check_count("max_iterations", most)
-    return _iterated(u, a, b, tolerance, most)
+    return _iterate(u, a, b, tolerance, most)
 
 
-def _iterated(u: ArrayArithmetic, a: NDArray, b: NDArray, tolerance: float, most: int) -> ConjugateGradients:
+def _iterate(u: ArrayArithmetic, a: NDArray, b: NDArray, tolerance: float, most: int) -> ConjugateGradients:
     x, r, p = np.zeros_like(b), b, b
     rho = u.matmul(r, r).reshape(1)
     first, exact = math.sqrt(rho[0]), np.asarray(a, np.float64)
@@ -93,7 +93,7 @@ def _iterated(u: ArrayArithmetic, a: NDArray, b: NDArray, tolerance: float, most
     residuals, true = [1.0], [1.0]
 
     def end(converged: bool, reason: str) -> ConjugateGradients:
-        return ConjugateGradients(result(x, u), converged, reason, residuals, true)
+        return ConjugateGradients(result_array(x, u), converged, reason, residuals, true)
 
     if not rho[0]:
         why = "b is zero." if not b.any() else f"b . b is zero in {u.format}: scale b by a power of two."

@@ -14,8 +14,15 @@ from simfloat.arrays.array_arithmetic import ArrayArithmetic
 from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
-from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
-from simfloat.linalg.systems import COMPLEX_VALUES, ArithmeticOptions, arithmetic_of, check_range, result, triangle_of
+from simfloat.linalg.rotations import SWEEPS, PlaneRotation, convergence_error
+from simfloat.linalg.systems import (
+    COMPLEX_VALUES,
+    ArithmeticOptions,
+    arithmetic_of,
+    check_range,
+    result_array,
+    triangle_of,
+)
 
 
 class Eigen(NamedTuple):
@@ -62,24 +69,24 @@ def eigh(
     """
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
     a = triangle_of(A, u, if_complex=COMPLEX_VALUES)
-    values, vectors = diagonal(u, a)
+    values, vectors = diagonalize(u, a)
     order = np.argsort(values, kind="stable")
-    return Eigen(result(values[order], u), result(vectors[:, order], u))
+    return Eigen(result_array(values[order], u), result_array(vectors[:, order], u))
 
 
-def diagonal(u: ArrayArithmetic, given: NDArray) -> tuple[NDArray, NDArray]:
+def diagonalize(u: ArrayArithmetic, matrix: NDArray) -> tuple[NDArray, NDArray]:
     """The eigenvalues in the order in which they appear, and the eigenvectors."""
-    symmetric = np.tril(given) + np.tril(given, -1).T
-    a, n = symmetric.copy(), len(given)
+    symmetric = np.tril(matrix) + np.tril(matrix, -1).T
+    a, n = symmetric.copy(), len(matrix)
     v = np.eye(n, dtype=u.dtype)
     for _ in range(SWEEPS):
-        if not sum(rotated(u, a, v, p, q) for p in range(n) for q in range(p + 1, n)):
+        if not sum(rotate_pair(u, a, v, p, q) for p in range(n) for q in range(p + 1, n)):
             return a.diagonal().copy(), v
-        check_range(u, "The eigenvalues", given, a[a != symmetric], v, power=2)
-    raise not_converged("Jacobi's method", u.format)
+        check_range(u, "The eigenvalues", matrix, a[a != symmetric], v, power=2)
+    raise convergence_error("Jacobi's method", u.format)
 
 
-def rotated(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -> bool:
+def rotate_pair(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -> bool:
     """Whether the pair was rotated, which changes a and v in their places."""
     between = a[p, q : q + 1].copy()
     sizes = np.abs(a.diagonal()[[p, q]])

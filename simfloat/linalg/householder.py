@@ -16,7 +16,7 @@ from simfloat.formats import Format
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
-from simfloat.linalg.substitution import substituted
+from simfloat.linalg.substitution import substitute
 from simfloat.linalg.systems import (
     COMPLEX_FACTORS,
     ArithmeticOptions,
@@ -25,10 +25,10 @@ from simfloat.linalg.systems import (
     check_squares,
     in_range,
     matrix_of,
-    result,
+    result_array,
     right_hand_side,
     rounding_share,
-    solution_overflowed,
+    solution_overflow_error,
 )
 
 
@@ -82,11 +82,11 @@ def qr(
     """
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
     a = matrix_of(A, u, if_complex=COMPLEX_FACTORS)
-    r, reflections = reflected(u, a)
+    r, reflections = triangularize(u, a)
     k = min(a.shape)
-    q = multiplied(u, reflections, len(a), k)
+    q = multiply_reflections(u, reflections, len(a), k)
     check_range(u, "The factorization", a, q, r[r != a], power=2)
-    return QR(result(q, u), result(r[:k], u))
+    return QR(result_array(q, u), result_array(r[:k], u))
 
 
 @in_usual_environment
@@ -126,7 +126,7 @@ def lstsq(
     if rows < columns:
         raise ValueError(f"Least squares need as many rows as columns or more, got shape {a.shape}.")
     b = right_hand_side(b, u, rows)
-    r, reflections = reflected(u, a)
+    r, reflections = triangularize(u, a)
     right = b if b.ndim > 1 else b[:, np.newaxis]
     c = right.copy()
     for column, (v, tau) in enumerate(reflections):
@@ -141,11 +141,11 @@ def lstsq(
             f"Column {k} depends on those before it in {u.format}: {left[k]:.1e} is left of its norm, {norms[k]:.1e}, "
             f"at most rcond = {least:.1e} of it. Leave it out, take a wider format, or pass rcond=0."
         )
-    x = substituted(u, r[:columns], c[:columns], lower=False)
+    x = substitute(u, r[:columns], c[:columns], lower=False)
     if not in_range(u, x):
-        raise solution_overflowed(u.format)
+        raise solution_overflow_error(u.format)
     residual = InnerProducts.of(u, b).final(right, a, x)
-    return LeastSquares(result(x.reshape(columns, *b.shape[1:]), u), result(residual.reshape(b.shape), u))
+    return LeastSquares(result_array(x.reshape(columns, *b.shape[1:]), u), result_array(residual.reshape(b.shape), u))
 
 
 def _least_sine(rcond: Any, format: Format, rows: int) -> float:
@@ -157,7 +157,9 @@ def _least_sine(rcond: Any, format: Format, rows: int) -> float:
     return float(rcond)
 
 
-def multiplied(u: ArrayArithmetic, reflections: list[tuple[NDArray, NDArray]], rows: int, columns: int) -> NDArray:
+def multiply_reflections(
+    u: ArrayArithmetic, reflections: list[tuple[NDArray, NDArray]], rows: int, columns: int
+) -> NDArray:
     """The product of reflections, the last one applied first, to so many columns of the identity."""
     q = np.eye(rows, columns, dtype=u.dtype)
     for column, (v, tau) in reversed(list(enumerate(reflections))):
@@ -165,17 +167,17 @@ def multiplied(u: ArrayArithmetic, reflections: list[tuple[NDArray, NDArray]], r
     return q
 
 
-def completed(u: ArrayArithmetic, q: NDArray, norms: NDArray, columns: int) -> NDArray:
+def complete_columns(u: ArrayArithmetic, q: NDArray, norms: NDArray, columns: int) -> NDArray:
     """Orthonormal columns, the first ones q, of which those without a norm are new, as many as asked for."""
     count = int(np.count_nonzero(norms))
     if count == columns:
         return q
     # Zeros have no reflections of their own.
-    others = multiplied(u, reflected(u, q[:, :count].copy())[1], len(q), columns)
+    others = multiply_reflections(u, triangularize(u, q[:, :count].copy())[1], len(q), columns)
     return np.concatenate([q[:, :count], others[:, count:]], 1)
 
 
-def reflected(u: ArrayArithmetic, a: NDArray) -> tuple[NDArray, list[tuple[NDArray, NDArray]]]:
+def triangularize(u: ArrayArithmetic, a: NDArray) -> tuple[NDArray, list[tuple[NDArray, NDArray]]]:
     """The upper trapezoid, and the reflections (v, tau) that made it."""
     r, reflections = a.copy(), []
     for k in range(min(len(a) - 1, a.shape[1])):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate import matmul
 from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.operand_bounds import first_stranger
+from simfloat.accumulate.operand_bounds import first_outside_format
 from simfloat.arrays.array_arithmetic import ArrayArithmetic
 
 #: Columns or rows that are eliminated one by one, before products of matrices take over.
@@ -33,14 +33,14 @@ class InnerProducts(NamedTuple):
         """Those of an arithmetic; ValueError if the matrix has numbers that no running sum can start from."""
         accumulator = u.accumulator
         if accumulator.takes_initial and accumulator.result is not None:
-            place = first_stranger(matrix, accumulator.result)
+            place = first_outside_format(matrix, accumulator.result)
             if place is not None:
                 raise ValueError(
                     f"Sums start from the numbers of the matrix, and {float(matrix[place])!r} is none of "
                     f"{accumulator.result}, the format of {accumulator}'s sums: take an accumulator of wider sums."
                 )
         # What is drawn depends on which numbers are rounded in one call, and an observer counts single operations.
-        apart = accumulator.resumes and not u.rounding.is_stochastic and u.events_to is None
+        apart = accumulator.resumes and not u.rounding.is_stochastic and u.current_observer is None
         return cls(u, accumulator, accumulator.chunk if apart else None)
 
     @property

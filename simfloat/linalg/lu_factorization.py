@@ -23,8 +23,8 @@ from simfloat.linalg.systems import (
     arithmetic_of,
     check_range,
     matrix_of,
-    overflowed,
-    result,
+    overflow_error,
+    result_array,
 )
 
 #: Columns that are eliminated before the rest of the matrix is updated.
@@ -79,14 +79,14 @@ def lu(
     """
     check_flags(pivot=pivot)
     arithmetic = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
-    w, p = factored(arithmetic, matrix_of(A, arithmetic, if_complex=COMPLEX_FACTORS), pivot)
+    w, p = eliminate(arithmetic, matrix_of(A, arithmetic, if_complex=COMPLEX_FACTORS), pivot)
     k = min(w.shape)
     lower = np.tril(w[:, :k], -1)
     np.fill_diagonal(lower, 1)
-    return LU(p, result(lower, arithmetic), result(np.triu(w[:k]), arithmetic))
+    return LU(p, result_array(lower, arithmetic), result_array(np.triu(w[:k]), arithmetic))
 
 
-def factored(u: ArrayArithmetic, a: NDArray, pivot: bool = True) -> tuple[NDArray, NDArray[np.intp]]:
+def eliminate(u: ArrayArithmetic, a: NDArray, pivot: bool = True) -> tuple[NDArray, NDArray[np.intp]]:
     """Both factors in one array, and the order of rows."""
     sums = InnerProducts.of(u, a)
     elimination = _Elimination(sums, a, np.array(a, sums.dtype), np.arange(len(a)), pivot)
@@ -158,6 +158,6 @@ class _Elimination(NamedTuple):
             advice = "pass pivot=True" if left else f"it is singular, or became so in {format}; take a wider format"
             raise ValueError(f"The matrix has no pivot in column {k}: {advice}.")
         if not np.isfinite(w[row, k]):
-            raise overflowed(f"Column {k} of the elimination", self.a, format)
+            raise overflow_error(f"Column {k} of the elimination", self.a, format)
         if row != k:
             w[[k, row]], p[[k, row]] = w[[row, k]], p[[row, k]]

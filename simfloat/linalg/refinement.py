@@ -21,18 +21,18 @@ from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
-from simfloat.linalg.lu_factorization import factored
-from simfloat.linalg.substitution import substituted
+from simfloat.linalg.lu_factorization import eliminate
+from simfloat.linalg.substitution import substitute
 from simfloat.linalg.systems import (
     ArithmeticOptions,
     arithmetic_of,
     check_tolerance,
     in_range,
     matrix_of,
-    result,
+    result_array,
     right_hand_side,
     scaling_up,
-    solution_overflowed,
+    solution_overflow_error,
 )
 
 #: Corrections in a row, none of them smaller than those before, after which refinement ends.
@@ -159,10 +159,10 @@ def solve(
         u = arithmetic_of(A, options)
         a = matrix_of(A, u, square=True)
         b = right_hand_side(b, u, len(a))
-        x = _by_factors(u, *factored(u, a), b)
+        x = _by_factors(u, *eliminate(u, a), b)
         if not in_range(u, x):
-            raise solution_overflowed(u.format)
-        return result(x, u)
+            raise solution_overflow_error(u.format)
+        return result_array(x, u)
     if format is not None:
         raise ValueError("Refinement takes factor=, work= and residual= in place of format=.")
     if work is None and not isinstance(A, Array):
@@ -171,14 +171,14 @@ def solve(
     if tolerance is not None:
         check_tolerance(tolerance)
     options = ArithmeticOptions(factor, rounding, accumulate, stream)
-    run = _Run(A, b, options, A.format if work is None else work, residual, tolerance, max_iterations)
-    refinement = run.refined()
-    if refinement.converged or arithmetic_of(A, options).events_to is not None:
+    run = _RefinementCall(A, b, options, A.format if work is None else work, residual, tolerance, max_iterations)
+    refinement = run.refine()
+    if refinement.converged or arithmetic_of(A, options).current_observer is not None:
         return refinement
     return refinement._replace(reason=f"{refinement.reason} {run.advice(refinement)}")
 
 
-class _Run(NamedTuple):
+class _RefinementCall(NamedTuple):
     """What refinement is called with."""
 
     a: Any
@@ -189,26 +189,26 @@ class _Run(NamedTuple):
     tolerance: float | None
     most: int
 
-    def refined(self) -> Refinement:
+    def refine(self) -> Refinement:
         in_factors = arithmetic_of(self.a, self.factors)
         in_work = with_options(in_factors, format=self.work, rounding=nearest_even)
-        return _System(self.a, self.b, in_factors, in_work, self.residual, self.tolerance).refined(self.most)
+        return _System(self.a, self.b, in_factors, in_work, self.residual, self.tolerance).refine(self.most)
 
-    def advice(self, found: Refinement) -> str:
+    def advice(self, refinement: Refinement) -> str:
         """Try other options, and name the first that converge."""
         tried = []
-        for text, run in self._others(found):
+        for text, run in self._other_options(refinement):
             tried.append(text)
             if run._converges():
                 return f"With {text} it converges."
         return f"It converges with none of {'; '.join(tried)}." if tried else ""
 
-    def _others(self, found: Refinement) -> Iterator[tuple[str, _Run]]:
+    def _other_options(self, refinement: Refinement) -> Iterator[tuple[str, _RefinementCall]]:
         """Options that may converge, each with its words."""
-        work, factor = found.x.format, arithmetic_of(self.a, self.factors).format
-        if len(found.corrections) == self.most:
+        work, factor = refinement.x.format, arithmetic_of(self.a, self.factors).format
+        if len(refinement.corrections) == self.most:
             yield f"max_iterations={10 * self.most}", self._replace(most=10 * self.most)
-        largest = max(_largest(found.x.numbers), _largest(np.asarray(self.b, np.float64)))
+        largest = max(_largest(refinement.x.numbers), _largest(np.asarray(self.b, np.float64)))
         if largest < work.smallest_normal / work.eps:
             power = -math.frexp(largest or 1.0)[1]
             yield f"b scaled by 2**{power}", self._replace(b=np.ldexp(np.asarray(self.b), power))
@@ -227,14 +227,14 @@ class _Run(NamedTuple):
         factors = self.factors._replace(stream=deepcopy(self.factors.stream))
         a = self.a.astype(self.a.format, stream=deepcopy(self.a.stream)) if isinstance(self.a, Array) else self.a
         try:
-            return self._replace(a=a, factors=factors).refined().converged
+            return self._replace(a=a, factors=factors).refine().converged
         except ValueError:
             return False
 
 
 def _by_factors(u: ArrayArithmetic, w: NDArray, p: NDArray, b: NDArray) -> NDArray:
     """The solution by both factors."""
-    return substituted(u, w, substituted(u, w, b[p], True, unit_diagonal=True), False)
+    return substitute(u, w, substitute(u, w, b[p], True, unit_diagonal=True), False)
 
 
 class _System:
@@ -261,15 +261,15 @@ class _System:
         self.b = right_hand_side(b, self.u, len(self.a))
         if self.b.ndim != 1:
             raise ValueError(f"Refinement takes one vector b, got shape {self.b.shape}.")
-        self.lu = factored(factors, matrix_of(self.a, factors))
+        self.lu = eliminate(factors, matrix_of(self.a, factors))
         self.norm = float(np.abs(self.a).sum(1, np.float64).max(initial=0.0))
         self.solution = _solution(self.a, self.b)
 
-    def refined(self, most: int) -> Refinement:
+    def refine(self, most: int) -> Refinement:
         """Corrections as long as they shrink."""
         x, r = np.zeros_like(self.b), self.b
         xs: list[NDArray] = []
-        refinement = Refinement(result(self.b, self.u), False, "", [], [], [], [])
+        refinement = Refinement(result_array(self.b, self.u), False, "", [], [], [], [])
         worse, ended = 0, f"After {most} corrections, the last one {{last}} of x,"
         for _ in range(most):
             d = self.correction(r)
@@ -279,18 +279,18 @@ class _System:
             size = _largest(d) / (_largest(x) or _largest(d) or 1.0)
             x = self.u.compute("add", x, d)
             if not xs and not in_range(self.u, x):
-                raise solution_overflowed(self.u.format)
+                raise solution_overflow_error(self.u.format)
             r = self.residual(x) if in_range(self.u, x) else np.full_like(x, np.nan)
             if not np.isfinite(r).all():
                 ended = f"After a correction of {{last}} of x the next x left the range of {self.u.format}:"
                 break
             xs.append(x)
             worse = worse + 1 if refinement.corrections and not size < min(refinement.corrections) else 0
-            self.note(refinement, x, r, size)
+            self.append(refinement, x, r, size)
             if not r.any():
                 ended = f"The residual is zero, summed by {self.order}:"
                 break
-            if self.tolerance is not None and self.is_within(refinement, x):
+            if self.tolerance is not None and self.is_within_tolerance(refinement, x):
                 ended = "The tolerance is met after a correction of {last} of x:"
                 break
             if self.tolerance is None and refinement.corrections[1:] and size <= self.u.format.unit_roundoff:
@@ -304,39 +304,37 @@ class _System:
                 break
         if not xs:
             xs.append(np.zeros_like(self.b))
-            self.note(refinement, xs[0], self.b, 0.0)
+            self.append(refinement, xs[0], self.b, 0.0)
         x = xs[-1]
-        converged = self.is_within(refinement, x)
-        reason = f"{ended.format(last=f'{refinement.corrections[-1]:.1e}')} {self.told(refinement, x, converged)}"
-        return refinement._replace(x=result(x, self.u), converged=converged, reason=reason)
+        converged = self.is_within_tolerance(refinement, x)
+        reason = f"{ended.format(last=f'{refinement.corrections[-1]:.1e}')} {self.describe_residual(refinement, x, converged)}"
+        return refinement._replace(x=result_array(x, self.u), converged=converged, reason=reason)
 
-    def note(self, found: Refinement, x: NDArray, r: NDArray, size: float) -> None:
+    def append(self, refinement: Refinement, x: NDArray, r: NDArray, size: float) -> None:
         """Add an x to the history."""
-        found.corrections.append(size)
-        found.backward_errors.append(_largest(r) / (self.scale(x) or 1.0))
-        found.forward_errors.append(_largest(x - self.solution) / (_largest(self.solution) or 1.0))
-        found.residuals.append(_largest(self.exact_residual(x)) / (_largest(self.b) or 1.0))
+        refinement.corrections.append(size)
+        refinement.backward_errors.append(_largest(r) / (self.scale(x) or 1.0))
+        refinement.forward_errors.append(_largest(x - self.solution) / (_largest(self.solution) or 1.0))
+        refinement.residuals.append(_largest(self.exact_residual(x)) / (_largest(self.b) or 1.0))
 
     def scale(self, x: NDArray) -> float:
         """norm(A) norm(x) + norm(b)."""
         return self.norm * _largest(x) + _largest(self.b)
 
-    def limit(self, x: NDArray) -> float:
+    def residual_limit(self, x: NDArray) -> float:
         """The largest residual within the tolerance, relative to the norm of b."""
         if self.tolerance is not None:
             return float(self.tolerance)
         return math.sqrt(len(self.b)) * self.u.format.unit_roundoff * self.scale(x) / (_largest(self.b) or 1.0)
 
-    def is_within(self, found: Refinement, x: NDArray) -> bool:
+    def is_within_tolerance(self, refinement: Refinement, x: NDArray) -> bool:
         """Whether the residual of the last x is within the tolerance."""
-        return found.residuals[-1] <= self.limit(x)
+        return refinement.residuals[-1] <= self.residual_limit(x)
 
-    def told(self, found: Refinement, x: NDArray, converged: bool) -> str:
+    def describe_residual(self, refinement: Refinement, x: NDArray, converged: bool) -> str:
         """Compare the residual with the tolerance in words."""
         side = "within" if converged else "above"
-        text = (
-            f"the residual is {found.residuals[-1]:.1e} of the norm of b, {side} the tolerance of {self.limit(x):.1e}."
-        )
+        text = f"the residual is {refinement.residuals[-1]:.1e} of the norm of b, {side} the tolerance of {self.residual_limit(x):.1e}."
         format = self.u.format
         if converged or min(_largest(x), self.scale(x)) >= format.smallest_normal:
             return text
@@ -350,7 +348,7 @@ class _System:
     def residual(self, x: NDArray) -> NDArray:
         """b - A x, rounded to the working format."""
         order, format = self.order, self.u.format
-        sums = matmul(-self.a, x, accumulate=order, output=format, initial=self.b, observer=self.u.events_to)
+        sums = matmul(-self.a, x, accumulate=order, output=format, initial=self.b, observer=self.u.current_observer)
         return sums.astype(self.u.dtype)
 
     def correction(self, r: NDArray) -> NDArray | None:

@@ -50,7 +50,7 @@ class PlaneRotation(NamedTuple):
         return turned, u.compute("fma", self.c, y, u.compute("multiply", self.s, x))
 
 
-def not_converged(what: str, format: Format) -> ValueError:
+def convergence_error(what: str, format: Format) -> ValueError:
     """The error where rotations go on and on."""
     return ValueError(
         f"{what} did not converge in {SWEEPS} sweeps in {format}: scale the matrix, or use a format of more bits."

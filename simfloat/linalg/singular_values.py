@@ -15,8 +15,8 @@ from simfloat.checks import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
-from simfloat.linalg.householder import completed
-from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
+from simfloat.linalg.householder import complete_columns
+from simfloat.linalg.rotations import SWEEPS, PlaneRotation, convergence_error
 from simfloat.linalg.systems import (
     COMPLEX_VALUES,
     ArithmeticOptions,
@@ -24,7 +24,7 @@ from simfloat.linalg.systems import (
     check_range,
     check_squares,
     matrix_of,
-    result,
+    result_array,
 )
 
 
@@ -76,27 +76,27 @@ def svd(
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
     a = matrix_of(A, u, if_complex=COMPLEX_VALUES)
     is_wide = a.shape[0] < a.shape[1]
-    left, s, right = orthogonalized(u, a.T.copy() if is_wide else a)
-    left = completed(u, left, s, len(left) if full_matrices else len(s))
+    left, s, right = orthogonalize_columns(u, a.T.copy() if is_wide else a)
+    left = complete_columns(u, left, s, len(left) if full_matrices else len(s))
     if is_wide:
         left, right = right, left
-    return SVD(result(left, u), result(s, u), result(right.T, u))
+    return SVD(result_array(left, u), result_array(s, u), result_array(right.T, u))
 
 
-def orthogonalized(u: ArrayArithmetic, given: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+def orthogonalize_columns(u: ArrayArithmetic, matrix: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     """Columns that are orthogonal to each other and of norm 1, or 0; their norms, descending; and what turned them."""
-    a, n = given.copy(), given.shape[1]
+    a, n = matrix.copy(), matrix.shape[1]
     v = np.eye(n, dtype=u.dtype)
     for _ in range(SWEEPS):
-        if not sum(turned(u, a, v, p, q) for p in range(n) for q in range(p + 1, n)):
+        if not sum(rotate_columns(u, a, v, p, q) for p in range(n) for q in range(p + 1, n)):
             break
-        check_range(u, "The decomposition", given, a[a != given], v, power=2)
+        check_range(u, "The decomposition", matrix, a[a != matrix], v, power=2)
     else:
-        raise not_converged("Hestenes's method", u.format)
+        raise convergence_error("Hestenes's method", u.format)
     squares = np.array([product(u, x, x)[0] for x in a.T], u.dtype)
-    check_range(u, "The decomposition", given, squares, power=2)
+    check_range(u, "The decomposition", matrix, squares, power=2)
     s = u.compute("sqrt", squares)
-    check_squares(a[:, s == 0], given, given, u.format)
+    check_squares(a[:, s == 0], matrix, matrix, u.format)
     for j in np.flatnonzero(s):
         a[:, j] = u.compute("divide", a[:, j].copy(), s[j : j + 1])
     order = np.argsort(-s, kind="stable")
@@ -108,7 +108,7 @@ def product(u: ArrayArithmetic, x: NDArray, y: NDArray) -> NDArray:
     return u.matmul(x.copy(), y.copy()).reshape(1)
 
 
-def turned(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -> bool:
+def rotate_columns(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -> bool:
     """Whether two columns were rotated, which changes a and v in their places."""
     x, y = a[:, p].copy(), a[:, q].copy()
     alpha, beta, gamma = (product(u, first, second) for first, second in ((x, x), (y, y), (x, y)))

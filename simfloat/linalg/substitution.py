@@ -20,9 +20,9 @@ from simfloat.linalg.systems import (
     ArithmeticOptions,
     arithmetic_of,
     in_range,
-    result,
+    result_array,
     right_hand_side,
-    solution_overflowed,
+    solution_overflow_error,
     triangle_of,
 )
 
@@ -62,16 +62,16 @@ def solve_triangular(
     zeros = np.flatnonzero(t.diagonal() == 0)
     if zeros.size and not unit_diagonal:
         raise ValueError(f"T is singular: its diagonal is zero at {int(zeros[0])}.")
-    x = substituted(u, t, b, lower, unit_diagonal)
+    x = substitute(u, t, b, lower, unit_diagonal)
     if not in_range(u, x):
-        raise solution_overflowed(u.format)
-    return result(x, u)
+        raise solution_overflow_error(u.format)
+    return result_array(x, u)
 
 
-def substituted(u: ArrayArithmetic, t: NDArray, b: NDArray, lower: bool, unit_diagonal: bool = False) -> NDArray:
+def substitute(u: ArrayArithmetic, t: NDArray, b: NDArray, lower: bool, unit_diagonal: bool = False) -> NDArray:
     """The solution of a triangular system, by numbers of the format."""
     if not lower:
-        return substituted(u, t[::-1, ::-1], b[::-1], True, unit_diagonal)[::-1]
+        return substitute(u, t[::-1, ::-1], b[::-1], True, unit_diagonal)[::-1]
     sums = InnerProducts.of(u, b)
     x = np.array(b if b.ndim > 1 else b[:, np.newaxis], sums.dtype, order="C")
     forward(sums, t, x, unit_diagonal)

@@ -12,7 +12,7 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arrays import Array
-from simfloat.arrays.array import array, array_of, numbers_as_given
+from simfloat.arrays.array import array, new_array, read_numbers
 from simfloat.arrays.array_arithmetic import ArrayArithmetic, as_arithmetic, with_options
 from simfloat.arrays.complex_parts import is_complex
 from simfloat.formats import Format, nearest_even
@@ -93,11 +93,11 @@ def triangle_of(
     a: Any, u: ArrayArithmetic, name: str = "A", lower: bool = True, if_complex: str = COMPLEX_SYSTEM
 ) -> NDArray[np.floating]:
     """The numbers of a square matrix of which one triangle is read: what the other one holds, even NaN, becomes 0."""
-    triangle = numbers_as_given(a)
+    triangle = read_numbers(a)
     if not is_on_gpu(triangle):
         _check_matrix(name, triangle.shape, True)
         triangle = np.tril(triangle) if lower else np.triu(triangle)
-    return matrix_of(array_of(triangle, a.arithmetic) if isinstance(a, Array) else triangle, u, name, True, if_complex)
+    return matrix_of(new_array(triangle, a.arithmetic) if isinstance(a, Array) else triangle, u, name, True, if_complex)
 
 
 def _check_matrix(name: str, shape: tuple[int, ...], square: bool) -> None:
@@ -113,12 +113,12 @@ def right_hand_side(b: Any, u: ArrayArithmetic, rows: int) -> NDArray[np.floatin
     return numbers
 
 
-def result(numbers: NDArray, u: ArrayArithmetic) -> Array:
+def result_array(numbers: NDArray, u: ArrayArithmetic) -> Array:
     """The array that a result is."""
-    return array_of(np.ascontiguousarray(numbers, u.dtype), u)
+    return new_array(np.ascontiguousarray(numbers, u.dtype), u)
 
 
-def _room(a: Any, format: Format, power: int = 1) -> int:
+def _scaling_exponent(a: Any, format: Format, power: int = 1) -> int:
     """The exponent of two by which numbers may be scaled, so that sums of their powers over all rows stay in range."""
     x = np.abs(np.asarray(a, np.float64))
     largest, rows = x.max(initial=0.0, where=np.isfinite(x)), max(x.shape[0] if x.ndim else 1, 1)
@@ -127,16 +127,16 @@ def _room(a: Any, format: Format, power: int = 1) -> int:
 
 def scaling_advice(a: Any, format: Format) -> str:
     """By which power of two to scale numbers so that sums of as many products as there are rows stay in range."""
-    return f"scale the system, as by 2**{min(_room(a, format), -1)}, or use a format of larger range"
+    return f"scale the system, as by 2**{min(_scaling_exponent(a, format), -1)}, or use a format of larger range"
 
 
 def scaling_up(a: Any, format: Format, power: int = 1) -> str:
     """By which power of two numbers may grow, where what is made of them is too small."""
-    room = _room(a, format, power)
+    room = _scaling_exponent(a, format, power)
     return f"{f'scale it up, as by 2**{room}, or ' if room > 0 else ''}use a format of larger range"
 
 
-def overflowed(what: str, a: NDArray, format: Format) -> ValueError:
+def overflow_error(what: str, a: NDArray, format: Format) -> ValueError:
     """The error where numbers left the format's range."""
     return ValueError(
         f"{what} left the range of {format}, whose largest number is {format.max}: {scaling_advice(a, format)}."
@@ -145,16 +145,16 @@ def overflowed(what: str, a: NDArray, format: Format) -> ValueError:
 
 def in_range(u: ArrayArithmetic, *numbers: NDArray) -> bool:
     """Whether results are finite, and none stands where those stop that lie beyond."""
-    return all(bool((np.abs(values) < u.stop).all()) for values in numbers)
+    return all(bool((np.abs(values) < u.clamp_limit).all()) for values in numbers)
 
 
 def check_range(u: ArrayArithmetic, what: str, a: NDArray, *results: NDArray, power: int = 1) -> None:
     """Raise ValueError for results out of range, of sums of the powers of a matrix's numbers."""
     if not in_range(u, *results):
-        raise overflowed(what, np.asarray(a, np.float64) ** power, u.format)
+        raise overflow_error(what, np.asarray(a, np.float64) ** power, u.format)
 
 
-def solution_overflowed(format: Format) -> ValueError:
+def solution_overflow_error(format: Format) -> ValueError:
     """The error where a solution is too large: to scale the matrix, too, would leave it as it is."""
     return ValueError(
         f"The solution left the range of {format}, whose largest number is {format.max}: scale b down by a power of "
@@ -176,9 +176,9 @@ def rounding_share(format: Format, size: int) -> float:
     return min(size * format.unit_roundoff, math.sqrt(format.unit_roundoff))
 
 
-def check_squares(x: NDArray, a: NDArray, of: NDArray, format: Format) -> None:
+def check_squares(x: NDArray, a: NDArray, original: NDArray, format: Format) -> None:
     """Refuse numbers whose sum of squares is zero, unless they are roundings of what they were computed `of`."""
-    lost, norm = (float(np.linalg.norm(np.asarray(values, np.float64))) for values in (x, of))
+    lost, norm = (float(np.linalg.norm(np.asarray(values, np.float64))) for values in (x, original))
     if lost > rounding_share(format, max(a.shape)) * norm:
         raise ValueError(
             f"The sum of squares of a column is zero in {format}, where its norm is {lost:.1e}: the matrix is too "

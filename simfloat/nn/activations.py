@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from simfloat.autodiff import Tensor
-from simfloat.autodiff.by_formula import by_formula
+from simfloat.autodiff.by_formula import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.formulas.activation_formulas import gelu_tanh, gelu_tanh_slope
@@ -118,7 +118,7 @@ class GELU(Module):
         """x of any shape -> the same shape."""
         if self.approximate == "none":
             return as_tensor(x).gelu()
-        return tensor_of(by_formula("gelu_tanh", gelu_tanh, (gelu_tanh_slope,), x, reads="operands"))
+        return tensor_of(composite_operation("gelu_tanh", gelu_tanh, (gelu_tanh_slope,), x, reads="operands"))
 
     def extra_repr(self) -> str:
         """Its approximation."""

@@ -7,9 +7,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import as_array, beside
+from simfloat.arithmetic.machines import as_array, on_device_of
 from simfloat.autodiff import Tensor, where
-from simfloat.autodiff.composites import composed
+from simfloat.autodiff.composites import run_composite
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.checks import check_flags
@@ -67,20 +67,22 @@ def scaled_dot_product_attention(
     masks = [causal_mask(q.shape[-2], k.shape[-2])] if is_causal else []
     masks += [] if attn_mask is None else [as_array(attn_mask)]
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return attended(q, k, v, masks, scale, as_probability(dropout_p, "dropout_p"))
+    return attention_composite(q, k, v, masks, scale, as_probability(dropout_p, "dropout_p"))
 
 
-def attended(q: Tensor, k: Tensor, v: Tensor, masks: list[NDArray], scale: float, dropout_p: float) -> Tensor:
+def attention_composite(
+    q: Tensor, k: Tensor, v: Tensor, masks: list[NDArray], scale: float, dropout_p: float
+) -> Tensor:
     """The composite of attention: in one operation where the policy fuses it, else of both operands' scaled numbers."""
     is_fused = current().place(ATTENTION).recipe.fused
 
     def steps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if is_fused:
-            weights = weights_of((q @ k.swapaxes(-1, -2)) * scale, masks)
-            return dropout(weights, dropout_p).weighted(v)
-        return dropout(attention_weights(*rooted(q, k, scale), masks), dropout_p) @ v
+            weights = masked_softmax((q @ k.swapaxes(-1, -2)) * scale, masks)
+            return dropout(weights, dropout_p).weighted_sum(v)
+        return dropout(attention_weights(*scale_by_root(q, k, scale), masks), dropout_p) @ v
 
-    return composed(ATTENTION, steps, [q, k, v], q.made)
+    return run_composite(ATTENTION, steps, [q, k, v], q.from_result)
 
 
 def causal_mask(queries: int, keys: int) -> NDArray[np.bool_]:
@@ -88,7 +90,7 @@ def causal_mask(queries: int, keys: int) -> NDArray[np.bool_]:
     return np.tril(np.ones((queries, keys), bool))
 
 
-def rooted(q: Tensor, k: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def scale_by_root(q: Tensor, k: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """Queries and keys times the root of the scale; a negative scale turns the sign of queries."""
     root = math.sqrt(abs(scale))
     return q * math.copysign(root, scale), k * root
@@ -99,15 +101,15 @@ def attention_weights(q: Tensor, k: Tensor, masks: list[NDArray]) -> Tensor:
 
     Masks hold numbers to be added, or True where a key takes part.
     """
-    return weights_of(q @ k.swapaxes(-1, -2), masks)
+    return masked_softmax(q @ k.swapaxes(-1, -2), masks)
 
 
-def weights_of(scores: Tensor, masks: list[NDArray]) -> Tensor:
+def masked_softmax(scores: Tensor, masks: list[NDArray]) -> Tensor:
     """The softmax of masked scores, and zeros for a query that sees no key."""
     allowed: NDArray[np.bool_] | None = None
     for mask in masks:
         _check_mask(mask, scores.shape)
-        mask = beside(mask, scores.numbers)
+        mask = on_device_of(mask, scores.numbers)
         if mask.dtype != bool:
             # What -inf is added to takes no part, whether the format has infinities or not.
             mask, addend = mask != -np.inf, mask

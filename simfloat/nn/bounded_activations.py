@@ -6,7 +6,7 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.formulas import bent_activations
-from simfloat.nn.layer_arguments import activated, as_number, check_not_in_place
+from simfloat.nn.layer_arguments import apply_activation, as_number, check_not_in_place
 from simfloat.nn.module import Module
 
 
@@ -75,7 +75,7 @@ class Hardsigmoid(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        return activated("hardsigmoid", bent_activations.hardsigmoid, bent_activations.hardsigmoid_slope, x)
+        return apply_activation("hardsigmoid", bent_activations.hardsigmoid, bent_activations.hardsigmoid_slope, x)
 
 
 class Hardswish(Module):
@@ -97,7 +97,7 @@ class Hardswish(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        return activated("hardswish", bent_activations.hardswish, bent_activations.hardswish_slope, x)
+        return apply_activation("hardswish", bent_activations.hardswish, bent_activations.hardswish_slope, x)
 
 
 class Softshrink(Module):
@@ -117,7 +117,9 @@ class Softshrink(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        return activated("softshrink", bent_activations.softshrink, bent_activations.shrink_slope, x, lambd=self.lambd)
+        return apply_activation(
+            "softshrink", bent_activations.softshrink, bent_activations.shrink_slope, x, lambd=self.lambd
+        )
 
     def extra_repr(self) -> str:
         """Its bound."""
@@ -137,4 +139,6 @@ class Hardshrink(Softshrink):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        return activated("hardshrink", bent_activations.hardshrink, bent_activations.shrink_slope, x, lambd=self.lambd)
+        return apply_activation(
+            "hardshrink", bent_activations.hardshrink, bent_activations.shrink_slope, x, lambd=self.lambd
+        )

@@ -8,10 +8,10 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import as_array, beside
+from simfloat.arithmetic.machines import as_array, on_device_of
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Tensor, where
-from simfloat.autodiff.by_formula import by_formula
+from simfloat.autodiff.by_formula import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose, tensor_of
 from simfloat.checks import is_integer
@@ -53,12 +53,12 @@ def cross_entropy(
         0.2395448386669159
     """
     smoothing = as_probability(label_smoothing, "label_smoothing")
-    arguments = _Given.checked("cross_entropy", input, target, weight, ignore_index, reduction, axis)
+    arguments = _LossArguments.read("cross_entropy", input, target, weight, ignore_index, reduction, axis)
 
     def body(x: Tensor) -> Tensor:
         logarithms = x.log_softmax(arguments.axis)
-        loss = _picked(logarithms, arguments)
-        return loss if not smoothing else loss * (1.0 - smoothing) + _of_all(logarithms, arguments) * share
+        loss = _loss_at_targets(logarithms, arguments)
+        return loss if not smoothing else loss * (1.0 - smoothing) + _loss_of_all_classes(logarithms, arguments) * share
 
     share = smoothing / arguments.x.shape[arguments.axis]
     return compose("cross_entropy", body, arguments.x)
@@ -84,11 +84,11 @@ def nll_loss(
         >>> loss.item()
         1.5
     """
-    arguments = _Given.checked("nll_loss", input, target, weight, ignore_index, reduction, axis)
-    return _picked(arguments.x, arguments)
+    arguments = _LossArguments.read("nll_loss", input, target, weight, ignore_index, reduction, axis)
+    return _loss_at_targets(arguments.x, arguments)
 
 
-class _Given(NamedTuple):
+class _LossArguments(NamedTuple):
     """What a loss was given: the input, the class of each row, and what their losses count for."""
 
     x: Tensor
@@ -99,7 +99,7 @@ class _Given(NamedTuple):
     axis: int  # of classes
 
     @classmethod
-    def checked(
+    def read(
         cls,
         name: str,
         input: Operand,
@@ -119,11 +119,11 @@ class _Given(NamedTuple):
         place = _class_axis(name, x.shape, labels.shape, axis)
         factors = None if weight is None else as_operand(weight, "weight")
         loss_formulas.check_classes(labels, factors, x.shape[place], ignored)
-        factors = None if factors is None else beside(factors, x.numbers)
-        return cls(x, beside(labels.copy(), x.numbers), factors, ignored, reduction, place % x.ndim)
+        factors = None if factors is None else on_device_of(factors, x.numbers)
+        return cls(x, on_device_of(labels.copy(), x.numbers), factors, ignored, reduction, place % x.ndim)
 
 
-def _picked(logarithms: Tensor, arguments: _Given) -> Tensor:
+def _loss_at_targets(logarithms: Tensor, arguments: _LossArguments) -> Tensor:
     """The loss of what each row's class has."""
     _, target, weight, ignored, reduction, axis = arguments
 
@@ -133,10 +133,10 @@ def _picked(logarithms: Tensor, arguments: _Given) -> Tensor:
     formula = partial(
         loss_formulas.nll_loss, target=target, weight=weight, reduction=reduction, ignored=ignored, axis=axis
     )
-    return tensor_of(by_formula("cross_entropy", formula, (slope,), logarithms))
+    return tensor_of(composite_operation("cross_entropy", formula, (slope,), logarithms))
 
 
-def _of_all(logarithms: Tensor, arguments: _Given) -> Tensor:
+def _loss_of_all_classes(logarithms: Tensor, arguments: _LossArguments) -> Tensor:
     """The loss of what all classes have, in the order of PyTorch's operations."""
     _, target, weight, ignored, reduction, axis = arguments
     is_counted = target != ignored

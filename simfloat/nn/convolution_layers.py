@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from simfloat.accumulate.geometry import Pair, border_of, pair_of
+from simfloat.accumulate.geometry import Pair, read_padding, read_pair
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.checks import check_flags, is_integer
-from simfloat.nn.layer_arguments import check_sizes, of_images
+from simfloat.nn.layer_arguments import apply_to_images, check_sizes
 from simfloat.nn.module import Module
 from simfloat.nn.seeds import generator_of
 
@@ -63,10 +63,10 @@ class _ConvolutionOfImages(ConvolutionLayer):
         padding_mode: str,
     ) -> None:
         super().__init__(in_channels, out_channels, groups, padding_mode)
-        self.kernel_size = pair_of("kernel_size", kernel_size, 1)
-        self.stride, self.dilation = pair_of("stride", stride, 1), pair_of("dilation", dilation, 1)
-        border_of(padding, self.stride, self.dilation, self.kernel_size)
-        self.padding = padding if isinstance(padding, str) else pair_of("padding", padding, 0)
+        self.kernel_size = read_pair("kernel_size", kernel_size, 1)
+        self.stride, self.dilation = read_pair("stride", stride, 1), read_pair("dilation", dilation, 1)
+        read_padding(padding, self.stride, self.dilation, self.kernel_size)
+        self.padding = padding if isinstance(padding, str) else read_pair("padding", padding, 0)
 
     def extra_repr(self) -> str:
         """The arguments that made it."""
@@ -116,7 +116,7 @@ class Conv2d(_ConvolutionOfImages):
     def forward(self, x: Operand) -> Tensor:
         """x (N, in_channels, H, W) -> (N, out_channels, rows, columns); the same without N for one image."""
         options = (self.stride, self.padding, self.dilation, self.groups)
-        return of_images(lambda images: self._with_bias(images.conv2d(self.weight, *options)), x)
+        return apply_to_images(lambda images: self._with_bias(images.conv2d(self.weight, *options)), x)
 
 
 class ConvTranspose2d(_ConvolutionOfImages):
@@ -151,9 +151,9 @@ class ConvTranspose2d(_ConvolutionOfImages):
         *,
         rng: Seed = None,
     ) -> None:
-        pair_of("padding", padding, 0)
+        read_pair("padding", padding, 0)
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
-        self.output_padding = pair_of("output_padding", output_padding, 0)
+        self.output_padding = read_pair("output_padding", output_padding, 0)
         self._start(in_channels, out_channels // groups, bias, rng)
 
     def forward(self, x: Operand, output_size: Sequence[int] | None = None) -> Tensor:
@@ -163,10 +163,10 @@ class ConvTranspose2d(_ConvolutionOfImages):
         out of account. Raises ValueError unless it can be reached.
         """
         x = as_tensor(x)
-        border = pair_of("padding", self.padding, 0)
+        border = read_pair("padding", self.padding, 0)
         more = self.output_padding if output_size is None else self._padding_for(x.shape[-2:], border, output_size)
         options = (self.stride, border, more, self.groups, self.dilation)
-        return of_images(lambda images: self._with_bias(images.conv_transpose2d(self.weight, *options)), x)
+        return apply_to_images(lambda images: self._with_bias(images.conv_transpose2d(self.weight, *options)), x)
 
     def _padding_for(self, sizes: Sequence[int], border: Pair, output_size: Sequence[int]) -> Pair:
         """The output_padding that gives results of this size."""

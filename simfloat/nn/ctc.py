@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import beside, on_cpu
+from simfloat.arithmetic.machines import on_cpu, on_device_of
 from simfloat.autodiff import Tensor, where
-from simfloat.autodiff.by_formula import by_formula
+from simfloat.autodiff.by_formula import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose, tensor_of
 from simfloat.checks import check_flags, is_integer
@@ -67,11 +67,11 @@ def ctc_loss(
 
     def body(x: Tensor) -> Tensor:
         formula = partial(ctc_formulas.ctc_loss, alignment=alignment)
-        losses = tensor_of(by_formula("ctc_loss", formula, (slope,), x.reshape(shape)))
+        losses = tensor_of(composite_operation("ctc_loss", formula, (slope,), x.reshape(shape)))
         if zero_infinity:
             losses = where(losses == np.inf, 0.0, losses)
         if reduction == "mean":
-            return (losses / beside(np.maximum(alignment.last // 2, 1).astype(np.float32), x.numbers)).mean()
+            return (losses / on_device_of(np.maximum(alignment.last // 2, 1).astype(np.float32), x.numbers)).mean()
         return losses.sum() if reduction == "sum" else losses.reshape(() if is_single else shape[1:2])
 
     return compose("ctc_loss", body, x)
@@ -90,7 +90,7 @@ def _alignment(
             f"Targets are (N, S) = ({count}, at least {lengths.max(initial=0)}), or {lengths.sum()} one after the "
             f"other as the target lengths say; got shape {named.shape}."
         )
-    rows = ctc_formulas.padded(named, lengths, blank)
+    rows = ctc_formulas.pad_targets(named, lengths, blank)
     if (rows[np.arange(rows.shape[1]) < lengths[:, np.newaxis]] == blank).any():
         raise ValueError(f"Targets are classes other than the blank, {blank}.")
     return ctc_formulas.Alignment.of(rows, inputs, lengths, blank)

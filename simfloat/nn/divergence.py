@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from simfloat.autodiff import Tensor
-from simfloat.autodiff.by_formula import by_formula
+from simfloat.autodiff.by_formula import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.environment import in_usual_environment
 from simfloat.formulas import loss_formulas
 from simfloat.formulas.rounded import Slope
-from simfloat.nn.losses import REDUCTIONS, gathered
+from simfloat.nn.losses import REDUCTIONS, reduce_tensor_losses
 
 
 @in_usual_environment
@@ -37,7 +37,7 @@ def kl_div(input: Operand, target: Operand, *, reduction: str = "mean", log_targ
     else:
         terms = xlogy(y, y) - y * x
     if reduction != "batchmean":
-        return gathered(terms, reduction)
+        return reduce_tensor_losses(terms, reduction)
     return terms.sum() / float(x.shape[0] if x.ndim else 1)
 
 
@@ -47,7 +47,7 @@ def xlogy(x: Operand, y: Operand) -> Tensor:
         lambda u, g, outputs, x, y: loss_formulas.xlogy_to_x(u, g, x, y),
         lambda u, g, outputs, x, y: loss_formulas.xlogy_to_y(u, g, x, y),
     )
-    return tensor_of(by_formula("xlogy", loss_formulas.xlogy, slopes, x, y, reads="operands"))
+    return tensor_of(composite_operation("xlogy", loss_formulas.xlogy, slopes, x, y, reads="operands"))
 
 
 def check_divergence(reduction: str) -> None:

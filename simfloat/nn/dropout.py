@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from simfloat.arithmetic.bit_stream import Draw, random_words
-from simfloat.arithmetic.machines import beside
+from simfloat.arithmetic.machines import on_device_of
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
@@ -111,7 +111,7 @@ def dropout(x: Operand, p: float, together: int = 0) -> Tensor:
     apart = x.shape[: x.ndim - together]
     words = random_words(Draw(stream.take_call(), stream.seed), 0, math.prod(apart))
     passes = (words >= p * 2.0**32).reshape(*apart, *[1] * together)
-    mask = beside(np.broadcast_to(passes, x.shape), x.numbers)
+    mask = on_device_of(np.broadcast_to(passes, x.shape), x.numbers)
     factor = 1 / (1 - p) if p < 1 else 0.0
     exact = np.float32 if float(np.float32(factor)) == factor else np.float64
     return x.times_factors(np.where(mask, exact(factor), exact(0)))

@@ -136,7 +136,7 @@ class EmbeddingBag(Embedding):
         named = named[is_in_bag]
         lengths = np.bincount(bag_numbers[on_cpu(is_in_bag)], minlength=count)
         if per_sample_weights is None:
-            return compose("embedding_bag", lambda w: self._pooled(w.embedding(named), lengths), self.weight)
+            return compose("embedding_bag", lambda w: self._pool_bags(w.embedding(named), lengths), self.weight)
         factors = as_tensor(per_sample_weights)
         if self.mode != "sum" or factors.shape != places.shape:
             raise ValueError(
@@ -145,7 +145,7 @@ class EmbeddingBag(Embedding):
             )
         return compose(
             "embedding_bag",
-            lambda w, f: self._pooled(w.embedding(named) * f.reshape(-1)[is_in_bag].unsqueeze(1), lengths),
+            lambda w, f: self._pool_bags(w.embedding(named) * f.reshape(-1)[is_in_bag].unsqueeze(1), lengths),
             self.weight,
             factors,
         )
@@ -168,21 +168,21 @@ class EmbeddingBag(Embedding):
             raise ValueError(f"The last offset is {places.size}, the end of the input, got {starts.tolist()}.")
         return np.repeat(np.arange(len(ends) - 1), np.diff(ends)), len(ends) - 1
 
-    def _pooled(self, rows: Tensor, lengths: NDArray[np.integer]) -> Tensor:
+    def _pool_bags(self, rows: Tensor, lengths: NDArray[np.integer]) -> Tensor:
         """Rows, bag after bag, reduced to one row a bag: bags of equal length together."""
         starts = np.cumsum(lengths) - lengths
         sizes = np.unique(lengths)
         if len(sizes) == 1:
-            return self._reduced(rows.reshape(len(lengths), int(sizes[0]), self.embedding_dim))
+            return self._reduce_bags(rows.reshape(len(lengths), int(sizes[0]), self.embedding_dim))
         bags = [np.flatnonzero(lengths == size) for size in sizes]
         pools = [
-            self._reduced(rows[starts[bag][:, np.newaxis] + np.arange(size)])
+            self._reduce_bags(rows[starts[bag][:, np.newaxis] + np.arange(size)])
             for bag, size in zip(bags, sizes, strict=True)
         ]
         order = np.argsort(np.concatenate([*bags, np.zeros(0, int)]))
         return concatenate(pools)[order] if pools else rows
 
-    def _reduced(self, rows: Tensor) -> Tensor:
+    def _reduce_bags(self, rows: Tensor) -> Tensor:
         """Bags (bags, n, embedding_dim) -> (bags, embedding_dim); the sum of nothing is zero, whatever the mode."""
         if self.mode == "sum" or not rows.shape[1]:
             return rows.sum(1)

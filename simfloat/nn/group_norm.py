@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.autodiff.by_formula import by_formula
+from simfloat.autodiff.by_formula import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.checks import check_flags
@@ -73,7 +73,7 @@ class GroupNorm(Module):
             return norms.batch_norm_to_bias(u, g)
 
         slopes = (to_x, to_weight, to_bias)[: 1 + len(parameters)]
-        return tensor_of(by_formula("group_norm", formula, slopes, x, *parameters, reads="operands"))
+        return tensor_of(composite_operation("group_norm", formula, slopes, x, *parameters, reads="operands"))
 
     def extra_repr(self) -> str:
         """The arguments that made it."""

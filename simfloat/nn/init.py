@@ -49,18 +49,18 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, *, rng: Seed = None
     """Numbers from a to b. Raises ValueError if a is larger."""
     if not as_number(a, "a") <= as_number(b, "b"):
         raise ValueError(f"uniform_ draws from a to b, where a is not larger; got {a!r} and {b!r}.")
-    return _filled(tensor, lambda shape: generator_of(rng).uniform(a, b, shape))
+    return _fill(tensor, lambda shape: generator_of(rng).uniform(a, b, shape))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, *, rng: Seed = None) -> Tensor:
     """Normal numbers with this mean and standard deviation. Raises ValueError if std is negative."""
     center, width = as_number(mean, "mean"), as_number(std, "std", 0.0)
-    return _filled(tensor, lambda shape: generator_of(rng).normal(center, width, shape))
+    return _fill(tensor, lambda shape: generator_of(rng).normal(center, width, shape))
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """The number `val` everywhere."""
-    return _filled(tensor, lambda shape: np.full(shape, as_number(val, "val")))
+    return _fill(tensor, lambda shape: np.full(shape, as_number(val, "val")))
 
 
 def ones_(tensor: Tensor) -> Tensor:
@@ -121,10 +121,10 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tenso
         return factor * (q if rows >= columns else q.T).reshape(shape)
 
     _fans(tensor)
-    return _filled(tensor, draw)
+    return _fill(tensor, draw)
 
 
-def _filled(tensor: Tensor, draw: Callable[[tuple[int, ...]], NDArray]) -> Tensor:
+def _fill(tensor: Tensor, draw: Callable[[tuple[int, ...]], NDArray]) -> Tensor:
     """The tensor, with new numbers of its shape."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"Initial values fill a Parameter or a Tensor, got a {type(tensor).__name__}.")

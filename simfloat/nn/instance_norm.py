@@ -7,7 +7,7 @@ import numpy as np
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.checks import check_flags
-from simfloat.nn.layer_arguments import as_number, check_sizes, of_images, of_sequences
+from simfloat.nn.layer_arguments import apply_to_images, apply_to_sequences, as_number, check_sizes
 from simfloat.nn.module import Module
 from simfloat.nn.normalization import normalized_by_batch
 
@@ -37,7 +37,7 @@ class _InstanceNorm(Module):
         self.weight = Parameter(np.ones(num_features, np.float32)) if affine else None
         self.bias = Parameter(np.zeros(num_features, np.float32)) if affine and bias else None
 
-    def _normalized(self, x: Tensor) -> Tensor:
+    def _normalize(self, x: Tensor) -> Tensor:
         if x.ndim != self._ndim or x.shape[1] != self.num_features:
             raise ValueError(
                 f"{type(self).__name__}({self.num_features}) needs {self._shapes} with C = {self.num_features}, got "
@@ -77,7 +77,7 @@ class InstanceNorm1d(_InstanceNorm):
 
     def forward(self, x: Operand) -> Tensor:
         """x (N, C, L) -> the same shape; the same without N for one sequence."""
-        return of_sequences(self._normalized, x)
+        return apply_to_sequences(self._normalize, x)
 
 
 class InstanceNorm2d(_InstanceNorm):
@@ -96,4 +96,4 @@ class InstanceNorm2d(_InstanceNorm):
 
     def forward(self, x: Operand) -> Tensor:
         """x (N, C, H, W) -> the same shape; the same without N for one image."""
-        return of_images(self._normalized, x)
+        return apply_to_images(self._normalize, x)

@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Tensor
-from simfloat.autodiff.by_formula import by_formula
+from simfloat.autodiff.by_formula import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
-from simfloat.checks import is_integer, uneven
+from simfloat.checks import first_uneven_row, is_integer
 from simfloat.formulas.rounded import Rounded
 
 
@@ -58,7 +58,7 @@ def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
     try:
         indices = as_array(x)
     except ValueError:
-        raise ValueError(f"{name} must be a rectangular array of integers{uneven(x)}.") from None
+        raise ValueError(f"{name} must be a rectangular array of integers{first_uneven_row(x)}.") from None
     if not indices.size and indices.dtype.kind == "f":
         return indices.astype(np.intp)
     if indices.dtype.kind not in "iu":
@@ -71,7 +71,7 @@ def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
     return indices
 
 
-def activated(
+def apply_activation(
     name: str, formula: Callable[..., NDArray], slope: Callable[..., NDArray], x: Operand, **options: Any
 ) -> Tensor:
     """The composite of this name on x, by its formula and that of its derivative, with options that both have."""
@@ -79,16 +79,16 @@ def activated(
     def to_x(u: Rounded, g: NDArray, outputs: NDArray | None, x: NDArray) -> NDArray:
         return slope(u, g, x, **options)
 
-    return tensor_of(by_formula(name, partial(formula, **options), (to_x,), x, reads="operands"))
+    return tensor_of(composite_operation(name, partial(formula, **options), (to_x,), x, reads="operands"))
 
 
-def of_sequences(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
+def apply_to_sequences(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
     """The result of a function of sequences (N, C, L) for x, which may be one sequence (C, L): then without N."""
     sequences = as_tensor(x)
     return function(sequences) if sequences.ndim != 2 else function(sequences.unsqueeze(0)).squeeze(0)
 
 
-def of_images(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
+def apply_to_images(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
     """The result of a function of images (N, C, H, W) for x, which may be one image (C, H, W): then without N."""
     images = as_tensor(x)
     return function(images) if images.ndim != 3 else function(images.unsqueeze(0)).squeeze(0)

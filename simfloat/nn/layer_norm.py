@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.autodiff.by_formula import by_formula
+from simfloat.autodiff.by_formula import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.checks import check_flags
@@ -65,7 +65,9 @@ class LayerNorm(Module):
         parameters = [p for p in (self.weight, self.bias) if p is not None]
         formula, *slopes = self._formulas(norms.inner_axes(x.ndim, count), norms.outer_axes(x.ndim, count))
         return tensor_of(
-            by_formula("layer_norm", formula, tuple(slopes[: 1 + len(parameters)]), x, *parameters, reads="operands")
+            composite_operation(
+                "layer_norm", formula, tuple(slopes[: 1 + len(parameters)]), x, *parameters, reads="operands"
+            )
         )
 
     def _formulas(self, together: norms.Axes, shared: norms.Axes) -> list[Callable[..., Any]]:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Tensor
-from simfloat.autodiff.by_formula import by_formula
+from simfloat.autodiff.by_formula import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.environment import in_usual_environment
@@ -33,13 +33,13 @@ def mse_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Ten
         >>> loss.item()
         2.0
     """
-    x, y = _alike("mse_loss", input, target, reduction)
+    x, y = _same_shape_tensors("mse_loss", input, target, reduction)
     slopes: tuple[Slope, ...] = (
         lambda u, g, outputs, x, y: loss_formulas.mse_loss_slope(u, g, x, y, reduction),
         lambda u, g, outputs, x, y: loss_formulas.mse_loss_slope(u, g, y, x, reduction),
     )
     formula = partial(loss_formulas.mse_loss, reduction=reduction)
-    return tensor_of(by_formula("mse_loss", formula, slopes, x, y, reads="operands"))
+    return tensor_of(composite_operation("mse_loss", formula, slopes, x, y, reads="operands"))
 
 
 @in_usual_environment
@@ -57,14 +57,14 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
         0.8125
     """
     beta = as_number(beta, "beta", 0.0)
-    x, y = _alike("smooth_l1_loss", input, target, reduction)
+    x, y = _same_shape_tensors("smooth_l1_loss", input, target, reduction)
 
     slopes: tuple[Slope, ...] = (
         lambda u, g, outputs, x, y: loss_formulas.smooth_l1_loss_slope(u, g, x, y, reduction, beta),
         lambda u, g, outputs, x, y: loss_formulas.smooth_l1_loss_slope(u, g, y, x, reduction, beta),
     )
     formula = partial(loss_formulas.smooth_l1_loss, reduction=reduction, beta=beta)
-    return tensor_of(by_formula("smooth_l1_loss", formula, slopes, x, y, reads="operands"))
+    return tensor_of(composite_operation("smooth_l1_loss", formula, slopes, x, y, reads="operands"))
 
 
 @in_usual_environment
@@ -82,13 +82,13 @@ def huber_loss(input: Operand, target: Operand, *, reduction: str = "mean", delt
         0.5
     """
     delta = check_delta(delta)
-    x, y = _alike("huber_loss", input, target, reduction)
+    x, y = _same_shape_tensors("huber_loss", input, target, reduction)
     slopes: tuple[Slope, ...] = (
         lambda u, g, outputs, x, y: loss_formulas.huber_loss_slope(u, g, x, y, reduction, delta),
         lambda u, g, outputs, x, y: loss_formulas.huber_loss_slope(u, g, y, x, reduction, delta),
     )
     formula = partial(loss_formulas.huber_loss, reduction=reduction, delta=delta)
-    return tensor_of(by_formula("huber_loss", formula, slopes, x, y, reads="operands"))
+    return tensor_of(composite_operation("huber_loss", formula, slopes, x, y, reads="operands"))
 
 
 @in_usual_environment
@@ -105,11 +105,11 @@ def l1_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Tens
         >>> loss.item()
         1.25
     """
-    x, y = _alike("l1_loss", input, target, reduction)
-    return gathered((x - y).abs(), reduction)
+    x, y = _same_shape_tensors("l1_loss", input, target, reduction)
+    return reduce_tensor_losses((x - y).abs(), reduction)
 
 
-def gathered(losses: Tensor, reduction: str) -> Tensor:
+def reduce_tensor_losses(losses: Tensor, reduction: str) -> Tensor:
     """The mean of losses, their sum, or the losses themselves."""
     return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
 
@@ -139,14 +139,14 @@ def binary_cross_entropy(
         >>> loss.item()
         0.4904146194458008
     """
-    x, y = _alike("binary_cross_entropy", input, constant("binary_cross_entropy", target), reduction)
+    x, y = _same_shape_tensors("binary_cross_entropy", input, constant("binary_cross_entropy", target), reduction)
     loss_formulas.check_probabilities(x.numbers)
     factor = _broadcast_weight("weight", weight, x.shape)
     slopes: tuple[Slope, ...] = (
         lambda u, g, outputs, x, y: loss_formulas.binary_cross_entropy_slope(u, g, x, y, factor, reduction),
     )
     formula = partial(loss_formulas.binary_cross_entropy, weight=factor, reduction=reduction)
-    return tensor_of(by_formula("binary_cross_entropy", formula, slopes, x, y, reads="operands"))
+    return tensor_of(composite_operation("binary_cross_entropy", formula, slopes, x, y, reads="operands"))
 
 
 def constant(name: str, target: Operand) -> Tensor:
@@ -180,7 +180,7 @@ def binary_cross_entropy_with_logits(
         >>> loss.item()
         0.22009488940238953
     """
-    x, y = _alike("binary_cross_entropy_with_logits", input, target, reduction)
+    x, y = _same_shape_tensors("binary_cross_entropy_with_logits", input, target, reduction)
     factor = _broadcast_weight("weight", weight, x.shape)
     positive = _broadcast_weight("pos_weight", pos_weight, x.shape)
 
@@ -189,7 +189,7 @@ def binary_cross_entropy_with_logits(
         lambda u, g, outputs, x, y: loss_formulas.logistic_loss_slope_of_target(u, g, x, factor, positive, reduction),
     )
     formula = partial(loss_formulas.logistic_loss, weight=factor, pos_weight=positive, reduction=reduction)
-    return tensor_of(by_formula("binary_cross_entropy_with_logits", formula, slopes, x, y, reads="operands"))
+    return tensor_of(composite_operation("binary_cross_entropy_with_logits", formula, slopes, x, y, reads="operands"))
 
 
 def check_reduction(reduction: str) -> None:
@@ -198,7 +198,7 @@ def check_reduction(reduction: str) -> None:
         raise ValueError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}.")
 
 
-def _alike(name: str, input: Operand, target: Operand, reduction: str) -> tuple[Tensor, Tensor]:
+def _same_shape_tensors(name: str, input: Operand, target: Operand, reduction: str) -> tuple[Tensor, Tensor]:
     """Input and target as tensors of one shape."""
     check_reduction(reduction)
     x, y = as_tensor(input), as_tensor(target)

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import beside, is_on_gpu
+from simfloat.arithmetic.machines import is_on_gpu, on_device_of
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Parameter
 
 
-class Held(NamedTuple):
+class StateEntry(NamedTuple):
     """A parameter or a buffer: the module that holds it, and its name there."""
 
     module: Any
@@ -36,7 +36,7 @@ class Held(NamedTuple):
         value = self.value
         return value.numbers if isinstance(value, Parameter) else value
 
-    def take(self, array: NDArray) -> None:
+    def store(self, array: NDArray) -> None:
         """Hold these numbers from now on."""
         value = self.value
         if isinstance(value, Parameter):
@@ -67,8 +67,8 @@ class Keys(NamedTuple):
 
 
 def fitting_arrays(
-    names: Mapping[str, Held], state: Mapping[str, Any], strict: bool
-) -> tuple[list[tuple[Held, NDArray]], Keys]:
+    names: Mapping[str, StateEntry], state: Mapping[str, Any], strict: bool
+) -> tuple[list[tuple[StateEntry, NDArray]], Keys]:
     """All that a model takes of a state, each with a copy of its new numbers, and the keys that do not match.
 
     names has each parameter and buffer under every path where it occurs; a state may name it under any of them. Raises
@@ -97,7 +97,7 @@ def fitting_arrays(
 
 def _array(path: str, before: NDArray, value: Any) -> NDArray:
     """A copy of the new numbers: of the old ones' shape, and of their type where they are no floats."""
-    array = beside(as_operand(value, path), before)
+    array = on_device_of(as_operand(value, path), before)
     array = np.array(array, like=array)
     if array.shape != before.shape:
         raise ValueError(f"{path} has shape {before.shape}, the state {array.shape}.")

@@ -7,14 +7,14 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import machine_named
+from simfloat.arithmetic.machines import device_named
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.owners import Owned
 from simfloat.autodiff.parameter import forget_gradients
 from simfloat.checks import check_flags
 from simfloat.environment import in_usual_environment
-from simfloat.nn.model_state import Held, Keys, as_buffer, fitting_arrays
-from simfloat.nn.module_names import KEPT, OUTERMOST, names_of, parts_changed
+from simfloat.nn.model_state import Keys, StateEntry, as_buffer, fitting_arrays
+from simfloat.nn.module_names import NAMES_KEY, OUTERMOST, names_of, parts_changed
 from simfloat.simulation.context import module_running
 
 
@@ -69,7 +69,7 @@ class Module(Owned):
         is_part = isinstance(value, Owned) or isinstance(vars(self).get(name), Owned)
         object.__setattr__(self, name, value)
         if isinstance(value, Owned):
-            value.adopt(self, name)
+            value._attach(self, name)
         if is_part:
             parts_changed()
 
@@ -124,14 +124,14 @@ class Module(Owned):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        state.pop(KEPT, None)
+        state.pop(NAMES_KEY, None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         for name, value in state.items():
             if isinstance(value, Owned):
-                value.adopt(self, name)
+                value._attach(self, name)
         parts_changed()
 
     @property
@@ -231,15 +231,15 @@ class Module(Owned):
         for _, array in self.named_buffers():
             yield array
 
-    def _held(self, path: str) -> Iterator[tuple[str, Held]]:
+    def _own_entries(self, path: str) -> Iterator[tuple[str, StateEntry]]:
         """What of the module's own is part of a state: parameters, then buffers, as in torch."""
         buffers = [name for name in self._buffers if self._persistent[name]]
         for name in (*self._parameters, *buffers):
-            yield _below(path, name), Held(self, name)
+            yield _below(path, name), StateEntry(self, name)
 
-    def _occurrences(self, path: str = "") -> Iterator[tuple[str, Held]]:
+    def _occurrences(self, path: str = "") -> Iterator[tuple[str, StateEntry]]:
         """All that is part of the state, what occurs several times under each of its paths, in torch's order."""
-        yield from self._held(path)
+        yield from self._own_entries(path)
         for name, module in self._modules.items():
             yield from module._occurrences(_below(path, name))
 
@@ -282,13 +282,13 @@ class Module(Owned):
             >>> sf.nn.Linear(2, 1, rng=0).to("cpu").weight.shape
             (1, 2)
         """
-        machine = machine_named(device)
+        machine = device_named(device)
         for parameter in self.parameters():
             parameter.move(machine)
         for module in self.modules():
             for name, array in module._buffers.items():
                 if array.dtype.kind == "f":
-                    setattr(module, name, machine.take(array))
+                    setattr(module, name, machine.to_device(array))
         return self
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Keys:
@@ -304,7 +304,7 @@ class Module(Owned):
         check_flags(strict=strict)
         arrays, keys = fitting_arrays(dict(self._occurrences()), state_dict, strict)
         for entry, array in arrays:
-            entry.take(array)
+            entry.store(array)
         return keys
 
     def extra_repr(self) -> str:

@@ -11,7 +11,7 @@ from simfloat.simulation.context import TREES, Names
 
 #: Under this name, which no attribute of a user's has, a module keeps what `names_of` found, and its path then; copies
 #: and pickles leave it behind.
-KEPT = "simfloat names"
+NAMES_KEY = "simfloat names"
 
 #: Under this name a module notes that it was called by itself while it had no owner.
 OUTERMOST = "simfloat is outermost"
@@ -45,7 +45,7 @@ def names_of(module: NamedParts) -> Names:
     path = module.path
     if not path:
         vars(module)[OUTERMOST] = True
-    path_and_names: tuple[str, Names] | None = vars(module).get(KEPT)
+    path_and_names: tuple[str, Names] | None = vars(module).get(NAMES_KEY)
     if path_and_names is not None and path_and_names[1].state is TREES.state and path_and_names[0] == path:
         return path_and_names[1]
     now = TREES.state  # before looking: what changes meanwhile makes it old
@@ -60,7 +60,7 @@ def names_of(module: NamedParts) -> Names:
     )
     for _, part in parts:
         _check_containers(part, names)
-    vars(module)[KEPT] = path, names
+    vars(module)[NAMES_KEY] = path, names
     return names
 
 

@@ -13,7 +13,7 @@ from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.checks import check_flags
-from simfloat.nn.attention import attended, attention_weights, causal_mask
+from simfloat.nn.attention import attention_composite, attention_weights, causal_mask
 from simfloat.nn.dropout import dropout
 from simfloat.nn.layer_arguments import as_probability, check_sizes
 from simfloat.nn.linear import Linear
@@ -104,7 +104,7 @@ class MultiHeadAttention(Module):
         check_flags(need_weights=need_weights, average_attn_weights=average_attn_weights, is_causal=is_causal)
         self._check(*(np.shape(x) for x in (query, key, value)))
         turns = self.batch_first and len(np.shape(query)) == 3
-        projected = self._projected(_with_axes_exchanged(query, key, value) if turns else [query, key, value])
+        projected = self._project(_with_axes_exchanged(query, key, value) if turns else [query, key, value])
         is_single = projected[0].ndim == 2
         q, k, v = (self._heads(x) for x in projected)
         masks = self._masks((*q.shape[:3], k.shape[2]), is_single, key_padding_mask, attn_mask, is_causal)
@@ -115,7 +115,7 @@ class MultiHeadAttention(Module):
                 weights = dropout(weights, self.dropout)
             attention = weights @ v
         else:
-            attention = attended(q, k, v, masks, 1 / math.sqrt(size), dropped)
+            attention = attention_composite(q, k, v, masks, 1 / math.sqrt(size), dropped)
         turned = attention.transpose((0, 2, 1, 3) if is_single else (2, 0, 1, 3))
         output = self.out_proj(turned.reshape(projected[0].shape))
         output = output.swapaxes(0, 1) if turns else output
@@ -136,7 +136,7 @@ class MultiHeadAttention(Module):
                 f"{second}{self.vdim}), all with N or all without; got {query}, {key} and {value}."
             )
 
-    def _projected(self, inputs: list[Operand]) -> list[Tensor]:
+    def _project(self, inputs: list[Operand]) -> list[Tensor]:
         """Queries, keys and values of all heads, each with the axes of what it came from."""
         size, bias = self.embed_dim, self.in_proj_bias
         if not hasattr(self, "in_proj_weight"):

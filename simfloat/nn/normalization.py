@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.autodiff.by_formula import by_formula
+from simfloat.autodiff.by_formula import composite_operation
 from simfloat.autodiff.factors import moving_average
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
@@ -91,7 +91,9 @@ class _BatchNorm(Module):
             return norms.batch_norm_to_weight(u, g, x, mean, norms.inverse_root(u, var, eps))
 
         slopes = (to_x, to_weight, _to_bias)[: 1 + len(parameters)]
-        return tensor_of(by_formula("batch_norm", formula, slopes, x, *parameters, mean, var, reads="operands"))
+        return tensor_of(
+            composite_operation("batch_norm", formula, slopes, x, *parameters, mean, var, reads="operands")
+        )
 
     def _track(self, statistics: list[NDArray]) -> None:
         """Move the running statistics, if there are any, towards those of the batch, if it has any."""
@@ -129,7 +131,7 @@ def normalized_by_batch(x: Tensor, parameters: Sequence[Tensor], eps: float, sta
         return norms.batch_norm_to_weight(u, g, x, *outputs[1:])
 
     slopes = (to_x, to_weight, _to_bias)[: 1 + len(parameters)]
-    return tensor_of(by_formula("batch_norm", formula, slopes, x, *parameters, reads="operands"))
+    return tensor_of(composite_operation("batch_norm", formula, slopes, x, *parameters, reads="operands"))
 
 
 def _to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from simfloat.accumulate.geometry import Pair, pair_of
+from simfloat.accumulate.geometry import Pair, read_pair
 from simfloat.autodiff import Tensor, stack
 from simfloat.autodiff.pool2d import check_divisor
 from simfloat.autodiff.record import Operand
 from simfloat.checks import check_flags, is_integer
-from simfloat.nn.layer_arguments import of_images
+from simfloat.nn.layer_arguments import apply_to_images
 from simfloat.nn.module import Module
 
 
@@ -41,12 +41,12 @@ class MaxPool2d(Module):
         if return_indices:
             raise ValueError("MaxPool2d returns the largest pixels alone; leave return_indices out.")
         self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
-        self.dilation, self.ceil_mode = pair_of("dilation", dilation, 1), bool(ceil_mode)
+        self.dilation, self.ceil_mode = read_pair("dilation", dilation, 1), bool(ceil_mode)
 
     def forward(self, x: Operand) -> Tensor:
         """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
         options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
-        return of_images(lambda images: images.max_pool2d(*options), x)
+        return apply_to_images(lambda images: images.max_pool2d(*options), x)
 
     def extra_repr(self) -> str:
         """The arguments that made it."""
@@ -92,7 +92,7 @@ class AvgPool2d(Module):
         options = (
             self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override,
         )  # fmt: skip
-        return of_images(lambda images: images.avg_pool2d(*options), x)
+        return apply_to_images(lambda images: images.avg_pool2d(*options), x)
 
     def extra_repr(self) -> str:
         """The arguments that made it."""
@@ -125,7 +125,7 @@ class AdaptiveAvgPool2d(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
-        return of_images(lambda images: adaptive_averages(images, self.output_size), x)
+        return apply_to_images(lambda images: adaptive_averages(images, self.output_size), x)
 
     def extra_repr(self) -> str:
         """The argument that made it."""
@@ -149,5 +149,5 @@ def adaptive_averages(x: Tensor, output_size: tuple[int | None, int | None]) -> 
 
 def _windows(kernel_size: int | Pair, stride: int | Pair | None, padding: int | Pair) -> tuple[Pair, Pair, Pair]:
     """Window, stride and padding as pairs."""
-    window = pair_of("kernel_size", kernel_size, 1)
-    return window, window if stride is None else pair_of("stride", stride, 1), pair_of("padding", padding, 0)
+    window = read_pair("kernel_size", kernel_size, 1)
+    return window, window if stride is None else read_pair("stride", stride, 1), read_pair("padding", padding, 0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from simfloat.accumulate.geometry import along_row, border_of
+from simfloat.accumulate.geometry import read_padding, read_row_option
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.checks import check_flags, is_integer
 from simfloat.nn.convolution_layers import ConvolutionLayer
-from simfloat.nn.layer_arguments import of_sequences
+from simfloat.nn.layer_arguments import apply_to_sequences
 from simfloat.nn.module import Module
 from simfloat.nn.pooling_layers import adaptive_averages
 
@@ -29,10 +29,10 @@ class _ConvolutionOfSequences(ConvolutionLayer):
         dilation: Size, groups: int, padding_mode: str,
     ) -> None:  # fmt: skip
         super().__init__(in_channels, out_channels, groups, padding_mode)
-        steps, gaps = along_row("stride", stride, 1, 1), along_row("dilation", dilation, 1, 1)
-        window = along_row("kernel_size", kernel_size, 1, 1)
-        border = padding if isinstance(padding, str) else along_row("padding", padding, 0, 0)
-        border_of(border, steps, gaps, window)
+        steps, gaps = read_row_option("stride", stride, 1, 1), read_row_option("dilation", dilation, 1, 1)
+        window = read_row_option("kernel_size", kernel_size, 1, 1)
+        border = padding if isinstance(padding, str) else read_row_option("padding", padding, 0, 0)
+        read_padding(border, steps, gaps, window)
         self.kernel_size, self.stride, self.dilation = window[1:], steps[1:], gaps[1:]
         self.padding = border if isinstance(border, str) else border[1:]
 
@@ -78,7 +78,7 @@ class Conv1d(_ConvolutionOfSequences):
         """x (N, in_channels, L) -> (N, out_channels, places); the same without N for one sequence."""
         border = self.padding if isinstance(self.padding, str) else self.padding[0]
         options = (self.stride[0], border, self.dilation[0], self.groups)
-        return of_sequences(lambda sequences: self._with_bias(sequences.conv1d(self.weight, *options)), x)
+        return apply_to_sequences(lambda sequences: self._with_bias(sequences.conv1d(self.weight, *options)), x)
 
 
 class ConvTranspose1d(_ConvolutionOfSequences):
@@ -113,20 +113,22 @@ class ConvTranspose1d(_ConvolutionOfSequences):
         *,
         rng: Seed = None,
     ) -> None:
-        border = along_row("padding", padding, 0, 0)[1]
+        border = read_row_option("padding", padding, 0, 0)[1]
         super().__init__(in_channels, out_channels, kernel_size, stride, border, dilation, groups, padding_mode)
-        self.border, self.output_padding = border, along_row("output_padding", output_padding, 0, 0)[1:]
+        self.border, self.output_padding = border, read_row_option("output_padding", output_padding, 0, 0)[1:]
         self._start(in_channels, out_channels // groups, bias, rng)
 
     def forward(self, x: Operand) -> Tensor:
         """x (N, in_channels, L) -> (N, out_channels, places); the same without N for one sequence."""
         options = (self.stride[0], self.border, self.output_padding[0], self.groups, self.dilation[0])
-        return of_sequences(lambda sequences: self._with_bias(sequences.conv_transpose1d(self.weight, *options)), x)
+        return apply_to_sequences(
+            lambda sequences: self._with_bias(sequences.conv_transpose1d(self.weight, *options)), x
+        )
 
 
 def _in_one_row(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
     """The result of a function of images for sequences, or for one of them."""
-    return of_sequences(lambda sequences: function(sequences.unsqueeze(2)).squeeze(2), x)
+    return apply_to_sequences(lambda sequences: function(sequences.unsqueeze(2)).squeeze(2), x)
 
 
 class MaxPool1d(Module):
@@ -154,7 +156,7 @@ class MaxPool1d(Module):
         if return_indices:
             raise ValueError("MaxPool1d returns the largest numbers alone; leave return_indices out.")
         self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
-        self.dilation, self.ceil_mode = along_row("dilation", dilation, 1, 1)[1], bool(ceil_mode)
+        self.dilation, self.ceil_mode = read_row_option("dilation", dilation, 1, 1)[1], bool(ceil_mode)
 
     def forward(self, x: Operand) -> Tensor:
         """x (N, C, L) -> (N, C, places); the same without N for one sequence."""
@@ -229,9 +231,9 @@ class AdaptiveAvgPool1d(Module):
 
 def _windows(kernel_size: Size, stride: Size | None, padding: Size) -> tuple[int, int, int]:
     """Window, stride and padding as integers."""
-    window = along_row("kernel_size", kernel_size, 1, 1)[1]
+    window = read_row_option("kernel_size", kernel_size, 1, 1)[1]
     return (
         window,
-        window if stride is None else along_row("stride", stride, 1, 1)[1],
-        along_row("padding", padding, 0, 0)[1],
+        window if stride is None else read_row_option("stride", stride, 1, 1)[1],
+        read_row_option("padding", padding, 0, 0)[1],
     )

@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.autodiff.by_formula import by_formula
+from simfloat.autodiff.by_formula import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.checks import is_integer
 from simfloat.formulas import activation_formulas, bent_activations
 from simfloat.formulas.loss_formulas import log_sigmoid
 from simfloat.formulas.rounded import Rounded
-from simfloat.nn.layer_arguments import activated, as_number, check_not_in_place, check_sizes
+from simfloat.nn.layer_arguments import apply_activation, as_number, check_not_in_place, check_sizes
 from simfloat.nn.module import Module
 
 
@@ -38,7 +38,7 @@ class SiLU(Module):
         """x of any shape -> the same shape."""
         slope = activation_formulas.silu_slope
         formula = activation_formulas.silu
-        return tensor_of(by_formula("silu", formula, (slope,), x, reads="operands"))
+        return tensor_of(composite_operation("silu", formula, (slope,), x, reads="operands"))
 
 
 class Mish(Module):
@@ -58,7 +58,7 @@ class Mish(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        return activated("mish", bent_activations.mish, bent_activations.mish_slope, x)
+        return apply_activation("mish", bent_activations.mish, bent_activations.mish_slope, x)
 
 
 class Softplus(Module):
@@ -83,7 +83,7 @@ class Softplus(Module):
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
         options = {"beta": self.beta, "threshold": self.threshold}
-        return activated("softplus", bent_activations.softplus, bent_activations.softplus_slope, x, **options)
+        return apply_activation("softplus", bent_activations.softplus, bent_activations.softplus_slope, x, **options)
 
     def extra_repr(self) -> str:
         """Its options."""
@@ -103,7 +103,7 @@ class LogSigmoid(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        return activated("log_sigmoid", log_sigmoid, bent_activations.log_sigmoid_slope, x)
+        return apply_activation("log_sigmoid", log_sigmoid, bent_activations.log_sigmoid_slope, x)
 
 
 class ELU(Module):
@@ -126,7 +126,7 @@ class ELU(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        return activated("elu", bent_activations.elu, bent_activations.elu_slope, x, alpha=self.alpha)
+        return apply_activation("elu", bent_activations.elu, bent_activations.elu_slope, x, alpha=self.alpha)
 
     def extra_repr(self) -> str:
         """Its factor."""
@@ -154,7 +154,7 @@ class CELU(ELU):
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
         options = {"alpha": self.alpha, "input_scale": 1 / self.alpha}
-        return activated("elu", bent_activations.elu, bent_activations.elu_slope, x, **options)
+        return apply_activation("elu", bent_activations.elu, bent_activations.elu_slope, x, **options)
 
 
 class SELU(Module):
@@ -177,7 +177,7 @@ class SELU(Module):
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
         options = {"alpha": bent_activations.SELU_ALPHA, "scale": bent_activations.SELU_SCALE}
-        return activated("elu", bent_activations.elu, bent_activations.elu_slope, x, **options)
+        return apply_activation("elu", bent_activations.elu, bent_activations.elu_slope, x, **options)
 
 
 class GLU(Module):
@@ -204,7 +204,7 @@ class GLU(Module):
         x = as_tensor(x)
         if not -x.ndim <= self.dim < x.ndim or x.shape[self.dim] % 2:
             raise ValueError(f"GLU(dim={self.dim}) needs an even number of elements along this axis, got {x.shape}.")
-        return activated("glu", bent_activations.glu, bent_activations.glu_slope, x, axis=self.dim)
+        return apply_activation("glu", bent_activations.glu, bent_activations.glu_slope, x, axis=self.dim)
 
     def extra_repr(self) -> str:
         """Its axis."""
@@ -251,7 +251,7 @@ class PReLU(Module):
         def to_weight(u: Rounded, g: NDArray, outputs: NDArray | None, x: NDArray, weight: NDArray) -> NDArray:
             return u.sum(bent_activations.prelu_to_slope(u, g, x, weight.reshape(shape)), shared).reshape(count)
 
-        return tensor_of(by_formula("prelu", formula, (to_x, to_weight), x, self.weight, reads="operands"))
+        return tensor_of(composite_operation("prelu", formula, (to_x, to_weight), x, self.weight, reads="operands"))
 
     def extra_repr(self) -> str:
         """The number of its slopes."""

@@ -80,18 +80,18 @@ class TransformerEncoderLayer(Module):
         x = as_tensor(src)
         masks = (src_mask, src_key_padding_mask, is_causal)
         if self.norm_first:
-            x = x + self._attended(self.norm1(x), *masks)
-            return x + self._fed(self.norm2(x))
-        x = self.norm1(x + self._attended(x, *masks))
-        return self.norm2(x + self._fed(x))
+            x = x + self._self_attention(self.norm1(x), *masks)
+            return x + self._feed_forward(self.norm2(x))
+        x = self.norm1(x + self._self_attention(x, *masks))
+        return self.norm2(x + self._feed_forward(x))
 
-    def _attended(self, x: Tensor, mask: ArrayLike | None, padding: ArrayLike | None, is_causal: bool) -> Tensor:
+    def _self_attention(self, x: Tensor, mask: ArrayLike | None, padding: ArrayLike | None, is_causal: bool) -> Tensor:
         output, _ = self.self_attn(
             x, x, x, key_padding_mask=padding, need_weights=False, attn_mask=mask, is_causal=is_causal
         )
         return self.dropout1(output)
 
-    def _fed(self, x: Tensor) -> Tensor:
+    def _feed_forward(self, x: Tensor) -> Tensor:
         inner = self.linear1(x)
         inner = inner.relu() if self.activation == "relu" else inner.gelu()
         return self.dropout2(self.linear2(self.dropout(inner)))

@@ -70,7 +70,7 @@ class Adadelta(Optimizer):
         d = step.with_decay(gradient, options.weight_decay)
         v = step.mean_square("square_avg", d, options.rho)
         below = step.sqrt(step.add(v, options.eps))
-        above = step.sqrt(step.add(step.kept("acc_delta", d.shape), options.eps))
+        above = step.sqrt(step.add(step.previous_moment("acc_delta", d.shape), options.eps))
         x = step.multiply(step.divide(above, below), d)
         step.mean_square("acc_delta", x, options.rho)
         return step.times(-options.lr, x)

@@ -65,7 +65,7 @@ class Adamax(Optimizer):
         """What is added to the parameter: the average of d over the largest size of d, which decays."""
         (b1, b2), t = options.betas, step.count()
         d = step.with_decay(gradient, options.weight_decay)
-        m = step.approach("exp_avg", d, 1 - b1)
-        before = step.multiply(b2, step.kept("exp_inf", d.shape))
+        m = step.lerp("exp_avg", d, 1 - b1)
+        before = step.multiply(b2, step.previous_moment("exp_inf", d.shape))
         n = step.keep("exp_inf", step.larger(before, step.add(step.magnitude(d), options.eps)))
         return step.divide(step.times(-(options.lr / (1 - b1**t)), m), n)

@@ -13,7 +13,7 @@ from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import begin_update
 from simfloat.environment import in_usual_environment
-from simfloat.optim.groups import check_distinct, listed
+from simfloat.optim.groups import check_distinct, list_parameters
 from simfloat.optim.optimizer_options import flag, number_from_zero
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.simulation import current
@@ -55,7 +55,7 @@ def clip_grad_norm_(
     most, p = _limit("max_norm", max_norm), _limit("norm_type", inf if norm_type == "inf" else norm_type)
     if not p:
         raise ValueError(f"norm_type must be above zero, got {norm_type!r}.")
-    whole = current().place("update", "").to_clipped.named("clip_grad_norm")
+    whole = current().place("update", "").to_clipped.with_operation("clip_grad_norm")
     with_gradients = _with_gradients(parameters, "clip_grad_norm")
     norm = _norm([_power_sum(arithmetic, g, p) for _, g, arithmetic in with_gradients], whole, p)
     if flag("error_if_nonfinite", error_if_nonfinite) and not isfinite(norm):
@@ -98,9 +98,11 @@ def _limit(name: str, value: Any) -> float:
 
 def _with_gradients(parameters: Any, operation: str) -> list[tuple[Parameter, NDArray, Arithmetic]]:
     """The parameters that have a gradient, with it and with the arithmetic of clipping it."""
-    parameter_list = [parameters] if isinstance(parameters, Parameter) else listed(parameters, "Clipping")
+    parameter_list = [parameters] if isinstance(parameters, Parameter) else list_parameters(parameters, "Clipping")
     check_distinct(parameter_list, taker="Clipping")
-    return [(p, p.grad, begin_update(p).to_clipped.named(operation)) for p in parameter_list if p.grad is not None]
+    return [
+        (p, p.grad, begin_update(p).to_clipped.with_operation(operation)) for p in parameter_list if p.grad is not None
+    ]
 
 
 def _power_sum(arithmetic: Arithmetic, g: NDArray, p: float) -> NDArray:

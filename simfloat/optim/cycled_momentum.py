@@ -22,17 +22,17 @@ class CycledMomentum(LRScheduler):
         """The momentum of a group at `last_epoch`."""
         raise ValueError(f"{type(self).__name__} has no method following_momentum; define one.")
 
-    def _own(self) -> dict[str, Reader[Any]]:
+    def _own_readers(self) -> dict[str, Reader[Any]]:
         """How what only this schedule keeps is read, by its name."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
         """What the schedule was told, and how far it has come; under PyTorch's names, JSON-able."""
-        return {**super().state_dict(), **{name: getattr(self, name) for name in self._own()}}
+        return {**super().state_dict(), **{name: getattr(self, name) for name in self._own_readers()}}
 
     def readers(self) -> dict[str, Reader[Any]]:
         """How each value of a state is read, by its name."""
-        return {**super().readers(), **self._own()}
+        return {**super().readers(), **self._own_readers()}
 
     def one_each(self, name: str, value: Any) -> list[float]:
         """A number for each group, of one for all or a list; ValueError for another number of them."""
@@ -58,10 +58,10 @@ class CycledMomentum(LRScheduler):
         if begins:
             for group, lower, upper in zip(optimizer.param_groups, smallest, most, strict=True):
                 group["max_momentum"], group["base_momentum"] = upper, lower
-                self._give(group, upper)
+                self._set_momentum(group, upper)
         return smallest, most
 
-    def _give(self, group: dict[str, Any], momentum: float) -> None:
+    def _set_momentum(self, group: dict[str, Any], momentum: float) -> None:
         if self.use_beta1:
             group["betas"] = (momentum, *group["betas"][1:])
         else:
@@ -71,4 +71,4 @@ class CycledMomentum(LRScheduler):
         super()._set(lrs)
         if self.cycle_momentum:
             for i, group in enumerate(self.optimizer.param_groups):
-                self._give(group, self.following_momentum(i))
+                self._set_momentum(group, self.following_momentum(i))

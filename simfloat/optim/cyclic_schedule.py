@@ -148,7 +148,7 @@ class CyclicLR(CycledMomentum):
             vars(self._scale_fn_custom).update(attributes)
         super().take(values)
 
-    def _own(self) -> dict[str, Reader[Any]]:
+    def _own_readers(self) -> dict[str, Reader[Any]]:
         """How what only this schedule keeps is read, by its name."""
         momenta = {"use_beta1": flag, "base_momentums": self._lrs, "max_momentums": self._lrs}
         readers: dict[str, Reader[Any]] = {"max_lrs": self._lrs, "total_size": number, "step_ratio": number}

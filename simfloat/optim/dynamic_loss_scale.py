@@ -93,7 +93,7 @@ class DynamicLossScale(LossScale):
             self._scale = grown if np.isfinite(grown) else self._scale
             self._growth_tracker = 0
 
-    def restored(self, state: Mapping[str, Any]) -> Self:
+    def with_state(self, state: Mapping[str, Any]) -> Self:
         """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
         options = {name: value for name, value in state.items() if not name.startswith("_") and name != "scale"}
         fresh = type(self)(state["scale"], **options)

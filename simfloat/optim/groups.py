@@ -14,7 +14,7 @@ LABELS = ("param_names", "name", "initial_lr", "max_lr", "min_lr", "base_momentu
 
 def groups_in(params: Any) -> list[Mapping[str, Any]]:
     """The groups that an optimizer is given: parameters, (name, parameter) pairs, or dictionaries of a group each."""
-    entries = listed(params)
+    entries = list_parameters(params)
     if not entries:
         raise ValueError("An optimizer needs parameters; got none.")
     groups: list[Mapping[str, Any]] = [entry for entry in entries if isinstance(entry, Mapping)]
@@ -34,7 +34,7 @@ def read_group(group: Any, defaults: Mapping[str, Any], existing: Collection[Par
         raise ValueError(f"A parameter group is a dictionary with 'params' and options, got {group!r}.")
     check_names(group, defaults)
     members = group["params"]
-    params, names = _unnamed([members] if isinstance(members, Parameter) else listed(members))
+    params, names = _split_names([members] if isinstance(members, Parameter) else list_parameters(members))
     check_distinct(params, existing)
     labels = {"param_names": names} if names else {}
     return {"params": params, **labels, **defaults, **{name: group[name] for name in group if name != "params"}}
@@ -65,7 +65,7 @@ def name_of(number: int, parameter: Parameter) -> str:
     return parameter.path or f"parameter {number}"
 
 
-def listed(params: Any, taker: str = "An optimizer") -> list[Any]:
+def list_parameters(params: Any, taker: str = "An optimizer") -> list[Any]:
     """What is given as parameters, in its order; ValueError for what has none."""
     if isinstance(params, Tensor | set | frozenset | Mapping | str) or not isinstance(params, Iterable):
         kind = type(params).__name__
@@ -73,7 +73,7 @@ def listed(params: Any, taker: str = "An optimizer") -> list[Any]:
     return list(params)
 
 
-def _unnamed(entries: list[Any]) -> tuple[list[Any], list[str]]:
+def _split_names(entries: list[Any]) -> tuple[list[Any], list[str]]:
     """The parameters of (name, parameter) pairs, and their names; of parameters without names, no names."""
     pairs = [entry for entry in entries if isinstance(entry, tuple)]
     if not pairs:

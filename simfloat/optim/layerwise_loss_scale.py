@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.operations import compute_drawn
+from simfloat.arithmetic.operations import compute_with_draw
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.variable import Node, Variable
 from simfloat.formats import Format, nearest_even
@@ -84,7 +84,7 @@ class LayerwiseLossScale(LossScale):
         """The loss times S; on the way back from it every layer takes a factor of its own."""
         scaled = super().scale(loss)
         if isinstance(scaled, Variable):
-            scaled.balance = _Walk(self)
+            scaled.gradient_scaler = _BackwardScales(self)
         return scaled
 
     def scale_of(self, parameter: Variable) -> float:
@@ -96,7 +96,7 @@ class LayerwiseLossScale(LossScale):
         super().update(new_scale)
         self._leaves = {}
 
-    def note(self, leaf: Variable, scale: float) -> None:
+    def remember_scale(self, leaf: Variable, scale: float) -> None:
         """Remember the factor that the gradient of a leaf has."""
         self._leaves[id(leaf)] = leaf, scale
 
@@ -123,19 +123,19 @@ class LayerwiseLossScale(LossScale):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "_leaves": {id(entry[0]): entry for entry in state["_leaves"]}})
 
-    def restored(self, state: Any) -> LayerwiseLossScale:
+    def with_state(self, state: Any) -> LayerwiseLossScale:
         """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
         return LayerwiseLossScale(state["scale"], **{name: state[name] for name in self.state_names})
 
 
-class _Walk:
+class _BackwardScales:
     """The scales of all gradients on one way back."""
 
     def __init__(self, scaler: LayerwiseLossScale) -> None:
         self._scaler = scaler
         self._scales: dict[int, float] = {}  # of the gradients of variables, by identity
 
-    def meet(
+    def rescale(
         self, variable: Variable, node: Node, number: int, gradient: NDArray, before: NDArray | None
     ) -> tuple[NDArray, NDArray | None]:
         """A gradient times its layer's factor, and what it is to be added to, in one scale."""
@@ -156,7 +156,7 @@ class _Walk:
                 parent.grad = _times(older, common / scale_before, format)
         self._scales[id(parent)] = common
         if parent.is_leaf:
-            scaler.note(parent, common)
+            scaler.remember_scale(parent, common)
         return _times(gradient, common / scale, format), before
 
 
@@ -165,7 +165,7 @@ def _times(x: NDArray, factor: float, format: Format) -> NDArray:
     if factor == 1:
         return x
     target = Target(format, nearest_even, carrier_of(format), operation="scale")
-    return compute_drawn("multiply", [x, np.array(factor)], target, None)
+    return compute_with_draw("multiply", [x, np.array(factor)], target, None)
 
 
 def _largest(x: NDArray) -> float:

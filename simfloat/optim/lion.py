@@ -62,7 +62,7 @@ class Lion(Optimizer):
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter: -lr * (sign(c) + weight_decay * w)."""
         b1, b2 = options.betas
-        m = step.kept("exp_avg", gradient.shape)
+        m = step.previous_moment("exp_avg", gradient.shape)
         c = step.mix(b1, m, 1 - b1, gradient)
         step.moment("exp_avg", gradient, keep=b2, take=1 - b2)
         return step.multiply(-options.lr, step.with_decay(step.sign(c), options.weight_decay))

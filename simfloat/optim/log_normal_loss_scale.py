@@ -94,7 +94,7 @@ class LogNormalLossScale(LossScale):
         self.center += share2 * away
         self.variance = (1 - share2) * (self.variance + share2 * away * away)
 
-    def restored(self, state: Mapping[str, Any]) -> Self:
+    def with_state(self, state: Mapping[str, Any]) -> Self:
         """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
         fresh = type(self)(**{name: state[name] for name in OPTIONS})
         check_count("iteration", state["iteration"], 0)

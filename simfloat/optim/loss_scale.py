@@ -31,7 +31,7 @@ class Stage(Enum):
     STEPPED = "step"
 
 
-class Looked(NamedTuple):
+class GradientCheck(NamedTuple):
     """What was found in the gradients of an optimizer."""
 
     stage: Stage
@@ -53,7 +53,7 @@ class LossScale(InUsualEnvironment):
 
     def __init__(self, scale: float) -> None:
         self._scale = self.init_scale = as_scale("scale", scale)
-        self._looked: dict[int, tuple[Optimizer, Looked]] = {}
+        self._looked: dict[int, tuple[Optimizer, GradientCheck]] = {}
 
     def get_scale(self) -> float:
         """S."""
@@ -83,27 +83,27 @@ class LossScale(InUsualEnvironment):
 
         Raises ValueError if it was called, or the optimizer was stepped, since the last `update`.
         """
-        if (before := self._looked_at(optimizer)) is not None:
+        if (before := self._check_of(optimizer)) is not None:
             raise ValueError(
                 f"{before.stage.value} was called for this optimizer since the last update(); unscale_ comes once, "
                 "before the step."
             )
-        unscaled = [(p, self._unscaled(p, p.grad)) for p in optimizer.params if p.grad is not None]
+        unscaled = [(p, self._unscale(p, p.grad)) for p in optimizer.params if p.grad is not None]
         for parameter, gradient in unscaled:
             parameter.grad = gradient
         if unscaled:
             is_finite = all(np.isfinite(g).all() for _, g in unscaled)
             largest = max(float(np.abs(g).max()) if g.size else 0.0 for _, g in unscaled)
-            self._looked[id(optimizer)] = optimizer, Looked(Stage.UNSCALED, is_finite, largest)
+            self._looked[id(optimizer)] = optimizer, GradientCheck(Stage.UNSCALED, is_finite, largest)
 
     def step(self, optimizer: Optimizer) -> None:
         """Step the optimizer, with gradients unscaled first if they are not, unless one of them is not finite.
 
         Raises ValueError if it was stepped since the last `update`, and if no parameter has a gradient.
         """
-        if (looked := self._looked_at(optimizer)) is None:
+        if (looked := self._check_of(optimizer)) is None:
             self.unscale_(optimizer)
-            looked = self._looked_at(optimizer)
+            looked = self._check_of(optimizer)
         elif looked.stage is Stage.STEPPED:
             raise ValueError("step was called for this optimizer since the last update(); call update() first.")
         if looked is None:
@@ -135,7 +135,7 @@ class LossScale(InUsualEnvironment):
 
     def is_skipping(self, optimizer: Optimizer) -> bool:
         """Whether a gradient of this optimizer that is not finite was found since the last `update`."""
-        looked = self._looked_at(optimizer)
+        looked = self._check_of(optimizer)
         return looked is not None and not looked.is_finite
 
     def state_dict(self) -> dict[str, Any]:
@@ -152,9 +152,9 @@ class LossScale(InUsualEnvironment):
         unknown = [name for name in state if name != "scale" and name not in self.state_names]
         if missing or unknown:
             raise ValueError(f"The state is not {kind}'s: missing {missing}, unknown {unknown}.")
-        vars(self).update(vars(self.restored({**self.state_dict(), **state})), init_scale=self.init_scale)
+        vars(self).update(vars(self.with_state({**self.state_dict(), **state})), init_scale=self.init_scale)
 
-    def restored(self, state: Mapping[str, Any]) -> Self:
+    def with_state(self, state: Mapping[str, Any]) -> Self:
         """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
         return type(self)(state["scale"])
 
@@ -170,12 +170,12 @@ class LossScale(InUsualEnvironment):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _looked={id(entry[0]): entry for entry in state["_looked"]})
 
-    def _looked_at(self, optimizer: Optimizer) -> Looked | None:
+    def _check_of(self, optimizer: Optimizer) -> GradientCheck | None:
         if not isinstance(optimizer, Optimizer):
             raise ValueError(f"A loss scale takes an optimizer of simfloat.optim, got a {type(optimizer).__name__}.")
         return self._looked.get(id(optimizer), (None, None))[1]
 
-    def _unscaled(self, parameter: Parameter, g: NDArray) -> NDArray:
+    def _unscale(self, parameter: Parameter, g: NDArray) -> NDArray:
         """A gradient without its scale; what is not finite in it stays as it is, also in formats that lack it."""
         place = begin_update(parameter)
         exact = 1 / self.scale_of(parameter)

@@ -105,15 +105,15 @@ class Muon(Optimizer):
         """What is added to the parameter: -lr * (k * X + weight_decay * w)."""
         keep = options.momentum
         m = step.moment("momentum_buffer", gradient, keep=keep, take=1 - keep)
-        x = orthogonalized(step, step.mix(1 - keep, gradient, keep, m) if options.nesterov else m, options)
+        x = orthogonalize(step, step.mix(1 - keep, gradient, keep, m) if options.nesterov else m, options)
         k = ADJUSTMENTS[options.adjust_lr_fn or "original"](*gradient.shape)
         return step.multiply(-options.lr, step.with_decay(step.multiply(k, x), options.weight_decay))
 
 
-def orthogonalized(step: Step, g: NDArray, options: SimpleNamespace) -> NDArray:
+def orthogonalize(step: Step, g: NDArray, options: SimpleNamespace) -> NDArray:
     """The matrix g with its singular values brought near one."""
     if g.shape[0] > g.shape[1]:
-        return orthogonalized(step, g.T, options).T
+        return orthogonalize(step, g.T, options).T
     a, b, c = options.ns_coefficients
     norm = step.sqrt(step.sum(step.multiply(g, g)))
     x = step.divide(g, step.at_least(options.eps, norm))

@@ -82,17 +82,17 @@ class NAdam(Optimizer):
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """The second part of what is added to the parameter, that of the average; that of the gradient is added."""
         (b1, b2), lr, t = options.betas, options.lr, step.count()
-        d = decayed(step, gradient, options)
+        d = apply_decay(step, gradient, options)
         mu, following = (b1 * (1.0 - 0.5 * 0.96 ** (n * options.momentum_decay)) for n in (t, t + 1))
         product = step.product("mu_product", mu)
-        m = step.approach("exp_avg", d, 1 - b1)
+        m = step.lerp("exp_avg", d, 1 - b1)
         v = step.mean_square("exp_avg_sq", d, b2)
         x = step.add(step.sqrt(step.divide(v, 1 - b2**t)), options.eps)
         step.advance(step.divide(step.times(-lr * (1.0 - mu) / (1.0 - product), d), x))
         return step.divide(step.times(-lr * following / (1.0 - product * following), m), x)
 
 
-def decayed(step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+def apply_decay(step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
     """The gradient with the weight's decay; where that is decoupled, itself, and the weight is multiplied at once."""
     if not options.decoupled_weight_decay:
         return step.with_decay(gradient, options.weight_decay)

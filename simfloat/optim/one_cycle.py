@@ -154,7 +154,7 @@ class OneCycleLR(CycledMomentum):
         phases = [phase["end_step"] for phase in self._schedule_phases]
         return {**super().arguments(), **self._told, "phases": phases}
 
-    def _own(self) -> dict[str, Reader[Any]]:
+    def _own_readers(self) -> dict[str, Reader[Any]]:
         """How what only this schedule keeps is read, by its name."""
         readers: dict[str, Reader[Any]] = {"_schedule_phases": self._same}
         return {**readers, "use_beta1": flag} if self.cycle_momentum else readers

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import beside, is_on_gpu
+from simfloat.arithmetic.machines import is_on_gpu, on_device_of
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import forget_gradients
 from simfloat.environment import in_usual_environment
@@ -160,7 +160,7 @@ class Optimizer:
         """The shape of every array that may be kept for a parameter of this `shape`, by name."""
         return {name: () if name in COUNTERS else shape for name in (*self.kept, COMPENSATION)}
 
-    def needed(self, shape: tuple[int, ...], options: SimpleNamespace) -> list[str]:
+    def required_names(self, shape: tuple[int, ...], options: SimpleNamespace) -> list[str]:
         """The names of all arrays that are kept for a parameter of this `shape` once it was updated."""
         if self.kept_with is None:
             return []
@@ -173,12 +173,12 @@ class Optimizer:
         ``{"state": {0: {"exp_avg": array, ...}, ...}, "param_groups": [{"lr": 0.1, ..., "params": [0, 1]}]}``.
         Arrays are copies.
         """
-        return optimizer_state.packed(self)
+        return optimizer_state.pack_state(self)
 
     def follow(self) -> None:
         """Take what is kept of parameters to where they are, once a model was moved to another device."""
         for parameter, state in zip(self.params, self.state, strict=True):
-            state.update({name: beside(array, parameter.numbers) for name, array in state.items() if array.ndim})
+            state.update({name: on_device_of(array, parameter.numbers) for name, array in state.items() if array.ndim})
 
     @in_usual_environment
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -188,7 +188,7 @@ class Optimizer:
         state of another optimizer: other options, numbers of parameters, names, shapes or types, and for one that has
         some of a parameter's moments and lacks others.
         """
-        self.param_groups, self.state = optimizer_state.unpacked(self, state_dict)
+        self.param_groups, self.state = optimizer_state.unpack_state(self, state_dict)
 
     def _options_of(self, number: int, group: dict[str, Any]) -> SimpleNamespace:
         """The options of the group of this number, read again if one of them is another object than last time."""
@@ -213,7 +213,7 @@ class Optimizer:
     def _addend(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter, of the gradient or, where the loss is to grow, of the gradient negated."""
         ascends = getattr(options, "maximize", False)
-        return self.update(step, step.negated(gradient) if ascends else gradient, options)
+        return self.update(step, step.negative(gradient) if ascends else gradient, options)
 
     def _check_shapes(self, number: int, parameter: Parameter, gradient: NDArray, state: dict[str, NDArray]) -> None:
         """Raise ValueError if the parameter has been given another shape than its gradient and its state have."""

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
 
-from simfloat.checks import check_flags, is_integer, shown
+from simfloat.checks import check_flags, is_integer, message_text
 
 Value = TypeVar("Value")
 
@@ -67,7 +67,7 @@ def number(name: str, value: Any) -> float:
     except OverflowError:  # an integer beyond float64's range
         exact = False
     if not exact:
-        raise ValueError(f"{name} must be a finite number that float64 holds exactly, got {shown(value)}.")
+        raise ValueError(f"{name} must be a finite number that float64 holds exactly, got {message_text(value)}.")
     return float(value)
 
 

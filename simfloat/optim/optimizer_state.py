@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import beside, on_cpu
+from simfloat.arithmetic.machines import on_cpu, on_device_of
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Parameter
 from simfloat.optim.groups import LABELS, name_of
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from simfloat.optim.optimizer import Optimizer
 
 #: What PyTorch's states say of how it runs, and not of what it computes.
-RUNNING = {"foreach", "fused", "capturable", "differentiable"}
+EXECUTION_KEYS = {"foreach", "fused", "capturable", "differentiable"}
 
 Groups = list[dict[str, Any]]
 State = list[dict[str, NDArray]]
 
 
-def packed(optimizer: Optimizer) -> dict[str, Any]:
+def pack_state(optimizer: Optimizer) -> dict[str, Any]:
     """The state: copies of the arrays kept for every parameter, by its number, and the groups with these numbers."""
     state = {i: {name: array.copy() for name, array in entry.items()} for i, entry in enumerate(optimizer.state)}
     numbers = iter(range(len(state)))
@@ -33,7 +33,7 @@ def packed(optimizer: Optimizer) -> dict[str, Any]:
     return {"state": {number: entry for number, entry in state.items() if entry}, "param_groups": groups}
 
 
-def unpacked(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
+def unpack_state(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
     """The groups and the arrays of a state, copied, for the parameters of this optimizer; ValueError if it is not its.
 
     The numbers of parameters may be texts, as JSON makes them. A state of PyTorch's optimizer of the kind is one.
@@ -66,7 +66,7 @@ def unpacked(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
 def _check_complete(optimizer: Optimizer, number: int, entry: Mapping[str, Any], options: SimpleNamespace) -> None:
     """Raise ValueError for a parameter of which some is kept, but not all that its updates go on from."""
     parameter = optimizer.params[number]
-    needed = optimizer.needed(parameter.shape, options)
+    needed = optimizer.required_names(parameter.shape, options)
     if missing := [name for name in needed if entry and name not in entry]:
         raise ValueError(
             f"The state of {name_of(number, parameter)} has no {' and no '.join(missing)}; {type(optimizer).__name__} "
@@ -81,7 +81,7 @@ def _group(optimizer: Optimizer, mine: dict[str, Any], group: Any) -> dict[str, 
         raise ValueError(f"A group of a state is a dictionary with a list of 'params', got {group!r}.")
     marks = {key for key, mark in optimizer.marks.items() if group.get(key) == mark}
     missing = required_keys.difference(group)
-    unknown = [key for key in group if key not in required_keys.union(LABELS, RUNNING, marks)]
+    unknown = [key for key in group if key not in required_keys.union(LABELS, EXECUTION_KEYS, marks)]
     if missing or unknown:
         raise ValueError(f"The state is not {kind}'s: missing {sorted(missing)}, unknown {unknown}.")
     if len(group["params"]) != len(mine["params"]):
@@ -101,7 +101,7 @@ def _fitting(optimizer: Optimizer, number: int, entry: Any) -> dict[str, NDArray
         raise ValueError(f"The state of {name} must hold arrays under {' or '.join(shapes)}, got {got}.")
     present = {key: value for key, value in entry.items() if value is not None}
     arrays = {key: as_operand(value, f"{key} of {name}") for key, value in present.items()}
-    arrays = {key: _copied(array, parameter) for key, array in arrays.items()}
+    arrays = {key: _copy_to_device(array, parameter) for key, array in arrays.items()}
     for key, array in arrays.items():
         check_shape(f"{key} of {name}", array, shapes[key], parameter)
     if not _is_count(arrays.get(STEP, np.zeros(()))):
@@ -109,9 +109,9 @@ def _fitting(optimizer: Optimizer, number: int, entry: Any) -> dict[str, NDArray
     return arrays
 
 
-def _copied(array: NDArray, parameter: Parameter) -> NDArray:
+def _copy_to_device(array: NDArray, parameter: Parameter) -> NDArray:
     """A copy, where the parameter is; of a single number where it is used, on the CPU."""
-    placed = beside(array, parameter.numbers) if array.ndim else on_cpu(array)
+    placed = on_device_of(array, parameter.numbers) if array.ndim else on_cpu(array)
     return np.array(placed, like=placed)
 
 

@@ -14,7 +14,7 @@ from simfloat.optim.scheduler import LRScheduler, last_epochs
 WORST = {"min": inf, "max": -inf}
 
 
-def measured(name: str, value: Any) -> float:
+def as_measure(name: str, value: Any) -> float:
     """A measure as a number, which may be infinite or NaN."""
     if isinstance(value, bool | str) or not (isinstance(value, Real) or hasattr(value, "__float__")):
         raise ValueError(f"{name} must be a number, such as the loss of an evaluation, got {value!r}.")
@@ -103,7 +103,7 @@ class ReduceLROnPlateau(LRScheduler):
     def step(self, metrics: float) -> None:  # type: ignore[override]
         """Compare a measure, such as the loss of an evaluation, with the best one, and lower the lr if it is time."""
         self._check_groups()
-        current = measured("metrics", metrics)
+        current = as_measure("metrics", metrics)
         self.last_epoch += 1
         if self._is_better(current):
             self.best, self.num_bad_epochs = current, 0
@@ -114,11 +114,11 @@ class ReduceLROnPlateau(LRScheduler):
             self.num_bad_epochs = 0
         lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
         if self.num_bad_epochs > self.patience:
-            lrs = [self._reduced(lr, least) for lr, least in zip(lrs, self.min_lrs, strict=True)]
+            lrs = [self._reduce_lr(lr, least) for lr, least in zip(lrs, self.min_lrs, strict=True)]
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self._set(lrs)
 
-    def _reduced(self, lr: float, least: float) -> float:
+    def _reduce_lr(self, lr: float, least: float) -> float:
         lower = max(lr * self.factor, least)
         return lower if lr - lower > self.eps else lr
 
@@ -141,10 +141,10 @@ class ReduceLROnPlateau(LRScheduler):
             "default_min_lr": optional(number_from_zero),
             "last_epoch": last_epochs,
             "_last_lr": self._lrs,
-            "best": measured,
+            "best": as_measure,
             "cooldown_counter": count_from_zero,
             "num_bad_epochs": count_from_zero,
-            "mode_worse": measured,
+            "mode_worse": as_measure,
         }
 
     def take(self, values: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from numpy.typing import NDArray
 
-from simfloat.optim.nadam import decayed
+from simfloat.optim.nadam import apply_decay
 from simfloat.optim.optimizer import Optimizer, Params
 from simfloat.optim.optimizer_options import Option, decay, flag, number_from_zero, several
 from simfloat.optim.step import Step
@@ -78,8 +78,8 @@ class RAdam(Optimizer):
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter: the average, over the root of the mean square once that is known well."""
         (b1, b2), t = options.betas, step.count()
-        d = decayed(step, gradient, options)
-        m = step.approach("exp_avg", d, 1 - b1)
+        d = apply_decay(step, gradient, options)
+        m = step.lerp("exp_avg", d, 1 - b1)
         v = step.mean_square("exp_avg_sq", d, b2)
         c2, longest = 1 - b2**t, 2 / (1 - b2) - 1
         x = step.multiply(options.lr, step.divide(m, 1 - b1**t))
@@ -89,4 +89,4 @@ class RAdam(Optimizer):
             x = step.multiply(x, step.multiply(c2**0.5, inverse))
             rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
             x = step.multiply(rectified**0.5, x)
-        return step.negated(x)
+        return step.negative(x)

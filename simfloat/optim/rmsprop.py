@@ -88,8 +88,8 @@ class RMSprop(Optimizer):
         d = step.with_decay(gradient, options.weight_decay)
         v = step.mean_square("square_avg", d, options.alpha)
         if options.centered:
-            mean = step.approach("grad_avg", d, 1 - options.alpha)
-            v = step.add(v, step.multiply(step.negated(mean), mean))
+            mean = step.lerp("grad_avg", d, 1 - options.alpha)
+            v = step.add(v, step.multiply(step.negative(mean), mean))
         root = step.add(step.sqrt(v), options.eps)
         if not options.momentum:
             return step.divide(step.times(-options.lr, d), root)

@@ -24,7 +24,7 @@ class Step(UpdateArithmetic):
         self.parameter = parameter
         self._simulation = current() if simulation is None else simulation
         place = begin_update(parameter, self._simulation)
-        super().__init__(place, parameter.used_at(place).numbers, state)
+        super().__init__(place, parameter.operand_at(place).numbers, state)
 
     def store(self, weight: NDArray) -> None:
         """Give the parameter its new numbers."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simfloat.attribution.result import Attribution
-from simfloat.plots.curves import logarithmic, plain
+from simfloat.plots.curves import make_logarithmic, plain_label
 from simfloat.plots.figure import SMALL, label_axes
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def draw_attribution(axes: Axes, attribution: Attribution, *, most: int = 10, ti
         width = (cost.error if is_finite else greatest) - least
         axes.barh(-row, width, THICKNESS, left=least, color=COLOR, hatch="" if is_finite else "////", edgecolor="white")
         name = " · ".join(getattr(cost, field) or "-" for field in attribution.by)
-        text = plain(name) + ("" if is_finite else "  (infinite)")
+        text = plain_label(name) + ("" if is_finite else "  (infinite)")
         axes.annotate(
             text, (least, -row + ABOVE), (2, 0), textcoords="offset points", fontsize=SMALL, va="bottom", zorder=4
         )
@@ -55,6 +55,6 @@ def draw_attribution(axes: Axes, attribution: Attribution, *, most: int = 10, ti
             fontsize=SMALL, va="bottom",
         )  # fmt: skip
     axes.set(xlim=(least, greatest), ylim=(0.5 - len(costs), 0.9), yticks=[])
-    logarithmic(axes, "x")
-    label_axes(axes, xlabel="relative error of the gradient", ylabel="", title=plain(title))
+    make_logarithmic(axes, "x")
+    label_axes(axes, xlabel="relative error of the gradient", ylabel="", title=plain_label(title))
     axes.spines["left"].set_visible(False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.checks import rectangular
+from simfloat.checks import as_rectangular_array
 from simfloat.environment import in_usual_environment
 from simfloat.plots.figure import SMALL, check_drawable, label_axes
 
@@ -40,7 +40,7 @@ STYLES = (
 
 
 #: Numbers whose ratio is smaller are one on a logarithmic axis, which has none below the second.
-ALIKE, TINIEST = 1 + 1e-9, 5e-324
+ALIKE_RATIO, TINIEST = 1 + 1e-9, 5e-324
 
 
 class Curve(NamedTuple):
@@ -69,13 +69,13 @@ def draw_curves(
     for a style or a number of points to smooth that is none.
     """
     check_curves(curves)
-    for number, curve in enumerate(styled(curves)):
-        values = smoothed(curve, log)
+    for number, curve in enumerate(assign_styles(curves)):
+        values = smooth_values(curve, log)
         draw_band(axes, curve, values.mean(axis=0), values.min(axis=0), values.max(axis=0), (number, len(curves)))
     if log:
-        logarithmic(axes)
+        make_logarithmic(axes)
     label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=title)
-    tell_apart(axes, curves)
+    add_curve_legend(axes, curves)
 
 
 def check_curves(curves: Any) -> None:
@@ -98,15 +98,15 @@ def check_curves(curves: Any) -> None:
                 raise ValueError(f"{name} of {curve.label!r} must be a whole number from {least} on, got {number!r}.")
 
 
-def styled(curves: Sequence[Curve]) -> list[Curve]:
+def assign_styles(curves: Sequence[Curve]) -> list[Curve]:
     """The curves, each with a style: those without one take in turn what no other has."""
     used_styles = {curve.style for curve in curves}
     free = (number for number in count() if number not in used_styles)
     return [curve if curve.style is not None else curve._replace(style=next(free)) for curve in curves]
 
 
-def tell_apart(axes: Axes, curves: Sequence[Curve], *, bounds: bool = False) -> None:
-    """A legend in the axes for several curves, or for one and bounds, of which some left their styles to `styled`."""
+def add_curve_legend(axes: Axes, curves: Sequence[Curve], *, bounds: bool = False) -> None:
+    """A legend in the axes for several curves, or for one and bounds, of which some left their styles to `assign_styles`."""
     if (len(curves) > 1 or bounds) and any(curve.style is None for curve in curves):
         axes.legend(fontsize=SMALL, handlelength=3, framealpha=0.8, edgecolor="none")
 
@@ -125,17 +125,17 @@ def draw_band(
     # Lines on one another still show each its markers.
     every = max(1, len(curve.x) // 8)
     axes.plot(
-        curve.x, middle, label=plain(curve.label), color=style.color, linestyle=style.dashes, linewidth=width,
+        curve.x, middle, label=plain_label(curve.label), color=style.color, linestyle=style.dashes, linewidth=width,
         marker=style.marker, markersize=3.2, markerfacecolor="none", markeredgewidth=0.8,
         markevery=(number * every // curves, every),
     )  # fmt: skip
     axes.fill_between(curve.x, low, high, color=style.color, alpha=0.12, linewidth=0)
 
 
-def smoothed(curve: Curve, log: bool) -> NDArray:
+def smooth_values(curve: Curve, log: bool) -> NDArray:
     """The moving mean of every seed's values, of their logarithms if `log`."""
     forth, back = (np.log, np.exp) if log else (np.asarray, np.asarray)
-    values = np.atleast_2d(rectangular(curve.values, "values of a curve", np.float64))
+    values = np.atleast_2d(as_rectangular_array(curve.values, "values of a curve", np.float64))
     usable = np.isfinite(values) & (values > 0) if log else np.isfinite(values)
     rows = forth(np.where(usable, values, np.nan))
     return np.array([back(moving_mean(row, curve.smooth)) for row in rows])
@@ -154,25 +154,25 @@ def moving_mean(values: NDArray, points: int) -> NDArray:
     return np.array([np.mean(values[i - r : i + r + 1]) for i, r in zip(place, reach, strict=True)])
 
 
-def logarithmic(axes: Axes, name: Literal["x", "y"] = "y") -> None:
+def make_logarithmic(axes: Axes, name: Literal["x", "y"] = "y") -> None:
     """A logarithmic axis that labels few numbers, and each as people write it: 0.2, 5, 2000."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    low, high = log_scale(axes, name)
+    low, high = set_log_scale(axes, name)
     axis = axes.xaxis if name == "x" else axes.yaxis
     decades = np.log10(high) - np.log10(low)
     # Over less than two decades powers of ten are too few.
     axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0), numticks=8))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
-def log_scale(axes: Axes, name: Literal["x", "y"], base: int = 10) -> tuple[float, float]:
+def set_log_scale(axes: Axes, name: Literal["x", "y"], base: int = 10) -> tuple[float, float]:
     """Make an axis logarithmic, also where nothing positive is drawn on it, or one number alone; its ends."""
     get_limits, set_limits = getattr(axes, f"get_{name}lim"), getattr(axes, f"set_{name}lim")
     is_free = getattr(axes, f"get_autoscale{name}_on")()
     least, most = getattr(axes.dataLim, f"minpos{name}"), getattr(axes.dataLim, f"{name}1")
-    if is_free and least <= most <= least * ALIKE:  # where matplotlib finds no limits
+    if is_free and least <= most <= least * ALIKE_RATIO:  # where matplotlib finds no limits
         set_limits(max(least / 2, TINIEST), most * 2)
     getattr(axes, f"set_{name}scale")("log", base=base)
     if get_limits()[0] <= 0:
@@ -181,21 +181,21 @@ def log_scale(axes: Axes, name: Literal["x", "y"], base: int = 10) -> tuple[floa
     return get_limits()
 
 
-def tick(value: float) -> str:
+def tick_text(value: float) -> str:
     """The label of a tick; none for the zero that matplotlib asks for below the smallest float64."""
     if 1e-3 < value < 1e5:
         return f"{value:g}"
-    return power(value) if value > 0 else ""
+    return power_text(value) if value > 0 else ""
 
 
-def power(value: float) -> str:
+def power_text(value: float) -> str:
     """A power of ten, or a multiple of one, as matplotlib writes exponents."""
     digits, exponent = f"{value:.5e}".split("e")
     factor = "" if float(digits) == 1 else f"{float(digits):g}\\cdot "
     return f"${factor}10^{{{int(exponent)}}}$"
 
 
-def plain(label: Any) -> str:
+def plain_label(label: Any) -> str:
     """A label that is drawn as it is: no mathematics between dollars, and none that hides for its underscore.
 
     It may be a number, a format or whatever else has a text; None is no label.
@@ -215,7 +215,7 @@ def draw_loss_scale(axes: Axes, scale: ArrayLike, skipped: ArrayLike | None = No
 
     if isinstance(scale, Mapping):
         raise ValueError(f"Scales come one for each step, as history['scale'], got a {type(scale).__name__}.")
-    factors = rectangular(scale, "scale", np.float64)
+    factors = as_rectangular_array(scale, "scale", np.float64)
     if factors.ndim != 1 or not (np.isfinite(factors) & (factors > 0)).all():
         raise ValueError("Scales must be positive, finite and one for each step, such as history['scale'].")
     missed = np.zeros(len(factors), bool) if skipped is None else np.asarray(skipped, bool)
@@ -229,6 +229,6 @@ def draw_loss_scale(axes: Axes, scale: ArrayLike, skipped: ArrayLike | None = No
             steps[missed], factors[missed], "x", color="#d55e00", markersize=4, markeredgewidth=1,
             label=f"skipped ({missed.sum()} of {len(missed)})",
         )  # fmt: skip
-    log_scale(axes, "y", base=2)
+    set_log_scale(axes, "y", base=2)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    label_axes(axes, xlabel="step", ylabel="loss scale", title=plain(title))
+    label_axes(axes, xlabel="step", ylabel="loss scale", title=plain_label(title))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simfloat.diagnosis.fault import Diagnosis
-from simfloat.plots.curves import Curve, draw_curves, plain
+from simfloat.plots.curves import Curve, draw_curves, plain_label
 from simfloat.plots.figure import SMALL
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def draw_diagnosis(axes: Axes, diagnosis: Diagnosis, *, most: int = 3, title: st
     if not finite.size:
         raise ValueError("No training of this diagnosis has a finite loss: there is nothing to draw.")
     curves = [Curve(name, np.arange(each.size), each, STYLES[name]) for name, each in losses.items() if each.size]
-    draw_curves(axes, curves, xlabel="step", ylabel="loss", title=plain(title), log=bool((finite > 0).all()))
+    draw_curves(axes, curves, xlabel="step", ylabel="loss", title=plain_label(title), log=bool((finite > 0).all()))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlim(-0.5, max(each.size for each in losses.values()) - 0.5)
     axes.legend(fontsize=SMALL, frameon=False, loc="upper right")
@@ -48,6 +48,6 @@ def draw_diagnosis(axes: Axes, diagnosis: Diagnosis, *, most: int = 3, title: st
         where = f" ({fault.path})" if fault.path else ""
         place = fault.step, 0.04 + LINE * number
         axes.annotate(
-            plain(f"{fault.kind}{where}"), place, (3, 0), xycoords=("data", "axes fraction"),
+            plain_label(f"{fault.kind}{where}"), place, (3, 0), xycoords=("data", "axes fraction"),
             textcoords="offset points", fontsize=SMALL, va="bottom",
         )  # fmt: skip

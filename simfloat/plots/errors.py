@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.checks import rectangular
+from simfloat.checks import as_rectangular_array
 from simfloat.environment import in_usual_environment
-from simfloat.plots.curves import Curve, check_curves, draw_band, logarithmic, plain, styled, tell_apart
+from simfloat.plots.curves import (
+    Curve,
+    add_curve_legend,
+    assign_styles,
+    check_curves,
+    draw_band,
+    make_logarithmic,
+    plain_label,
+)
 from simfloat.plots.figure import label_axes
 
 if TYPE_CHECKING:
@@ -50,9 +58,9 @@ def draw_errors(
     check_curves(curves)
     if not curves:
         raise ValueError("draw_errors takes a list of curves, got none.")
-    for number, curve in enumerate(styled(curves)):
-        x = rectangular(curve.x, "x of a curve", np.float64)
-        values = np.atleast_2d(rectangular(curve.values, "values of a curve", np.float64))
+    for number, curve in enumerate(assign_styles(curves)):
+        x = as_rectangular_array(curve.x, "x of a curve", np.float64)
+        values = np.atleast_2d(as_rectangular_array(curve.values, "values of a curve", np.float64))
         if not (np.isfinite(x) & (x > 0)).all() or (values < 0).any():
             raise ValueError(f"Lengths are positive and errors not negative; those of {curve.label!r} are not.")
         mean, low, high = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
@@ -61,10 +69,10 @@ def draw_errors(
     if unit_roundoff is not None:
         _draw_bounds(axes, curves, unit_roundoff, factor)
     for name in ("x", "y"):
-        logarithmic(axes, name)
+        make_logarithmic(axes, name)
     axes.xaxis.set_minor_locator(NullLocator())
-    label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=plain(title))
-    tell_apart(axes, curves, bounds=unit_roundoff is not None)
+    label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=plain_label(title))
+    add_curve_legend(axes, curves, bounds=unit_roundoff is not None)
 
 
 def _draw_bounds(axes: Axes, curves: Sequence[Curve], unit_roundoff: float, factor: float) -> None:
@@ -93,7 +101,7 @@ def deterministic_bound(lengths: ArrayLike, unit_roundoff: float) -> NDArray[np.
 
     Raises ValueError for lengths that are negative, and for a unit roundoff that does not lie between 0 and 1.
     """
-    n, u = _checked(lengths, unit_roundoff)
+    n, u = _check_bound_arguments(lengths, unit_roundoff)
     return np.where(n * u < 1, n * u / np.where(n * u < 1, 1 - n * u, 1.0), np.inf)
 
 
@@ -107,15 +115,15 @@ def probabilistic_bound(lengths: ArrayLike, unit_roundoff: float, factor: float 
 
     Raises ValueError where `deterministic_bound` does, and for a factor that is not positive.
     """
-    n, u = _checked(lengths, unit_roundoff)
+    n, u = _check_bound_arguments(lengths, unit_roundoff)
     if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or not 0 < factor < math.inf:
         raise ValueError(f"factor must be a positive number, got {factor!r}.")
     with np.errstate(over="ignore"):
         return np.expm1((factor * np.sqrt(n) * u + n * u * u) / (1 - u))
 
 
-def _checked(lengths: ArrayLike, unit_roundoff: float) -> tuple[NDArray[np.float64], float]:
-    n = rectangular(lengths, "lengths", np.float64)
+def _check_bound_arguments(lengths: ArrayLike, unit_roundoff: float) -> tuple[NDArray[np.float64], float]:
+    n = as_rectangular_array(lengths, "lengths", np.float64)
     if not (n >= 0).all():
         raise ValueError(f"Lengths must be zero or more, got {lengths!r}.")
     if not isinstance(unit_roundoff, float | np.floating) or not 0 < unit_roundoff < 1:

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike, as_format
-from simfloat.plots.curves import logarithmic, plain
+from simfloat.plots.curves import make_logarithmic, plain_label
 from simfloat.plots.figure import COLUMN_WIDTH, SMALL, add_legend, label_axes, new_figure
 from simfloat.plots.ranges import draw_ranges
 from simfloat.telemetry import Recorder
-from simfloat.telemetry.range_fit import Binades, Histogram, histogram_of, span
+from simfloat.telemetry.range_fit import Binades, Histogram, format_binades, histogram_of_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,9 +37,9 @@ MOST_BARS = 64
 BEYOND = 24
 
 #: Bars of what a format keeps, of what it keeps thanks to the scale, and of what it loses; told apart in grey too.
-KEPT = {"label": "kept", "color": "#0072b2"}
-GAINED = {"label": "kept if scaled", "facecolor": "#9ecae1", "edgecolor": "#0072b2", "linewidth": 0.5}
-LOST = {"label": "lost", "facecolor": "#fff3dc", "edgecolor": "#a05a00", "linewidth": 0.5, "hatch": "//////"}
+KEPT_STYLE = {"label": "kept", "color": "#0072b2"}
+GAINED_STYLE = {"label": "kept if scaled", "facecolor": "#9ecae1", "edgecolor": "#0072b2", "linewidth": 0.5}
+LOST_STYLE = {"label": "lost", "facecolor": "#fff3dc", "edgecolor": "#a05a00", "linewidth": 0.5, "hatch": "//////"}
 
 
 class Bars(NamedTuple):
@@ -80,7 +80,7 @@ def exponents(
     phase = _counted_phase(recorder, path, operation) if phase == AUTO else phase
     histogram = recorder.histogram(path, phase, operation=operation)
     if not any(histogram.values()):
-        raise ValueError(_nothing_in(phase, recorder, path, operation))
+        raise ValueError(_nothing_message(phase, recorder, path, operation))
     figure, axes = new_figure(1, 1, COLUMN_WIDTH, HEIGHT, legend=0 if format is None else 0.2)
     figure.subplots_adjust(top=1 - (0.22 if format is None else 0.6) / HEIGHT)  # a format's range stands above the axes
     shown = title if title is not None else path or ""
@@ -96,7 +96,7 @@ def _counted_phase(recorder: Recorder, path: str | None, operation: str | None) 
     return next(counted, None)
 
 
-def _nothing_in(phase: str | None, recorder: Recorder, path: str | None, operation: str | None) -> str:
+def _nothing_message(phase: str | None, recorder: Recorder, path: str | None, operation: str | None) -> str:
     """The message where there is nothing to draw: what was counted instead."""
     counts = {p: sum(recorder.histogram(path, p, operation=operation).values()) for p in PREFERRED}
     there = [f"{number} in phase {p!r}" for p, number in counts.items() if number]
@@ -127,7 +127,7 @@ def draw_exponents(
 
     Raises ValueError for an empty histogram, a scale that is no power of two, and a scale without a format.
     """
-    counts = histogram if isinstance(histogram, Mapping) else histogram_of(histogram)
+    counts = histogram if isinstance(histogram, Mapping) else histogram_of_values(histogram)
     k, shown_format = _power_of_two(scale), None if format is None else as_format(format)
     if shown_format is None and k:
         raise ValueError(f"A scale of {scale!r} needs a format that it serves, such as format=simfloat.FP16.")
@@ -138,7 +138,7 @@ def draw_exponents(
         raise ValueError(f"A histogram counts: none of its numbers is negative, got {dict(counts)!r}.")
     if not total:
         raise ValueError("The histogram is empty: it has no finite values.")
-    bars, binades = _bars(counts, total), None if shown_format is None else span(shown_format)
+    bars, binades = _bars(counts, total), None if shown_format is None else format_binades(shown_format)
     first, last = _limits(bars, binades, k)
     zero_width = max(1.0, (last - first) / 28)
     zero = first - 2 * zero_width
@@ -147,11 +147,13 @@ def draw_exponents(
     axes.bar(zero, zeros, zero_width, color="#444444")
     axes.set_xlim(zero - zero_width, last)
     if log:
-        axes.set_ylim(_floor([*bars.percent, zeros]), 100)
-        logarithmic(axes)
+        axes.set_ylim(_axis_floor([*bars.percent, zeros]), 100)
+        make_logarithmic(axes)
     else:
         _cut_zeros(axes, bars, zero + zero_width / 2, zeros)
-    label_axes(axes, xlabel=f"$\\log_2$|{plain(name)}|", ylabel=f"{plain(name)}s (%)", title=plain(title))
+    label_axes(
+        axes, xlabel=f"$\\log_2$|{plain_label(name)}|", ylabel=f"{plain_label(name)}s (%)", title=plain_label(title)
+    )
     _name_exponents(axes, zero, first, last)
     if shown_format is not None:
         draw_ranges(axes, shown_format, k, counts, (first, last))
@@ -182,7 +184,7 @@ def _bars(histogram: Histogram, total: int) -> Bars:
 
 def _limits(bars: Bars, binades: Binades | None, k: int) -> tuple[int, int]:
     """From which exponent to which is drawn: all values, and as much of the format as stands near them."""
-    ranges = [binades, binades.shifted(k)] if binades else []
+    ranges = [binades, binades.shift(k)] if binades else []
     edges = [(each.lowest, each.highest + 1) for each in ranges]
     if not len(bars.starts):
         return min((low for low, _ in edges), default=-1), max((high for _, high in edges), default=1)
@@ -195,19 +197,19 @@ def _limits(bars: Bars, binades: Binades | None, k: int) -> tuple[int, int]:
 
 def _draw_bars(axes: Axes, bars: Bars, binades: Binades | None, k: int) -> None:
     """Bars of what the format keeps anyway, of what the scale adds to that, and of what is lost."""
-    kept_anyway = _meet(bars, binades)
-    kept_scaled = _meet(bars, binades and binades.shifted(k))
+    kept_anyway = _bars_in_range(bars, binades)
+    kept_scaled = _bars_in_range(bars, binades and binades.shift(k))
     for chosen, style in (
-        (kept_anyway & kept_scaled, KEPT),
-        (~kept_anyway & kept_scaled, GAINED),
-        (~kept_scaled, LOST),
+        (kept_anyway & kept_scaled, KEPT_STYLE),
+        (~kept_anyway & kept_scaled, GAINED_STYLE),
+        (~kept_scaled, LOST_STYLE),
     ):
         if not chosen.any():
             continue
         axes.bar(bars.starts[chosen], bars.percent[chosen], 0.8 * bars.width, align="edge", zorder=2, **style)
 
 
-def _meet(bars: Bars, binades: Binades | None) -> NDArray[np.bool_]:
+def _bars_in_range(bars: Bars, binades: Binades | None) -> NDArray[np.bool_]:
     """Tell for each bar whether it overlaps the binades."""
     if binades is None:
         return np.ones(len(bars.starts), bool)
@@ -229,6 +231,6 @@ def _cut_zeros(axes: Axes, bars: Bars, right: float, zeros: float) -> None:
         axes.text(right, 1.29 * highest, f" {zeros:.3g}%", fontsize=SMALL, ha="left", va="top")
 
 
-def _floor(percent: list[float]) -> float:
+def _axis_floor(percent: list[float]) -> float:
     """Return the lower end of a logarithmic axis of percentages, below the least of them."""
     return 10.0 ** math.floor(math.log10(min(each for each in percent if each)) - 0.3)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simfloat.plots.curves import plain
+from simfloat.plots.curves import plain_label
 from simfloat.plots.figure import COLUMN_WIDTH, SMALL, label_axes, new_figure
 
 if TYPE_CHECKING:
@@ -67,8 +67,10 @@ def draw_front(axes: Axes, search: Any, *, title: str = "") -> None:
         f"within {100 * search.within:g} %", (1, 100 * search.within), (-2, 2), xycoords=("axes fraction", "data"),
         textcoords="offset points", ha="right", va="bottom", fontsize=SMALL, color="#00664b",
     )  # fmt: skip
-    _name(axes, search, place)
-    label_axes(axes, xlabel="cost", ylabel=f"loss over {plain(search.reference)}'s, percent", title=plain(title))
+    _name_policies(axes, search, place)
+    label_axes(
+        axes, xlabel="cost", ylabel=f"loss over {plain_label(search.reference)}'s, percent", title=plain_label(title)
+    )
 
 
 def _draw_point(axes: Axes, point: Any, top: float, color: str, *, hollow: bool) -> None:
@@ -86,17 +88,17 @@ def _draw_point(axes: Axes, point: Any, top: float, color: str, *, hollow: bool)
     )
 
 
-def _name(axes: Axes, search: Any, place: float) -> None:
+def _name_policies(axes: Axes, search: Any, place: float) -> None:
     """The answer and the reference by their names."""
     costs = np.array([point.cost for point in search.points])
     is_left = search.cost <= (costs.min() + costs.max()) / 2
-    changes = plain(search.label).replace(", ", "\n")
+    changes = plain_label(search.label).replace(", ", "\n")
     axes.annotate(
         changes, (search.cost, place), (7 if is_left else -7, 8), textcoords="offset points", fontsize=SMALL,
         ha="left" if is_left else "right", va="bottom", color=ANSWER,
     )  # fmt: skip
     if search.label != search.reference:
         axes.annotate(
-            plain(search.reference), (search.reference_cost, 0), (0, 5), textcoords="offset points", fontsize=SMALL,
+            plain_label(search.reference), (search.reference_cost, 0), (0, 5), textcoords="offset points", fontsize=SMALL,
             ha="center",
         )  # fmt: skip

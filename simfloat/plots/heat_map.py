@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simfloat.checks import rectangular
-from simfloat.plots.curves import plain, power
+from simfloat.checks import as_rectangular_array
+from simfloat.plots.curves import plain_label, power_text
 from simfloat.plots.figure import LARGEST, NORMAL, SMALL, check_drawable
 from simfloat.telemetry import Recorder
-from simfloat.telemetry.entries import COUNTED, counted
+from simfloat.telemetry.entries import COUNT_NAMES, counts_by_name
 from simfloat.telemetry.query import PHASES
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def draw_heat_map(
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    numbers = rectangular(values, "values", np.float64)
+    numbers = as_rectangular_array(values, "values", np.float64)
     if numbers.shape != (len(rows), len(columns)):
         raise ValueError(
             f"{len(rows)} rows and {len(columns)} columns are named; the values have shape {numbers.shape}."
@@ -76,9 +76,9 @@ def draw_heat_map(
         least, most = 0.1, 1.0
     norm = LogNorm(min(least, most / 10), most, clip=True)
     image = axes.imshow(shown, norm=norm, cmap=COLORS, aspect="auto", interpolation="nearest")
-    axes.set_xticks(range(len(columns)), map(plain, columns), rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_xticks(range(len(columns)), map(plain_label, columns), rotation=45, ha="right", rotation_mode="anchor")
     named = range(0, len(rows), math.ceil(len(rows) * LINE * axes.figure.dpi / axes.get_window_extent().height))
-    axes.set_yticks(named, [plain(rows[row]) for row in named])
+    axes.set_yticks(named, [plain_label(rows[row]) for row in named])
     axes.tick_params(labelsize=SMALL, length=0, pad=2)
     axes.set_title(title, fontsize=NORMAL, pad=4)
     axes.spines[:].set_visible(False)
@@ -87,12 +87,12 @@ def draw_heat_map(
     bar.ax.tick_params(which="both", labelsize=SMALL, width=0.6)
     # Over few powers of ten those alone are too few.
     bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if most / least > 1e3 else (1.0, 2.0, 5.0)))
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power(value)))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
     bar.outline.set_visible(False)
 
 
-KINDS = tuple(kind for kind in COUNTED if kind != "total")
+KINDS = tuple(kind for kind in COUNT_NAMES if kind != "total")
 
 
 def draw_events(
@@ -118,10 +118,15 @@ def draw_events(
     phases = [phase for phase in PHASES if any(key.phase == phase for key, _ in entries)]
     events, total = np.zeros((2, len(paths), len(phases)))
     for key, vector in entries:
-        cell, counts = (paths.index(key.path), phases.index(key.phase)), counted(vector)
+        cell, counts = (paths.index(key.path), phases.index(key.phase)), counts_by_name(vector)
         events[cell] += counts[kind]
         total[cell] += counts["total"]
     share = np.divide(events, total, out=np.zeros_like(events), where=total > 0)
     draw_heat_map(
-        axes, [path or "-" for path in paths], phases, share, title=plain(title), label=f"{kind}, share of results"
+        axes,
+        [path or "-" for path in paths],
+        phases,
+        share,
+        title=plain_label(title),
+        label=f"{kind}, share of results",
     )

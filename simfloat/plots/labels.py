@@ -59,14 +59,14 @@ def draw_labels(axes: Axes, x: NDArray, y: NDArray, labels: Sequence[str], lines
         text = _write(axes, label, point)
         covered = []
         for number in range(len(PLACES)):
-            box = _put(text, number)
-            outside = box.width * box.height - _common(box, inside)
-            covered.append((OUTSIDE * outside + sum(_common(box, other) for other in boxes), number))
+            box = _place_text(text, number)
+            outside = box.width * box.height - _common_area(box, inside)
+            covered.append((OUTSIDE * outside + sum(_common_area(box, other) for other in boxes), number))
         best = min(covered)[1]
-        boxes.append(_put(text, best))
+        boxes.append(_place_text(text, best))
         if PLACES[best][0] > DISTANCES[0]:
             text.remove()
-            _put(_write(axes, label, point, arrowprops=LINE), best)
+            _place_text(_write(axes, label, point, arrowprops=LINE), best)
 
 
 def _write(axes: Axes, label: str, point: tuple[float, float], **options: Any) -> Annotation:
@@ -75,7 +75,7 @@ def _write(axes: Axes, label: str, point: tuple[float, float], **options: Any) -
     )
 
 
-def _put(text: Annotation, number: int) -> Bbox:
+def _place_text(text: Annotation, number: int) -> Bbox:
     """Move a text to one of the places; what it covers there."""
     distance, (across, up) = PLACES[number]
     reach = distance * (0.6 if across and up else 1.0)
@@ -83,8 +83,8 @@ def _put(text: Annotation, number: int) -> Bbox:
     return text.get_window_extent()
 
 
-def _common(one: Bbox, other: Bbox) -> float:
+def _common_area(first: Bbox, second: Bbox) -> float:
     """The area that both cover."""
-    width = min(one.x1, other.x1) - max(one.x0, other.x0)
-    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    width = min(first.x1, second.x1) - max(first.x0, second.x0)
+    height = min(first.y1, second.y1) - max(first.y0, second.y0)
     return float(max(width, 0) * max(height, 0))

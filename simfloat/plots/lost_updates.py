@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.checks import rectangular
+from simfloat.checks import as_rectangular_array
 from simfloat.environment import in_usual_environment
-from simfloat.plots.curves import Curve, check_curves, draw_band, plain, smoothed, styled, tell_apart
+from simfloat.plots.curves import (
+    Curve,
+    add_curve_legend,
+    assign_styles,
+    check_curves,
+    draw_band,
+    plain_label,
+    smooth_values,
+)
 from simfloat.plots.figure import COLUMN_WIDTH, SMALL, label_axes, new_figure
 from simfloat.telemetry import Recorder
 
@@ -84,8 +92,8 @@ def draw_lost_updates(
         check_curves(curves)
     if not lost and not deferred:
         raise ValueError("draw_lost_updates takes lists of curves, got none.")
-    for number, curve in enumerate(styled([*lost, *deferred])):
-        is_lost, percent = number < len(lost), 100 * smoothed(curve, log=False)
+    for number, curve in enumerate(assign_styles([*lost, *deferred])):
+        is_lost, percent = number < len(lost), 100 * smooth_values(curve, log=False)
         if ((percent < 0) | (percent > 100)).any():
             raise ValueError(f"Shares lie from 0 to 1; those of {curve.label!r} do not.")
         mean, low, high = percent.mean(axis=0), percent.min(axis=0), percent.max(axis=0)
@@ -96,8 +104,8 @@ def draw_lost_updates(
         else:
             draw_band(axes, named, mean, low, high, place, width=1.0)
     axes.set_ylim(-2, 102)
-    label_axes(axes, xlabel=xlabel, ylabel="weights left as they were (%)", title=plain(title))
-    tell_apart(axes, [*lost, *deferred])
+    label_axes(axes, xlabel=xlabel, ylabel="weights left as they were (%)", title=plain_label(title))
+    add_curve_legend(axes, [*lost, *deferred])
 
 
 @in_usual_environment
@@ -106,7 +114,10 @@ def unchanged_share(unchanged: ArrayLike, total: ArrayLike) -> NDArray[np.float6
 
     Raises ValueError if the two differ in shape, and for counts that are negative or more than all.
     """
-    lost, counts = rectangular(unchanged, "unchanged", np.float64), rectangular(total, "total", np.float64)
+    lost, counts = (
+        as_rectangular_array(unchanged, "unchanged", np.float64),
+        as_rectangular_array(total, "total", np.float64),
+    )
     if lost.shape != counts.shape:
         raise ValueError(f"unchanged has shape {lost.shape} and total {counts.shape}: a count for each count.")
     if not ((lost >= 0) & (lost <= counts) & np.isfinite(counts)).all():

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from simfloat.formats import Format
 from simfloat.formats.format_names import FormatLike, as_format
-from simfloat.plots.curves import plain
+from simfloat.plots.curves import plain_label
 from simfloat.plots.figure import NORMAL, SMALL
-from simfloat.telemetry.range_fit import span
+from simfloat.telemetry.range_fit import format_binades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,14 +55,14 @@ def draw_number_line(
     if isinstance(formats, str | Format) or not formats:
         raise ValueError(f"draw_number_line takes a list of formats, got {formats!r}.")
     shown_formats = [as_format(format) for format in formats]
-    first, last = _checked(_ends(shown_formats, log) if limits is None else limits)
+    first, last = _check_limits(_line_ends(shown_formats, log) if limits is None else limits)
     room = 0.02 * (last - first)
     for row, format in enumerate(shown_formats):
         _draw_row(axes, format, -row, log, (first, last))
     axes.set(xlim=(first - room, last + room), ylim=(0.45 - len(shown_formats), 0.45))
-    axes.set_yticks([-row for row in range(len(shown_formats))], [_name(format) for format in shown_formats])
+    axes.set_yticks([-row for row in range(len(shown_formats))], [_format_label(format) for format in shown_formats])
     axes.set_xlabel("exponent, $\\log_2 x$" if log else "$x$", fontsize=NORMAL, labelpad=2)
-    axes.set_title(plain(title), fontsize=NORMAL, pad=4)
+    axes.set_title(plain_label(title), fontsize=NORMAL, pad=4)
     axes.tick_params(labelsize=SMALL, width=0.6, pad=2)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -70,7 +70,7 @@ def draw_number_line(
 
 def _draw_row(axes: Axes, format: Format, y: float, log: bool, limits: tuple[float, float]) -> None:
     """The ticks of a format at height y."""
-    numbers = _in_view(_numbers(format), log, limits)
+    numbers = _visible_numbers(_numbers(format), log, limits)
     places = np.log2(numbers) if log else numbers
     ends = _band(format, places, log, limits)
     if ends is not None:
@@ -91,12 +91,12 @@ def _numbers(format: Format) -> NDArray[np.float64]:
     """The numbers of a format, ascending; of a wide one the powers of two."""
     if format.bits <= LISTED_BITS:
         return np.asarray(format.values(), np.float64)
-    binades = span(format)
+    binades = format_binades(format)
     powers = np.ldexp(1.0, np.arange(binades.lowest, binades.highest + 1))
     return np.concatenate((-powers[::-1], powers)) if format.signed else powers
 
 
-def _in_view(numbers: NDArray[np.float64], log: bool, limits: tuple[float, float]) -> NDArray[np.float64]:
+def _visible_numbers(numbers: NDArray[np.float64], log: bool, limits: tuple[float, float]) -> NDArray[np.float64]:
     """Return the numbers that lie on the line."""
     if log:
         numbers = numbers[numbers > 0]
@@ -109,7 +109,7 @@ def _band(
 ) -> tuple[float, float] | None:
     """From where to where numbers run together; None if they do not."""
     if format.bits > LISTED_BITS:
-        first, last = _ends([format], log)
+        first, last = _line_ends([format], log)
         first, last = max(first, limits[0]), min(last, limits[1])
         return (first, last) if first < last else None
     if len(places) < 2 or len(places) * (limits[1] - limits[0]) / np.ptp(places) <= MOST_TICKS:
@@ -117,7 +117,7 @@ def _band(
     return float(places[0]), float(places[-1])
 
 
-def _ends(formats: Sequence[Format], log: bool) -> tuple[float, float]:
+def _line_ends(formats: Sequence[Format], log: bool) -> tuple[float, float]:
     """From the least number of all formats to the greatest."""
     if log:
         least = float(np.log2(min(format.smallest_subnormal for format in formats)))
@@ -126,7 +126,7 @@ def _ends(formats: Sequence[Format], log: bool) -> tuple[float, float]:
     return min(format.min for format in formats), max(format.max for format in formats)
 
 
-def _checked(limits: tuple[float, float]) -> tuple[float, float]:
+def _check_limits(limits: tuple[float, float]) -> tuple[float, float]:
     ends = np.asarray(limits)
     if ends.shape != (2,) or ends.dtype.kind not in "iuf" or not np.isfinite(ends).all() or not ends[0] < ends[1]:
         raise ValueError(f"limits must be two numbers in ascending order, got {limits!r}.")
@@ -136,8 +136,8 @@ def _checked(limits: tuple[float, float]) -> tuple[float, float]:
     return first, last
 
 
-def _name(format: Format) -> str:
+def _format_label(format: Format) -> str:
     """A format's name above its largest number."""
     mantissa, exponent = f"{format.max:.1e}".split("e")
     largest = f"{format.max:g}" if format.max < 1e5 else f"{mantissa}\\cdot 10^{{{int(exponent)}}}"
-    return f"{plain(format.name or str(format))}\n$\\leq {largest}$"
+    return f"{plain_label(format.name or str(format))}\n$\\leq {largest}$"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.checks import rectangular
-from simfloat.plots.curves import STYLES, log_scale, plain
+from simfloat.checks import as_rectangular_array
+from simfloat.plots.curves import STYLES, plain_label, set_log_scale
 from simfloat.plots.figure import SMALL, check_drawable, label_axes
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def draw_points(
     if not rows or not groups:
         raise ValueError(f"draw_points takes rows and groups, got {len(rows)} and {len(groups)}.")
     for number, (label, arrays) in enumerate(groups.items()):
-        values = [np.atleast_1d(rectangular(each, "values", np.float64)) for each in arrays]
+        values = [np.atleast_1d(as_rectangular_array(each, "values", np.float64)) for each in arrays]
         if len(values) != len(rows) or not all(each.size for each in values):
             sizes = [each.size for each in values]
             raise ValueError(f"{label!r} needs values for each of {len(rows)} rows, got arrays of {sizes}.")
@@ -44,13 +44,13 @@ def draw_points(
         places = np.arange(len(rows)) + 0.22 * (number - (len(groups) - 1) / 2)
         means, below, above = np.array([_extent(each, log) for each in values]).T
         axes.errorbar(
-            means, places, xerr=(means - below, above - means), label=plain(label), color=style.color, linestyle="none",
+            means, places, xerr=(means - below, above - means), label=plain_label(label), color=style.color, linestyle="none",
             marker=style.marker, markersize=4, markerfacecolor="white", elinewidth=1,
         )  # fmt: skip
-    axes.set_yticks(range(len(rows)), map(plain, rows))
+    axes.set_yticks(range(len(rows)), map(plain_label, rows))
     axes.set_ylim(len(rows) - 0.5, -0.5)
     if log:
-        log_scale(axes, "x")
+        set_log_scale(axes, "x")
     label_axes(axes, xlabel=xlabel, ylabel="", title=title)
     axes.tick_params(axis="y", labelsize=SMALL)
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from simfloat.attribution.policy_comparison import PolicyComparison
-from simfloat.plots.curves import logarithmic, plain
+from simfloat.plots.curves import make_logarithmic, plain_label
 from simfloat.plots.figure import SMALL, label_axes
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def draw_comparison(axes: Axes, comparison: PolicyComparison, *, title: str = ""
                 clip_on=False, zorder=3,
             )  # fmt: skip
     axes.set(xlim=(least, greatest), ylim=(0.6 - len(rows), 0.6))
-    axes.set_yticks([-place for place in range(len(rows))], [plain(row.policy) for row in rows])
-    logarithmic(axes, "x")
-    label_axes(axes, xlabel=f"error relative to {plain(comparison.reference)}", ylabel="", title=plain(title))
+    axes.set_yticks([-place for place in range(len(rows))], [plain_label(row.policy) for row in rows])
+    make_logarithmic(axes, "x")
+    label_axes(
+        axes, xlabel=f"error relative to {plain_label(comparison.reference)}", ylabel="", title=plain_label(title)
+    )
     axes.legend(fontsize=SMALL, frameon=False, loc="upper right")

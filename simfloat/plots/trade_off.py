@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.checks import rectangular
-from simfloat.plots.curves import logarithmic, plain
+from simfloat.checks import as_rectangular_array
+from simfloat.plots.curves import make_logarithmic, plain_label
 from simfloat.plots.figure import check_drawable, label_axes
 from simfloat.plots.labels import Line, draw_labels
 
@@ -51,7 +51,7 @@ def draw_trade_off(
     if not points:
         raise ValueError("draw_trade_off takes a list of points, got none.")
     costs = np.array([point.cost for point in points], np.float64)
-    values = [np.atleast_1d(rectangular(point.values, "values of a point", np.float64)) for point in points]
+    values = [np.atleast_1d(as_rectangular_array(point.values, "values of a point", np.float64)) for point in points]
     for point, cost, each in zip(points, costs, values, strict=True):
         if not np.isfinite(cost) or not each.size or not np.isfinite(each).all():
             raise ValueError(f"Costs and values must be finite numbers; those of {point.label!r} are not.")
@@ -67,11 +67,11 @@ def draw_trade_off(
         axes.plot(cost, mean, "o", color=COLOR, markersize=4.5, markerfacecolor=face, zorder=level)
     axes.margins(0.22, 0.12)  # room for labels
     if log:
-        logarithmic(axes, "x")
-    label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=plain(title))
+        make_logarithmic(axes, "x")
+    label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=plain_label(title))
     spreads = [((cost, each.min()), (cost, each.max())) for cost, each in zip(costs, values, strict=True)]
     steps = _front_lines(costs[best], means[best])
-    draw_labels(axes, costs, means, [plain(point.label) for point in points], [*spreads, *steps])
+    draw_labels(axes, costs, means, [plain_label(point.label) for point in points], [*spreads, *steps])
 
 
 def unbeaten(costs: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -43,7 +43,7 @@ APEX_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d")
 APEX_WIDE = (*AUTOCAST_WIDE, "var")
 
 
-def listed(format: Format, narrow: tuple[str, ...], wide: tuple[str, ...]) -> Policy:
+def policy_of_lists(format: Format, narrow: tuple[str, ...], wide: tuple[str, ...]) -> Policy:
     """Parameters in FP32; `narrow` operations in `format`, `wide` ones in FP32, others in their operands'."""
     policy = Policy(compute=format, weights=FP32, activations=WIDEST)
     policy = policy.allow(*narrow, ATTENTION).deny(*wide).infer(*UNLISTED)

@@ -26,11 +26,11 @@ class ListedPolicy(Protocol):
     def recipe(self, path: str = "", *operations: str) -> Recipe:
         """What an operation uses."""
 
-    def given(self, path: str, operations: Sequence[str]) -> dict[str, Any]:
+    def given_roles(self, path: str, operations: Sequence[str]) -> dict[str, Any]:
         """The roles of an operation as they were given; None where one follows another."""
 
 
-def allowed(policy: ListedPolicy, operations: Sequence[str], format: Any) -> dict[str, Any]:
+def roles_to_allow(policy: ListedPolicy, operations: Sequence[str], format: Any) -> dict[str, Any]:
     """The roles that bring operations back into a policy's own formats, or into `format`."""
     recipe = policy.recipe()
     target_roles = {role: getattr(recipe, role) for role in (*OPERANDS, *RESULTS, *SUMS, "rotation")}
@@ -42,14 +42,14 @@ def allowed(policy: ListedPolicy, operations: Sequence[str], format: Any) -> dic
     return _fewest(policy, operations, target_roles)
 
 
-def denied(policy: ListedPolicy, operations: Sequence[str], format: Any) -> dict[str, Any]:
+def roles_to_deny(policy: ListedPolicy, operations: Sequence[str], format: Any) -> dict[str, Any]:
     """The roles with which operations are carried out in `format` throughout, forward and backward."""
     recipe, wide = policy.recipe(), as_format(format)
-    sums = {role: _in(getattr(recipe, role), wide) for role in SUMS}
+    sums = {role: _accumulator_in_format(getattr(recipe, role), wide) for role in SUMS}
     return _fewest(policy, operations, dict.fromkeys((*OPERANDS, *RESULTS), wide) | sums | {"rotation": None})
 
 
-def inferred(policy: ListedPolicy, operations: Sequence[str]) -> dict[str, Any]:
+def roles_to_infer(policy: ListedPolicy, operations: Sequence[str]) -> dict[str, Any]:
     """The roles with which operations run in the widest of their operands' formats."""
     _check(operations)
     for name in operations:
@@ -58,7 +58,7 @@ def inferred(policy: ListedPolicy, operations: Sequence[str]) -> dict[str, Any]:
                 f"infer leaves operations in the formats of their operands, but {name!r} rounds its operands to "
                 "`compute`; allow or deny it."
             )
-    explicit_roles = [policy.given("", (name,)) | {"activations": WIDEST} for name in operations]
+    explicit_roles = [policy.given_roles("", (name,)) | {"activations": WIDEST} for name in operations]
     roles: dict[str, Any] = {"activations": WIDEST}
     for role in RESULTS[1:]:
         if any(getattr(Recipe(**explicit), role) != WIDEST for explicit in explicit_roles):
@@ -70,7 +70,7 @@ def inferred(policy: ListedPolicy, operations: Sequence[str]) -> dict[str, Any]:
 def _fewest(policy: ListedPolicy, operations: Sequence[str], target_roles: dict[str, Any]) -> dict[str, Any]:
     """The roles that have to be said so that all are as wanted, for the operations that use them."""
     _check(operations)
-    explicit_roles = {name: policy.given("", (name,)) for name in operations}
+    explicit_roles = {name: policy.given_roles("", (name,)) for name in operations}
     recipes = {name: Recipe(**explicit) for name, explicit in explicit_roles.items()}
     roles: dict[str, Any] = {}
     for role, value in target_roles.items():
@@ -95,7 +95,7 @@ def _check(operations: Sequence[str]) -> None:
             )
 
 
-def _in(accumulator: Accumulator, format: Format) -> Accumulator:
+def _accumulator_in_format(accumulator: Accumulator, format: Format) -> Accumulator:
     """The accumulator if it sums in `format` or exactly, else the sum in this format, one product after the other."""
     fits = not accumulator.is_matrix_unit and accumulator.result in (None, format)
     return accumulator if fits else sequential(format)

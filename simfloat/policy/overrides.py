@@ -9,7 +9,7 @@ from typing import Any
 
 from simfloat.checks import did_you_mean
 from simfloat.policy.operation_roles import check_operation, roles_of, with_classes
-from simfloat.policy.roles import MOVEMENT, PARAMETER, ROLES, UPDATE, led_by
+from simfloat.policy.roles import MOVEMENT, PARAMETER, ROLES, UPDATE, followers_of
 
 #: Names that an error lists before it says how many more there are.
 LISTED = 12
@@ -73,7 +73,7 @@ class Override:
         changes = dict(self.roles)
         fixed = {role for role in {*given_roles, *changes} if changes.get(role, role) is not None}
         for role in changes:
-            if led_by(role, fixed).isdisjoint(used):
+            if followers_of(role, fixed).isdisjoint(used):
                 hint = f" Parameters are told apart by path: override('*.weight', {role}=...)."
                 what = "operations" if self.is_list else "operation"
                 uses = "which use" if self.is_list else "which uses"
@@ -86,7 +86,7 @@ class Override:
         return self._call(repr)
 
     def __str__(self) -> str:
-        return self._call(shown)
+        return self._call(role_text)
 
     def _call(self, write: Callable[[Any], str]) -> str:
         target = [] if self.path is None else [repr(self.path)]
@@ -94,7 +94,7 @@ class Override:
         return f"override({', '.join([*target, *(f'{role}={write(value)}' for role, value in self.roles)])})"
 
 
-def shown(value: Any) -> str:
+def role_text(value: Any) -> str:
     """The value of a role as people read it: texts in quotes, formats by their names."""
     return repr(value) if isinstance(value, str) else str(value)
 
@@ -125,10 +125,10 @@ def check_matched(overrides: Iterable[Override], paths: Iterable[str], operation
         path, operation = override.path, override.operation
         if path is not None and places and not any(path_matches(path, place) for place in places):
             what = f"Override {path!r} matches no layer and no parameter."
-            raise ValueError(f"{what} {_listed('Paths', places)}{did_you_mean(path, places)}")
+            raise ValueError(f"{what} {_list_names('Paths', places)}{did_you_mean(path, places)}")
         if isinstance(operation, str) and operation != UPDATE and seen and operation not in seen:
             what = f"The override for the operation {operation!r} met none."
-            raise ValueError(f"{what} {_listed('Operations', names)}{did_you_mean(operation, seen)}")
+            raise ValueError(f"{what} {_list_names('Operations', names)}{did_you_mean(operation, seen)}")
 
 
 def check_tied(overrides: Iterable[Override], tied: Mapping[str, str]) -> None:
@@ -143,7 +143,7 @@ def check_tied(overrides: Iterable[Override], tied: Mapping[str, str]) -> None:
             )
 
 
-def _listed(what: str, names: list[str]) -> str:
+def _list_names(what: str, names: list[str]) -> str:
     shown = list(dict.fromkeys(name for name in names if name))
     more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
     return f"{what}: {', '.join(shown[:LISTED]) or 'none'}{more}."

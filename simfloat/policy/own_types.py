@@ -19,7 +19,7 @@ def is_written(policy: Policy) -> bool:
 
 
 @lru_cache(maxsize=1 << 8)
-def in_type(policy: Policy, format: Format) -> Policy:
+def policy_in_type(policy: Policy, format: Format) -> Policy:
     """The policy with this format where it has FP32 as one; in FP64 sums of FP32 are such, too."""
     values = {name: getattr(policy, name) for name in ROLES}
     roles = {name: _in_type(value, format) for name, value in values.items()}

@@ -13,7 +13,7 @@ from simfloat.checks import did_you_mean
 from simfloat.formats import FP32, Format
 from simfloat.policy import operation_lists, serialization
 from simfloat.policy.operation_roles import with_classes
-from simfloat.policy.overrides import Override, check_matched, check_text, shown
+from simfloat.policy.overrides import Override, check_matched, check_text, role_text
 from simfloat.policy.policy_tables import Layered, check_model, difference, table
 from simfloat.policy.roles import RESULTS, ROLES, Recipe, Roles
 from simfloat.policy.serialization import LABELS
@@ -79,7 +79,7 @@ class Policy(Roles):
 
         Raises ValueError for an unknown operation, with the nearest names.
         """
-        return self.override(operation=operations, **operation_lists.allowed(self, operations, format))
+        return self.override(operation=operations, **operation_lists.roles_to_allow(self, operations, format))
 
     def deny(self, *operations: str, format: Format | str = FP32) -> Policy:
         """Return the policy with these operations on its deny list: they run in `format` throughout.
@@ -87,14 +87,14 @@ class Policy(Roles):
         Operands, results and gradients have this format; sums run in it one after the other, unless they do already or
         are exact. Raises ValueError for an unknown operation, with the nearest names.
         """
-        return self.override(operation=operations, **operation_lists.denied(self, operations, format))
+        return self.override(operation=operations, **operation_lists.roles_to_deny(self, operations, format))
 
     def infer(self, *operations: str) -> Policy:
         """Return the policy with these operations in the widest of their operands' formats, and gradients in theirs.
 
         Raises ValueError for an unknown operation, and for one that rounds operands to a format of its own.
         """
-        return self.override(operation=operations, **operation_lists.inferred(self, operations))
+        return self.override(operation=operations, **operation_lists.roles_to_infer(self, operations))
 
     def recipe(self, path: str = "", *operations: str) -> Recipe:
         """What the layer, or the parameter, at `path` uses for an operation, given with the composites around it.
@@ -102,7 +102,7 @@ class Policy(Roles):
         Inside a composite that is `fused`, results have the format of `reduce`. Raises ValueError for one whose sums
         are exact: they have no format.
         """
-        roles = self.given(path, operations)
+        roles = self.given_roles(path, operations)
         recipe = Recipe(**roles)
         if len(operations) < 2 or not self.recipe(path, *operations[:-1]).fused:
             return recipe
@@ -113,7 +113,7 @@ class Policy(Roles):
             )
         return Recipe(**roles | dict.fromkeys(RESULTS, recipe.reduce.result))
 
-    def given(self, path: str, operations: Sequence[str]) -> dict[str, Any]:
+    def given_roles(self, path: str, operations: Sequence[str]) -> dict[str, Any]:
         """The roles that the policy and its overrides give there; None where one follows another."""
         names = with_classes(operations)
         roles = {role: getattr(self, role) for role in ROLES}
@@ -163,13 +163,13 @@ class Policy(Roles):
 
         `from_dict` makes the same policy of it. Raises ValueError for an accumulator nested too deeply for a text.
         """
-        return serialization.to_data(self._labels(), self._given(), self.overrides)
+        return serialization.to_data(self._labels(), self._changed_roles(), self.overrides)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Policy:
         """The policy that `to_dict` described. Raises ValueError naming the key that is wrong."""
-        policy = cls(**serialization.own_in(data))
-        for path, operation, roles in serialization.overrides_in(data):
+        policy = cls(**serialization.labels_and_roles(data))
+        for path, operation, roles in serialization.read_overrides(data):
             policy = policy.override(path, operation=operation, **roles)
         return policy
 
@@ -182,7 +182,7 @@ class Policy(Roles):
         """The policy in the text of a TOML file. Raises ValueError saying where it is wrong."""
         return cls.from_dict(serialization.from_toml(toml))
 
-    def _given(self) -> list[tuple[str, Any]]:
+    def _changed_roles(self) -> list[tuple[str, Any]]:
         """The roles that are not at their default, and their values."""
         values = [(name, getattr(self, name)) for name in ROLES]
         return [(name, value) for name, value in values if value != ROLES[name].standard]
@@ -196,13 +196,11 @@ class Policy(Roles):
 
     def __str__(self) -> str:
         """The calls that make it, with short names of formats and an override a line."""
-        lines = [self._call(shown), *(f".{override}" for override in self.overrides)]
+        lines = [self._call(role_text), *(f".{override}" for override in self.overrides)]
         return "\n".join(fill(line, 100, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
 
     def _call(self, write: Callable[[Any], str]) -> str:
-        return (
-            f"Policy({', '.join(f'{key}={write(value)}' for key, value in [*self._given(), *self._labels().items()])})"
-        )
+        return f"Policy({', '.join(f'{key}={write(value)}' for key, value in [*self._changed_roles(), *self._labels().items()])})"
 
     def _repr_html_(self) -> str:
         recipe = self.recipe()

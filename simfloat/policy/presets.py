@@ -9,7 +9,7 @@ from simfloat.accumulate import tensor_core
 from simfloat.arithmetic import block, cast, delayed, hadamard, per_tensor, scaled
 from simfloat.arithmetic._cast import Cast
 from simfloat.formats import BF16, E2M1, E4M3, E5M2, E8M0, FP16, FP32, FP64, stochastic
-from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed
+from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, policy_of_lists
 from simfloat.policy.policy import Policy, policies
 from simfloat.policy.role_types import CUDA
 
@@ -58,10 +58,10 @@ PRESETS: tuple[tuple[str, Callable[[], Policy], str], ...] = (
     ),
     ("fp16-standard", lambda: Policy(compute=FP16), f"{MIXED}, section 3: FP16 without a master copy"),
     ("fp16-master", lambda: Policy(compute=FP16, weights=FP32), f"{MIXED}, section 3.1: FP32 master copy of weights"),
-    ("amp-fp16", lambda: listed(FP16, AUTOCAST_NARROW, AUTOCAST_WIDE), f"{AUTOCAST}: dtype=torch.float16"),
-    ("amp-bf16", lambda: listed(BF16, AUTOCAST_NARROW, AUTOCAST_WIDE), f"{AUTOCAST}: dtype=torch.bfloat16"),
+    ("amp-fp16", lambda: policy_of_lists(FP16, AUTOCAST_NARROW, AUTOCAST_WIDE), f"{AUTOCAST}: dtype=torch.float16"),
+    ("amp-bf16", lambda: policy_of_lists(BF16, AUTOCAST_NARROW, AUTOCAST_WIDE), f"{AUTOCAST}: dtype=torch.bfloat16"),
     ("apex-o0", lambda: Policy(compute=FP32), f"{APEX}: O0, FP32 training"),
-    ("apex-o1", lambda: listed(FP16, APEX_NARROW, APEX_WIDE), f"{APEX}: O1, the lists of apex/amp/lists"),
+    ("apex-o1", lambda: policy_of_lists(FP16, APEX_NARROW, APEX_WIDE), f"{APEX}: O1, the lists of apex/amp/lists"),
     (
         "apex-o2",
         # In PyTorch cross_entropy is two operations, of which log_softmax is one.

@@ -241,23 +241,23 @@ class Recipe(Roles):
 
     def __init__(self, **roles: Any) -> None:
         super().__init__(**roles)
-        for name, value in [(name, self._filled(name)) for name in ROLES]:
+        for name, value in [(name, self._resolve(name)) for name in ROLES]:
             self.__dict__[name] = value
 
-    def _filled(self, name: str) -> Any:
+    def _resolve(self, name: str) -> Any:
         """The value of a role: as given, or as it follows from another."""
         role, value = ROLES[name], self.__dict__[name]
-        return role.derive(self._filled(role.follows)) if value is None and isinstance(role, Following) else value
+        return role.derive(self._resolve(role.follows)) if value is None and isinstance(role, Following) else value
 
 
 #: The roles of results: inside a fused composite they have the format of `reduce`.
 RESULTS = ("activations", "gradients", "activation_gradients", "weight_gradients")
 
 
-def led_by(name: str, given_roles: Collection[str] = ()) -> set[str]:
+def followers_of(name: str, given_roles: Collection[str] = ()) -> set[str]:
     """The role and all that follow it, directly or through others, none of them among those that are `given`."""
     led = {name}
     for follower, role in ROLES.items():
         if role.follows == name and follower not in given_roles:
-            led |= led_by(follower, given_roles)
+            led |= followers_of(follower, given_roles)
     return led

@@ -12,7 +12,7 @@ from simfloat import accumulate, arithmetic, formats
 from simfloat.accumulate import Accumulator
 from simfloat.checks import did_you_mean
 from simfloat.formats import CATALOG
-from simfloat.formats.rounding import MODES, rounding_of
+from simfloat.formats.rounding import MODES, parse_rounding
 from simfloat.policy.overrides import Override
 from simfloat.policy.role_types import FLAG, WRITTEN
 from simfloat.policy.roles import ROLES
@@ -65,7 +65,7 @@ def to_data(labels: dict[str, str], roles: RoleValues, overrides: Iterable[Overr
     return labels | to_texts(roles) | ({"overrides": entries} if entries else {})
 
 
-def own_in(data: Any) -> dict[str, Any]:
+def labels_and_roles(data: Any) -> dict[str, Any]:
     """The labels and roles of a policy but for its overrides. Raises ValueError naming the key that is wrong."""
     _check_keys(data, (*LABELS, "overrides", *ROLES), "A policy")
     if "compute" not in data:
@@ -75,7 +75,7 @@ def own_in(data: Any) -> dict[str, Any]:
     return {label: data.get(label) for label in LABELS} | _roles_in(data)
 
 
-def overrides_in(data: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+def read_overrides(data: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     """The path, operation and roles of each override. Raises ValueError naming the key that is wrong."""
     for entry in data.get("overrides", []):
         _check_keys(entry, ("path", "operation", *ROLES), "An override")
@@ -159,7 +159,7 @@ def parse(text: str) -> Any:
 
 
 def _value(node: ast.expr) -> Any:
-    if (rounding := rounding_of(node)) is not None:
+    if (rounding := parse_rounding(node)) is not None:
         return rounding
     match node:
         case ast.Constant(value=None | bool() | str() as value):
@@ -181,14 +181,14 @@ def _value(node: ast.expr) -> Any:
 
 def to_toml(data: dict[str, Any]) -> str:
     """A dictionary of strings, truth values and lists of strings, with lists of such dictionaries, as TOML."""
-    lines = [f"{key} = {_quoted(value)}" for key, value in data.items() if not isinstance(value, list)]
+    lines = [f"{key} = {_toml_value(value)}" for key, value in data.items() if not isinstance(value, list)]
     for key, tables in data.items():
         for table in tables if isinstance(tables, list) else ():
-            lines += ["", f"[[{key}]]", *(f"{k} = {_quoted(v)}" for k, v in table.items())]
+            lines += ["", f"[[{key}]]", *(f"{k} = {_toml_value(v)}" for k, v in table.items())]
     return "\n".join(lines) + "\n"
 
 
-def _quoted(value: str | bool | list[str]) -> str:
+def _toml_value(value: str | bool | list[str]) -> str:
     """A TOML value: JSON that is written in UTF-8 is one, but for the delete character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from simfloat.attribution.measure import made_for
+from simfloat.attribution.measure import results_behind_loss
 from simfloat.attribution.model_arguments import is_of_torch, pair_of_batch
 from simfloat.checks import check_count, check_loss_function
 from simfloat.nn import Module
@@ -16,14 +16,14 @@ from simfloat.policy.policy import as_policy
 from simfloat.policy.role_types import WIDEST
 from simfloat.policy.roles import ROLES
 from simfloat.pricing.policy_cost import MultiplyAdds, Numbers, PolicyCost
-from simfloat.pricing.storage_bits import bits_of, state_of
+from simfloat.pricing.storage_bits import parameter_state, value_bits
 from simfloat.simulation import Simulation
 from simfloat.simulation.metering import Site, WorkMeter
 
 Loss = Callable[[Any, Any], Any]
 
 #: The policy under which work is counted: it refuses nothing, and its sums are quick.
-COUNTED_UNDER = "fp32"
+COUNTING_POLICY = "fp32"
 
 
 def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str, *, moments: int = 2) -> PolicyCost:
@@ -69,10 +69,10 @@ def count_work(model: Any, loss_fn: Loss, batch: tuple[Any, Any], *, moments: in
     check_count("moments", moments, 0)
     check_loss_function(loss_fn)
     pair = pair_of_batch(batch)
-    return ModelWork(_pass_of(model), loss_fn, pair, moments)
+    return ModelWork(_new_pass(model), loss_fn, pair, moments)
 
 
-class Pass(Protocol):
+class WorkPass(Protocol):
     """A forward and a backward pass of copies of one model."""
 
     model: Any
@@ -84,7 +84,7 @@ class Pass(Protocol):
         """Run both passes under a policy, and count their work."""
 
 
-def _pass_of(model: Any) -> Pass:
+def _new_pass(model: Any) -> WorkPass:
     if not is_of_torch(model, "cost"):
         return TensorPass(model)
     from simfloat.pricing.torch_pass import TorchPass
@@ -108,33 +108,35 @@ class TensorPass:
         model.zero_grad()  # added to none, gradients of parameters are no sums
         with simulation:
             loss = loss_fn(model(batch[0]), batch[1])
-            made_for(loss, {id(parameter) for parameter in model.parameters()})  # refuses what is no loss of the copy's
+            results_behind_loss(
+                loss, {id(parameter) for parameter in model.parameters()}
+            )  # refuses what is no loss of the copy's
             loss.backward()
 
 
 class ModelWork:
     """The work of a model, loss and batch that `count_work` counted; `cost` prices it."""
 
-    def __init__(self, one_pass: Pass, loss_fn: Loss, batch: tuple[Any, Any], moments: int) -> None:
+    def __init__(self, one_pass: WorkPass, loss_fn: Loss, batch: tuple[Any, Any], moments: int) -> None:
         self._pass, self._loss_fn, self._batch, self._moments = one_pass, loss_fn, batch, moments
         self._meters: dict[Policy, WorkMeter] = {}
         model = one_pass.model
         self._parameters = [(path, _size(parameter)) for path, parameter in model.named_parameters()]
         self._modules = [path for path, _ in model.named_modules()]
-        self._meter = self._counted(policies[COUNTED_UNDER])
+        self._meter = self._count_under(policies[COUNTING_POLICY])
 
     def cost(self, policy: Policy | str) -> PolicyCost:
         """What the work costs under a policy: see :func:`cost`."""
         chosen = as_policy(policy, "cost")
         self._pass.check(chosen)
-        meter = self._counted(chosen) if _works_otherwise(chosen) else self._meter
+        meter = self._count_under(chosen) if _changes_work(chosen) else self._meter
         self._check_matched(chosen)
         prices = _Prices(chosen)
-        state = [state_of(chosen, path, size, self._moments) for path, size in self._parameters]
+        state = [parameter_state(chosen, path, size, self._moments) for path, size in self._parameters]
         return PolicyCost(chosen, prices.products(meter), prices.sums(meter), prices.numbers(meter),
-                          prices.moved(meter), tuple(state))  # fmt: skip
+                          prices.bits_moved(meter), tuple(state))  # fmt: skip
 
-    def _counted(self, policy: Policy) -> WorkMeter:
+    def _count_under(self, policy: Policy) -> WorkMeter:
         if policy not in self._meters:
             self._meters[policy] = WorkMeter()
             self._pass.run(self._loss_fn, self._batch, policy, self._meters[policy])
@@ -159,7 +161,7 @@ class _Prices:
         self._policy = policy
         self._recipes: dict[tuple[str, tuple[str, ...]], Any] = {}
 
-    def at(self, site: Site, role: str | None = None) -> Any:
+    def role_value(self, site: Site, role: str | None = None) -> Any:
         """The value of a role there, of the site's own by default."""
         if site.format is not None and role is None:
             return site.format
@@ -172,36 +174,40 @@ class _Prices:
         """The multiply-adds, those alike together."""
         amounts: Counter[Any] = Counter()
         for (result, a, b), count in meter.products.items():
-            accumulate = self.at(result, "accumulate_gradients" if result.phase == "backward" else "accumulate")
-            amounts[result.layer, result.phase, self.at(a), self.at(b), accumulate] += count
+            accumulate = self.role_value(result, "accumulate_gradients" if result.phase == "backward" else "accumulate")
+            amounts[result.layer, result.phase, self.role_value(a), self.role_value(b), accumulate] += count
         return tuple(MultiplyAdds._make((*key, amount)) for key, amount in amounts.items())
 
     def sums(self, meter: WorkMeter) -> tuple[Numbers, ...]:
         """The additions of other sums, by layer and accumulator."""
-        return _together((site, "reduce", self.at(site, "reduce"), count) for site, count in meter.sums.items())
+        return _add_alike(
+            (site, "reduce", self.role_value(site, "reduce"), count) for site, count in meter.sums.items()
+        )
 
     def numbers(self, meter: WorkMeter) -> tuple[Numbers, ...]:
         """The numbers that are rounded, results and operands, by layer, role and format."""
         counts = [*meter.results.items(), *meter.operands.items()]
-        return _together((site, site.role, self.at(site), count) for site, count in counts)
+        return _add_alike((site, site.role, self.role_value(site), count) for site, count in counts)
 
-    def moved(self, meter: WorkMeter) -> dict[str, float]:
+    def bits_moved(self, meter: WorkMeter) -> dict[str, float]:
         """The bits that are read and written, by layer."""
         bits_by_layer: dict[str, float] = {}
         for counts in (meter.results, meter.read, meter.operands):
             for site, count in counts.items():
-                bits_by_layer[site.layer] = bits_by_layer.get(site.layer, 0.0) + count * bits_of(self.at(site))
+                bits_by_layer[site.layer] = bits_by_layer.get(site.layer, 0.0) + count * value_bits(
+                    self.role_value(site)
+                )
         return bits_by_layer
 
 
-def _together(entries: Iterable[tuple[Site, str, Any, int]]) -> tuple[Numbers, ...]:
+def _add_alike(entries: Iterable[tuple[Site, str, Any, int]]) -> tuple[Numbers, ...]:
     amounts: Counter[Any] = Counter()
     for site, role, value, count in entries:
         amounts[site.layer, role, value] += count
     return tuple(Numbers._make((*key, amount)) for key, amount in amounts.items())
 
 
-def _works_otherwise(policy: Policy) -> bool:
+def _changes_work(policy: Policy) -> bool:
     """Whether a policy changes which operations there are, or lets formats follow from operands."""
     pairs = [(role, getattr(policy, role)) for role in ROLES]
     pairs += [pair for override in policy.overrides for pair in override.roles]

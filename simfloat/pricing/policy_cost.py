@@ -9,11 +9,11 @@ from html import escape
 from typing import Any, NamedTuple
 
 from simfloat.policy import Policy
-from simfloat.pricing.storage_bits import ParameterState, bits_of
+from simfloat.pricing.storage_bits import ParameterState, value_bits
 from simfloat.table import Table, table
 
 #: What of the model runs in no layer.
-OUTSIDE = "(model)"
+OUTSIDE_LAYERS = "(model)"
 
 
 class MultiplyAdds(NamedTuple):
@@ -63,7 +63,7 @@ class PolicyCost:
 
         Source: Baskin et al., UNIQ, arXiv 1804.10969, without the adders.
         """
-        return sum(entry.amount * bits_of(entry.a) * bits_of(entry.b) for entry in self.products)
+        return sum(entry.amount * value_bits(entry.a) * value_bits(entry.b) for entry in self.products)
 
     @property
     def bits_moved(self) -> float:
@@ -88,7 +88,7 @@ class PolicyCost:
         for entry in self.sums:
             amounts["both", "other sums", str(entry.value)] += entry.amount
         rows = [(*names, f"{count:,}") for names, count in amounts.items()]
-        return table([("phase", "operands", "accumulated by", "multiply-adds"), *rows], numbers=1)
+        return table([("phase", "operands", "accumulated by", "multiply-adds"), *rows], number_columns=1)
 
     def by_role(self) -> Table:
         """The numbers that are rounded, by role and format."""
@@ -96,19 +96,19 @@ class PolicyCost:
         for entry in self.numbers:
             amounts[entry.role, str(entry.value)] += entry.amount
         rows = [(*names, f"{count:,}") for names, count in amounts.items()]
-        return table([("role", "rounded to", "numbers"), *rows], numbers=1)
+        return table([("role", "rounded to", "numbers"), *rows], number_columns=1)
 
     def by_layer(self) -> Table:
         """A row for each layer, and one for all: multiply-adds, numbers, bits moved, bytes of state a parameter."""
         layers = list(dict.fromkeys(self.moved))
-        homes = {entry.path: _home(entry.path, layers) for entry in self.state}
+        homes = {entry.path: _layer_of_parameter(entry.path, layers) for entry in self.state}
         layers += [home for home in dict.fromkeys(homes.values()) if home not in layers]
         rows: list[tuple[str, ...]] = [("layer", "multiply-adds", "numbers", "bits moved", "parameters", "bytes each")]
         for layer in layers:
             state = [entry for entry in self.state if homes[entry.path] == layer]
-            rows.append((layer or OUTSIDE, *self._cells([layer], state)))
+            rows.append((layer or OUTSIDE_LAYERS, *self._cells([layer], state)))
         rows.append(("total", *self._cells(layers, self.state)))
-        return table(rows, numbers=5)
+        return table(rows, number_columns=5)
 
     def _cells(self, layers: Sequence[str], state: Sequence[ParameterState]) -> tuple[str, ...]:
         multiply_adds = sum(entry.amount for entry in self.products if entry.layer in layers)
@@ -126,7 +126,7 @@ class PolicyCost:
         return f"<b>{escape(self.policy.name or 'Policy')}</b>" + "".join(each._repr_html_() for each in tables)
 
 
-def _home(parameter: str, layers: Iterable[str]) -> str:
+def _layer_of_parameter(parameter: str, layers: Iterable[str]) -> str:
     """The layer that a parameter is shown with: the innermost one that runs around it, or its own module."""
     around = [layer for layer in layers if parameter.startswith(f"{layer}.")]
     return max(around, key=len) if around else parameter.rpartition(".")[0]

@@ -10,7 +10,7 @@ from simfloat.formats import Format
 from simfloat.policy import Policy
 
 
-def bits_of(value: Format | Cast) -> float:
+def value_bits(value: Format | Cast) -> float:
     """The bits of a number of the format, or of one that a cast made, with its share of the scale of its block."""
     cast = as_cast(value)
     if not isinstance(cast.scale, Block):
@@ -40,10 +40,10 @@ class ParameterState(NamedTuple):
         return self.weight + self.copy + self.gradient + self.moments + self.compensation
 
 
-def state_of(policy: Policy, path: str, elements: int, moments: int) -> ParameterState:
+def parameter_state(policy: Policy, path: str, elements: int, moments: int) -> ParameterState:
     """Return the bits that an element of a parameter takes under a policy, with so many moments of an optimizer."""
     recipe: Any = policy.recipe(path, "update")
-    weight, read = recipe.weights.bits, bits_of(recipe.compute_weights)
+    weight, read = recipe.weights.bits, value_bits(recipe.compute_weights)
     gradient = recipe.weight_gradients
     return ParameterState(
         path,

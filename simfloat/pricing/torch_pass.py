@@ -16,7 +16,7 @@ from simfloat.policy.role_types import WIDEST
 from simfloat.policy.roles import ROLES
 from simfloat.simulation.metering import WorkMeter
 from simfloat.torch.simulated_model import Run
-from simfloat.torch.tensor_arguments import called
+from simfloat.torch.tensor_arguments import call_model
 
 #: Bytes of float32.
 FLOAT_BYTES = 4
@@ -40,14 +40,14 @@ class TorchPass:
         """Run both passes under a policy, and count their work."""
         model, (x, y) = copy.deepcopy(self.model), in_double(batch)
         if takes_own_types(policy):
-            model, (x, y) = at_least_float(model), at_least_float(batch)
+            model, (x, y) = widen_to_float32(model), widen_to_float32(batch)
         else:
             model = model.double()
         run = Run(model, policy, 0, None)
         run.simulation.meter = meter
         model.zero_grad()
         with torch.random.fork_rng(devices=[]), run:
-            loss = loss_fn(called(model, x), y)
+            loss = loss_fn(call_model(model, x), y)
             checked_loss(loss, model).backward()
 
 
@@ -59,7 +59,7 @@ def takes_own_types(policy: Policy) -> bool:
     return WIDEST in values and all(format.fits_float32 for format in formats)
 
 
-def at_least_float(x: Any) -> Any:
+def widen_to_float32(x: Any) -> Any:
     """A model, or tensors in lists, tuples and dictionaries, with types of 16 bits and fewer as float32."""
     if isinstance(x, torch.nn.Module):
         narrow = any(part.is_floating_point() and part.itemsize < FLOAT_BYTES for part in x.state_dict().values())
@@ -67,5 +67,5 @@ def at_least_float(x: Any) -> Any:
     if isinstance(x, torch.Tensor):
         return x.detach().float() if x.is_floating_point() and x.itemsize < FLOAT_BYTES else x
     if isinstance(x, dict):
-        return {key: at_least_float(value) for key, value in x.items()}
-    return type(x)(map(at_least_float, x)) if type(x) in (list, tuple) else x
+        return {key: widen_to_float32(value) for key, value in x.items()}
+    return type(x)(map(widen_to_float32, x)) if type(x) in (list, tuple) else x

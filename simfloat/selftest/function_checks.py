@@ -61,12 +61,14 @@ def powers(quick: bool) -> Iterator[Batch]:
     for format in (sf.FP16, sf.BF16):
         a = sf.round(rng.uniform(0.25, 4, count), format).astype(np.float64)
         b = rng.integers(-8, 12, count).astype(np.float64)
-        yield from _rounded("power", (a, b), [Fraction(x) ** int(y) for x, y in zip(a, b, strict=True)], format)
+        yield from _batches_in_every_mode(
+            "power", (a, b), [Fraction(x) ** int(y) for x, y in zip(a, b, strict=True)], format
+        )
         # Three times a power of two, to an exponent that is no integer, is irrational: no result is a tie.
         a, b = 3 / 2.0 ** rng.integers(-6, 6, count), (2 * rng.integers(-40, 40, count) + 1) / 16
         with localcontext(_MANY_DIGITS):
             exact = [Fraction(Decimal(x) ** Decimal(y)) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-        yield from _rounded("power", (a, b), exact, format)
+        yield from _batches_in_every_mode("power", (a, b), exact, format)
 
 
 def angles(quick: bool) -> Iterator[Batch]:
@@ -77,7 +79,7 @@ def angles(quick: bool) -> Iterator[Batch]:
         a, b = (sf.round(x, format).astype(np.float64) for x in rng.standard_normal((2, count)))
         with localcontext(_MANY_DIGITS):
             exact = [_value("atan2", y, x) for y, x in zip(a.tolist(), b.tolist(), strict=True)]
-        yield from _rounded("atan2", (a, b), exact, format)
+        yield from _batches_in_every_mode("atan2", (a, b), exact, format)
 
 
 def zetas(quick: bool) -> Iterator[Batch]:
@@ -89,7 +91,7 @@ def zetas(quick: bool) -> Iterator[Batch]:
         q = sf.round(2.0 ** rng.uniform(-5, 9, count), format).astype(np.float64)
         with localcontext(_MANY_DIGITS):
             exact = [_value("zeta", x, y) for x, y in zip(s.tolist(), q.tolist(), strict=True)]
-        yield from _rounded("zeta", (s, q), exact, format)
+        yield from _batches_in_every_mode("zeta", (s, q), exact, format)
 
 
 def special_operands(quick: bool) -> Iterator[Batch]:
@@ -102,10 +104,12 @@ def special_operands(quick: bool) -> Iterator[Batch]:
 def _by_decimals(name: str, x: Array, format: sf.Format) -> Iterator[Batch]:
     with localcontext(_MANY_DIGITS):
         exact = [_value(name, float(v)) for v in x]
-    yield from _rounded(name, (x,), exact, format)
+    yield from _batches_in_every_mode(name, (x,), exact, format)
 
 
-def _rounded(name: str, operands: tuple[Array, ...], exact: list[Fraction], format: sf.Format) -> Iterator[Batch]:
+def _batches_in_every_mode(
+    name: str, operands: tuple[Array, ...], exact: list[Fraction], format: sf.Format
+) -> Iterator[Batch]:
     """A function beside its exact results rounded by the definition, in every deterministic mode."""
     for rounding in DETERMINISTIC:
         yield call(name, operands, format, rounding, [round_value(v, format, rounding) for v in exact])

@@ -46,7 +46,7 @@ TILED: tuple[tuple[Any, sf.Format], ...] = (
 )
 
 
-def numbers(quick: bool, dtype: Any, seed: int) -> NDArray[np.floating]:
+def hard_images(quick: bool, dtype: Any, seed: int) -> NDArray[np.floating]:
     """Any images of the type, NaN among them, and numbers that are hard to round."""
     count, rng = COUNT // 16 if quick else COUNT, np.random.default_rng(seed)
     images = rng.integers(0, 1 << 8 * np.dtype(dtype).itemsize, count, np.uint64)
@@ -57,10 +57,10 @@ def numbers(quick: bool, dtype: Any, seed: int) -> NDArray[np.floating]:
     return x
 
 
-def both(function: Callable[..., Any], operands: tuple[NDArray, ...], *options: Any, **named: Any) -> Batch:
+def on_both_machines(function: Callable[..., Any], operands: tuple[NDArray, ...], *options: Any, **named: Any) -> Batch:
     """What a function gives on the GPU, beside what it gives on the CPU."""
     seeded = {**named, "stream": sf.BitStream(9)} if named.pop("draws", True) else named
-    got = on_cpu(function(*map(GPU.take, operands), *options, **seeded))
+    got = on_cpu(function(*map(GPU.to_device, operands), *options, **seeded))
     seeded = {**seeded, "stream": sf.BitStream(9)} if "stream" in seeded else seeded
     want = function(*operands, *options, **seeded)
     shown = operands if np.shape(want) == operands[0].shape else ()
@@ -70,24 +70,24 @@ def both(function: Callable[..., Any], operands: tuple[NDArray, ...], *options: 
 def rounding(quick: bool) -> Iterator[Batch]:
     """Every mode, of formats for each way of rounding."""
     for dtype in (np.float32, np.float64):
-        x = numbers(quick, dtype, 1)
+        x = hard_images(quick, dtype, 1)
         for format in FORMATS:
             operand = x if format.has_nan else x[~np.isnan(x)]
             for mode in (*DETERMINISTIC, *RANDOM):
-                yield both(sf.round, (operand,), format, mode)
+                yield on_both_machines(sf.round, (operand,), format, mode)
 
 
 def operations(quick: bool) -> Iterator[Batch]:
     """Every operation and function, rounded where it is made, from round-to-odd, from pairs, and by the hardware."""
     for dtype in (np.float32, np.float64):
-        x = [numbers(quick, dtype, seed) for seed in (2, 3, 4)]
+        x = [hard_images(quick, dtype, seed) for seed in (2, 3, 4)]
         for name, row in FUNCTIONS.items():
             operands = tuple(x[: len(row.operands)])
             for format, mode in (
                 *((format, sf.nearest_even) for format in (*NARROW, sf.FP32, sf.FP64)),
                 *((sf.BF16, sf.toward_negative), (sf.FP32, sf.stochastic())),
             ):
-                yield both(getattr(sf, name), operands, format, mode)
+                yield on_both_machines(getattr(sf, name), operands, format, mode)
 
 
 def sums(quick: bool) -> Iterator[Batch]:
@@ -97,9 +97,9 @@ def sums(quick: bool) -> Iterator[Batch]:
         format = sf.E4M3 if accumulate == sf.tensor_core("hopper", sf.E4M3) else sf.FP16
         a, b = (sf.round(rng.standard_normal((side, side)), format) for _ in range(2))
         a[:, 1::7], b[::5] = 0.0, 0.0
-        yield both(sf.matmul, (a, b), accumulate=accumulate, output=sf.FP32)
+        yield on_both_machines(sf.matmul, (a, b), accumulate=accumulate, output=sf.FP32)
     for accumulate, format in TILED:
-        yield both(sf.matmul, _steep(format, rng), accumulate=accumulate, output=sf.FP32)
+        yield on_both_machines(sf.matmul, _steep(format, rng), accumulate=accumulate, output=sf.FP32)
 
 
 def _steep(format: sf.Format, rng: np.random.Generator) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
@@ -114,8 +114,8 @@ def _steep(format: sf.Format, rng: np.random.Generator) -> tuple[NDArray[np.floa
 def events(quick: bool) -> Iterator[Batch]:
     """The events of roundings that observers receive."""
     for format in (sf.FP16, sf.E4M3, sf.p3109(8, 3)):
-        x, heard = numbers(quick, np.float32, 6), []
-        for move in (GPU.take, np.asarray):
+        x, heard = hard_images(quick, np.float32, 6), []
+        for move in (GPU.to_device, np.asarray):
             recorder = sf.Recorder()
             sf.round(move(x), format, observer=recorder)
             heard.append(np.array([*recorder.counts().values(), *recorder.histogram().values()]))

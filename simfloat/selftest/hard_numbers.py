@@ -46,14 +46,14 @@ def adversarial(format: sf.Format, rng: np.random.Generator, count: int = 20) ->
 
 def operands(rng: np.random.Generator, count: int, scale: int = 1000) -> tuple[Array, Array, Array]:
     """Operands of several precisions over float64's range, with cancellations, far addends and specials."""
-    a, b, c = (_mixed(rng, count, scale) for _ in range(3))
+    a, b, c = (_mixture(rng, count, scale) for _ in range(3))
     with np.errstate(all="ignore"):
         c[::7], c[1::11] = -(a * b)[::7], (a * b)[1::11] * 2.0**-60
         b[::13], b[1::13] = -a[::13], a[1::13] * 2.0**-70
     return a, b, c
 
 
-def _mixed(rng: np.random.Generator, count: int, scale: int) -> Array:
+def _mixture(rng: np.random.Generator, count: int, scale: int) -> Array:
     x = rng.standard_normal(count)
     wide = x * 2.0 ** rng.integers(-scale, scale, count)
     kinds = [

@@ -114,10 +114,10 @@ def near_triples(format: sf.Format, rng: np.random.Generator, count: int) -> tup
     return a, b, np.where(keep, c, rounded)
 
 
-def by_fractions(operation: str, numbers: tuple[Array, ...], format: sf.Format, rounding: sf.Rounding) -> Batch:
+def by_fractions(operation: str, operands: tuple[Array, ...], format: sf.Format, rounding: sf.Rounding) -> Batch:
     """An operation on these numbers beside its results by the definition."""
-    random = draws(numbers[0].size, rounding, seed=9) if rounding.is_stochastic else np.zeros(numbers[0].size, int)
+    random = draws(operands[0].size, rounding, seed=9) if rounding.is_stochastic else np.zeros(operands[0].size, int)
     want = [
-        operate(operation, format, rounding, *map(float, x), random=r) for *x, r in zip(*numbers, random, strict=True)
+        operate(operation, format, rounding, *map(float, x), random=r) for *x, r in zip(*operands, random, strict=True)
     ]
-    return call(operation, numbers, format, rounding, want, seed=9)
+    return call(operation, operands, format, rounding, want, seed=9)

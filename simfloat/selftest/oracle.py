@@ -91,7 +91,7 @@ def operate(
 ORDERS = {"sequential": 0, "unfused": 1, "kahan": 2, "pairwise": 3}
 
 
-def ordered(accumulate: Any, a: Array, b: Array, seed: int = 0) -> Array:
+def sum_in_order(accumulate: Any, a: Array, b: Array, seed: int = 0) -> Array:
     """Sums of the products of rows: sequential, unfused, Kahan's, pairwise, and blocked ones of these."""
     is_blocked = accumulate.maker == "blocked"
     inner, outer = (accumulate.inner, accumulate.outer) if is_blocked else (accumulate, accumulate)
@@ -127,7 +127,7 @@ class AlignedSum(NamedTuple):
     zero_exponent: int = 0
 
 
-def fused(
+def sum_aligned(
     unit: AlignedSum, output: sf.Format, rounding: sf.Rounding, inputs: sf.Format, a: Array, b: Array, seed: int = 0
 ) -> Array:
     """Sums of the products of rows, aligned, cut and added a chunk at a time."""
@@ -201,7 +201,7 @@ def _ordered_sums(blocks: int, quick: bool) -> Iterator[Batch]:
                 for _ in range(blocks):
                     a, b = _rows(format, 12, rng)
                     got = _dots(a, b, accumulate)
-                    yield Batch("dot", (), (format, accumulate), got, ordered(accumulate, a, b))
+                    yield Batch("dot", (), (format, accumulate), got, sum_in_order(accumulate, a, b))
 
 
 def _orders(format: sf.Format, rounding: sf.Rounding) -> Iterator[Any]:
@@ -232,7 +232,7 @@ def _fused_sums(blocks: int, quick: bool) -> Iterator[Batch]:
             for _ in range(blocks):
                 a, b = _rows(inputs, 19, rng)
                 got = _dots(a, b, accumulate, inputs)
-                yield Batch("dot", (), (inputs, accumulate), got, fused(unit, output, mode, inputs, a, b))
+                yield Batch("dot", (), (inputs, accumulate), got, sum_aligned(unit, output, mode, inputs, a, b))
 
 
 #: Tensor cores: operands, then products a chunk, fraction bits and the exponent of zeros, by Xie et al.
@@ -252,7 +252,7 @@ def _unit_sums(blocks: int, quick: bool) -> Iterator[Batch]:
                 for _ in range(blocks):
                     a, b = (sf.round(x * scale, inputs).astype(np.float64) for x in _rows(inputs, 37, rng))
                     accumulate = sf.tensor_core(architecture, inputs)
-                    want = fused(unit, sf.FP32, sf.toward_zero, inputs, a, b)
+                    want = sum_aligned(unit, sf.FP32, sf.toward_zero, inputs, a, b)
                     yield Batch("dot", (), (inputs, accumulate), _dots(a, b, accumulate, inputs), want)
 
 
@@ -272,7 +272,7 @@ def _dots(a: Array, b: Array, accumulate: Any, inputs: sf.Format | None = None) 
     return products.reshape(-1).astype(np.float64)
 
 
-def _named(operation: str, blocks: int) -> Check:
+def _operation_check(operation: str, blocks: int) -> Check:
     """A check of an operation; a tenth of the blocks for a quick one, but one of each kind."""
     return lambda quick: _cases(operation, max(blocks // 10, 1) if quick else blocks, quick)
 
@@ -283,8 +283,11 @@ def _sums(check: Any, blocks: int) -> Check:
 
 #: Every check by its name: about 10^8 results together, each with its flags.
 CHECKS: dict[str, Check] = {
-    "rounding, in C": _named("round", 6),
-    **{f"{operation}, in C": _named(operation, 4) for operation in ("add", "subtract", "multiply", "divide", "fma")},
+    "rounding, in C": _operation_check("round", 6),
+    **{
+        f"{operation}, in C": _operation_check(operation, 4)
+        for operation in ("add", "subtract", "multiply", "divide", "fma")
+    },
     "orders of sums, in C": _sums(_ordered_sums, 1),
     "fused sums, in C": _sums(_fused_sums, 1),
     "tensor cores, in C": _sums(_unit_sums, 4),

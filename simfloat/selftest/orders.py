@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import simfloat as sf
-from simfloat.accumulate.nesting import ADD, in_postfix
+from simfloat.accumulate.nesting import ADD, as_postfix
 from simfloat.formats import Format, Rounding
 from simfloat.formats.definition import round_value
 from simfloat.selftest.reference import operate, sequential_dot, step_draw
@@ -89,7 +89,7 @@ def numpy_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) -> fl
 def tree_dot(nesting: str, a: Numbers, b: Numbers, do: RoundedOperations) -> float:
     """The products, and the sums that the text of the nesting asks for; draws as those of pairwise sums."""
     sums: list[tuple[int, float]] = []
-    for k in in_postfix(nesting):
+    for k in as_postfix(nesting):
         if k == ADD:
             step, right = sums.pop()
             first, left = sums.pop()
@@ -222,7 +222,7 @@ def fused_dot(
         if accumulator.zero_exponent is not None and (0 in summands or len(pairs) < terms):
             top_candidates.append(accumulator.zero_exponent)
         unit = Fraction(2) ** (max(top_candidates, default=0) - accumulator.fraction_bits)
-        exact = sum(_aligned(x / unit, accumulator.align.mode) for x in summands) * unit
+        exact = sum(_align(x / unit, accumulator.align.mode) for x in summands) * unit
         draw = step_draw(accumulator.mode, element, step + chunk, seed, call, stage)
         total = _fused_total(accumulator, exact, draw)
     return total
@@ -258,7 +258,7 @@ def _exponent(x: float, emin: int) -> int:
     return max(math.frexp(x)[1] - 1, emin)
 
 
-def _aligned(units: Fraction, mode: str) -> int:
+def _align(units: Fraction, mode: str) -> int:
     """A whole number of units: what is left is cut off, or rounded to nearest even, or kept as an odd last bit."""
     whole, left = divmod(abs(units), 1)
     match mode:

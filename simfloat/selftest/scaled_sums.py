@@ -68,7 +68,7 @@ def largest(x: ArrayLike) -> np.float32:
     return np.float32(np.nan) if any(np.isnan(magnitudes)) else max(magnitudes, default=np.float32(0))
 
 
-def divided(most: float, amax: Any) -> float:
+def clamped_quotient(most: float, amax: Any) -> float:
     """most / amax in float32, inside its positive numbers."""
     with np.errstate(all="ignore"):
         s = np.float32(most) / np.float32(amax)
@@ -78,7 +78,7 @@ def divided(most: float, amax: Any) -> float:
 def tensor_scale(x: ArrayLike, format: Format) -> float:
     """max / amax; 1 where amax is zero or no finite number."""
     amax = largest(x)
-    return divided(format.max, amax) if 0 < amax < np.inf else 1.0
+    return clamped_quotient(format.max, amax) if 0 < amax < np.inf else 1.0
 
 
 def elements(x: ArrayLike, format: Format, scale: ArrayLike, rounding: Rounding = sf.nearest_even) -> NDArray:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate import Accumulator, exact, matmul, sequential
-from simfloat.accumulate._partial_sums import partial_sums_of
+from simfloat.accumulate._partial_sums import running_sums_of_vectors
 from simfloat.accumulate.conv2d_weight_gradient import conv2d_weight_gradient
 from simfloat.accumulate.convolution import convolve
 from simfloat.accumulate.geometry import Geometry
@@ -24,16 +24,16 @@ from simfloat.accumulate.volumes import Volumes
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic._round import round_array
-from simfloat.arithmetic.arrays import FEW
+from simfloat.arithmetic.arrays import LEAST_ALIGNED
 from simfloat.arithmetic.bit_stream import NO_WORDS, BitStream
 from simfloat.arithmetic.hadamard import Hadamard
-from simfloat.arithmetic.machines import CPU, Machine, beside, machine_of
-from simfloat.arithmetic.observer import tell, wants
+from simfloat.arithmetic.machines import CPU, Device, device_of, on_device_of
+from simfloat.arithmetic.observer import notify, wants
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.plan import plan_for
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, Format, Rounding
-from simfloat.kernels.events import TOTAL, wants_more
+from simfloat.kernels.events import TOTAL, wants_optional_counts
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,7 +45,7 @@ class Input:
 
     cast: Cast
     operation: str  # cast_input, cast_weight or cast_gradient
-    is_settled: bool = False  # whether the cast is known to leave its numbers as they are
+    is_already_in_format: bool = False  # whether the cast is known to leave its numbers as they are
 
 
 class Rotation(NamedTuple):
@@ -54,17 +54,17 @@ class Rotation(NamedTuple):
     transform: Hadamard
     stream: BitStream  # whose seed the signs follow from; no call of it is taken
 
-    def of(self, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
+    def rotate(self, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
         """Matrices (..., m, k) and (..., k, n), turned along k."""
-        return self._turned(a), self._turned(b.swapaxes(-1, -2)).swapaxes(-1, -2)
+        return self._rotate_rows(a), self._rotate_rows(b.swapaxes(-1, -2)).swapaxes(-1, -2)
 
-    def _turned(self, x: NDArray) -> NDArray:
+    def _rotate_rows(self, x: NDArray) -> NDArray:
         """The numbers of runs of the last axis, filled up with zeros, transformed and rounded once to FP32."""
         size = self.transform.size
         short = -x.shape[-1] % size
         filled = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, short)]) if short else x
         runs = filled.reshape(-1, size)
-        turned = matmul(runs, beside(self.transform.matrix(self.stream.seed), x), accumulate=exact, output=FP32)
+        turned = matmul(runs, on_device_of(self.transform.matrix(self.stream.seed), x), accumulate=exact, output=FP32)
         return turned.reshape(filled.shape)
 
 
@@ -101,7 +101,9 @@ class ArithmeticFields(NamedTuple):
     accumulate: Accumulator  # of contractions
     reduce: Accumulator  # of all other sums
     where: str  # the operation and the layer, for messages
-    kept: dict[Any, Options]  # the options of its sums on the CPU by the inputs of their operands, looked up once
+    options_cache: dict[
+        Any, Options
+    ]  # the options of its sums on the CPU by the inputs of their operands, looked up once
     refusal: str = ""  # why results of elementwise operations would be rounded twice, if they would
     histories: Histories = (None, None)  # of the operands of contractions, for delayed scalings
     rotation: Rotation | None = None  # of both operands of contractions along k, before they are rounded
@@ -125,14 +127,14 @@ class Arithmetic(Elementwise, ArithmeticFields):
         try:
             return compute(operation, list(operands), self.target)
         except ValueError as error:
-            raise self._located(error) from None
+            raise self._with_place(error) from None
 
     def round(self, x: NDArray, operation: str = "", *sources: NDArray) -> NDArray:
         """The numbers themselves, rounded; as which step of a formula makes no difference here."""
         try:
             return round_array(x, self.target)
         except ValueError as error:
-            raise self._located(error) from None
+            raise self._with_place(error) from None
 
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes`, in row-major order; the axes are dropped."""
@@ -149,7 +151,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
     def running_sums(self, rows: NDArray) -> NDArray:
         """The sums of all rows (n, columns) up to each, every one as `sum` makes it; linear in n where that can be."""
         count, columns = rows.shape
-        if self._is_plain(rows) and self.reduce == sequential(FP32):
+        if self._allows_float32_loop(rows) and self.reduce == sequential(FP32):
             # NumPy accumulates float32 numbers one after the other, which is sequential(FP32) bit for bit. The row of
             # zeros is the accumulator's start: a first -0 becomes +0.
             with np.errstate(invalid="ignore", over="ignore"):
@@ -163,9 +165,9 @@ class Arithmetic(Elementwise, ArithmeticFields):
             return np.stack([self.sum(rows[: i + 1], (0,)) for i in range(count)])
         options, ones = self._options(self.reduce, None, CPU), _ones(rows, (count,))
         try:
-            sums = [partial_sums_of(np.ascontiguousarray(rows[:, j]), ones, options) for j in range(columns)]
+            sums = [running_sums_of_vectors(np.ascontiguousarray(rows[:, j]), ones, options) for j in range(columns)]
         except ValueError as error:
-            raise self._located(error) from None
+            raise self._with_place(error) from None
         return np.stack(sums, 1)
 
     def running_products(self, rows: NDArray) -> NDArray:
@@ -173,7 +175,12 @@ class Arithmetic(Elementwise, ArithmeticFields):
         target, products = self.target, [self.round(rows[0])]
         plan = plan_for(target.format, target.rounding, np.float64, CPU)
         # Products of numbers of float32 and of the format are exact in float64.
-        if not (self._is_plain(rows) and target.format.precision <= 29 and target.format.fits_float32 and plan.has_nan):
+        if not (
+            self._allows_float32_loop(rows)
+            and target.format.precision <= 29
+            and target.format.fits_float32
+            and plan.has_nan
+        ):
             for row in rows[1:]:
                 products.append(self.multiply(products[-1], row))
             return np.stack(products)
@@ -185,7 +192,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
                 plan.loop(exact_product, NO_WORDS, results[i], plan.numbers)
         return results
 
-    def _is_plain(self, x: NDArray) -> bool:
+    def _allows_float32_loop(self, x: NDArray) -> bool:
         """Whether float32 numbers on the CPU are computed with that nobody counts, and for which nothing is drawn."""
         is_seen = self.target.observer is not None or self.metering is not None
         return type(x) is np.ndarray and x.dtype == np.float32 and not (is_seen or self.target.rounding.is_stochastic)
@@ -194,11 +201,11 @@ class Arithmetic(Elementwise, ArithmeticFields):
         """The sums over `axes` divided by the number of terms: two roundings."""
         return self.divide(self.sum(x, axes), np.array(float(math.prod(x.shape[axis] for axis in axes))))
 
-    def at(self, operation: str) -> Arithmetic:
+    def for_operation(self, operation: str) -> Arithmetic:
         """The arithmetic of a formula's step: all steps have this one."""
         return self
 
-    def moved(self, x: NDArray, *sources: NDArray) -> NDArray:
+    def with_format_of(self, x: NDArray, *sources: NDArray) -> NDArray:
         """`x` itself, a new array of numbers that were those of `sources`: all steps have one format here."""
         return x
 
@@ -212,34 +219,34 @@ class Arithmetic(Elementwise, ArithmeticFields):
         Operands that bring `scales` of their blocks are elements, which no rotation turns.
         """
         if scales is not None:
-            return self._summed(_multiply_scaled, (a, b, scales), self.accumulate, (a_input, b_input))
+            return self._sum_products(_multiply_scaled, (a, b, scales), self.accumulate, (a_input, b_input))
         if self.rotation is not None:
-            a, b = self.rotation.of(a, b)
+            a, b = self.rotation.rotate(a, b)
         return self._multiply(a, b, self.accumulate, (a_input, b_input))
 
     def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry | Volumes, x_input: Input, w_input: Input) -> NDArray:
         """The convolution of images (N, C, H, W) with kernels (O, C / groups, h, w), each rounded as its input says."""
         if self.rotation is not None:
             # A rotation turns runs along k, the axis of the sum, which only the patches as rows of a matrix have.
-            patches, kernels = im2col(geometry.met(x), w, geometry.slices)
+            patches, kernels = im2col(geometry.images_for_kernels(x), w, geometry.slices)
             product = self.matmul(patches, kernels, x_input, w_input).swapaxes(-1, -2)
             return product.reshape(len(patches), len(w), *geometry.slices.result)
-        return self._summed(convolve, (x, w, geometry), self.accumulate, (x_input, w_input))
+        return self._sum_products(convolve, (x, w, geometry), self.accumulate, (x_input, w_input))
 
     def correlate(
         self, g: NDArray, x: NDArray, geometry: Geometry | Volumes, g_input: Input, x_input: Input
     ) -> NDArray:
         """The gradient of a convolution's kernels from that of its results, each operand rounded as its input says."""
         if self.rotation is not None:
-            images, slices = geometry.met(x), geometry.slices
+            images, slices = geometry.images_for_kernels(x), geometry.slices
             gradients, patches = weight_gradient_factors(g, images, slices)
             return self.matmul(gradients, patches, g_input, x_input).reshape(kernel_shape(g, images, slices))
-        return self._summed(conv2d_weight_gradient, (g, x, geometry), self.accumulate, (g_input, x_input))
+        return self._sum_products(conv2d_weight_gradient, (g, x, geometry), self.accumulate, (g_input, x_input))
 
     def _multiply(self, a: NDArray, b: NDArray, by: Accumulator, inputs: tuple[Input, Input] | None = None) -> NDArray:
-        return self._summed(multiply_matrices, (a, b), by, inputs)
+        return self._sum_products(multiply_matrices, (a, b), by, inputs)
 
-    def _summed(
+    def _sum_products(
         self,
         sums: Callable[..., NDArray],
         operands: tuple[Any, ...],
@@ -247,45 +254,47 @@ class Arithmetic(Elementwise, ArithmeticFields):
         inputs: tuple[Input, Input] | None,
     ) -> NDArray:
         """Sums of products, by a function of `operands`, of which the first two are arrays, and of Options."""
-        machine = machine_of(operands[0], operands[1])
+        machine = device_of(operands[0], operands[1])
         # Options hold loops of one device, and the key does not name it: those of a GPU are made for every call.
-        options = self.kept.get(inputs) if machine is CPU else None
+        options = self.options_cache.get(inputs) if machine is CPU else None
         try:
             if options is None:
                 options = self._options(by, inputs, machine)
                 if machine is CPU:
-                    self.kept[inputs] = options
+                    self.options_cache[inputs] = options
             return sums(*operands, options)
         except ValueError as error:
-            raise self._located(error) from None
+            raise self._with_place(error) from None
 
-    def _options(self, by: Accumulator, inputs: tuple[Input, Input] | None, machine: Machine) -> Options:
+    def _options(self, by: Accumulator, inputs: tuple[Input, Input] | None, machine: Device) -> Options:
         """What is asked of sums of products: without inputs those through `reduce`."""
         target = self.target
         if inputs is None:
             return Options(product_plan(by, None, target.format, target.rounding, machine), target)
         x, y = inputs
         plan = product_plan(by, (x.cast, y.cast), target.format, target.rounding, machine)
-        return Options(plan, target, (x.operation, y.operation), self.histories, (x.is_settled, y.is_settled))
+        return Options(
+            plan, target, (x.operation, y.operation), self.histories, (x.is_already_in_format, y.is_already_in_format)
+        )
 
-    def _located(self, error: ValueError) -> ValueError:
+    def _with_place(self, error: ValueError) -> ValueError:
         return ValueError(f"{self.where}: {error}")
 
-    def rounded_by(self, rounding: Rounding) -> Arithmetic:
+    def with_rounding(self, rounding: Rounding) -> Arithmetic:
         """Return this arithmetic with a rounding mode that draws nothing."""
-        return self.to(self.target._replace(rounding=rounding, stream=None))
+        return self.with_target(self.target._replace(rounding=rounding, stream=None))
 
-    def observed_by(self, observer: Observer | None) -> Arithmetic:
+    def with_observer(self, observer: Observer | None) -> Arithmetic:
         """Return this arithmetic with another observer."""
-        return self.to(self.target._replace(observer=observer))
+        return self.with_target(self.target._replace(observer=observer))
 
-    def named(self, operation: str) -> Arithmetic:
+    def with_operation(self, operation: str) -> Arithmetic:
         """Return this arithmetic with the name under which an observer receives its sums and roundings."""
-        return self.to(self.target._replace(operation=operation))
+        return self.with_target(self.target._replace(operation=operation))
 
-    def to(self, target: Target) -> Arithmetic:
+    def with_target(self, target: Target) -> Arithmetic:
         """Return this arithmetic with another target."""
-        return self._replace(target=target, kept={})
+        return self._replace(target=target, options_cache={})
 
 
 def _multiply_scaled(a: NDArray, b: NDArray, scales: Scales, options: Options) -> NDArray:
@@ -295,7 +304,7 @@ def _multiply_scaled(a: NDArray, b: NDArray, scales: Scales, options: Options) -
 
 def _ones(x: NDArray, shape: tuple[int, ...]) -> NDArray:
     """As many ones as a sum has terms, where `x` is and of its type."""
-    if type(x) is np.ndarray and math.prod(shape) <= FEW:
+    if type(x) is np.ndarray and math.prod(shape) <= LEAST_ALIGNED:
         return _few_ones(shape, x.dtype)
     return np.ones_like(x, order="C", shape=shape)
 
@@ -307,7 +316,7 @@ def _few_ones(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 @dataclass(frozen=True)
-class Located(Observer):
+class WithPath(Observer):
     """Passes events on with the path of one layer and one phase."""
 
     observer: Observer
@@ -317,36 +326,36 @@ class Located(Observer):
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Pass the events on with the layer's path and the phase."""
-        tell(self.observer, events, operation, self.layer, self.stage)
+        notify(self.observer, events, operation, self.layer, self.stage)
 
 
-class HeldEvents(Observer):
+class PendingEvents(Observer):
     """Keeps the events of one operation for an observer, until it is known at which path the last rounding counts."""
 
     def __init__(self, observer: Observer | None, layer: str = "") -> None:
         self.observer, self.layer = observer, layer
-        self.more = wants_more(observer)
-        self.held: list[tuple[NDArray[np.int64], str]] = []
+        self.more = wants_optional_counts(observer)
+        self.pending: list[tuple[NDArray[np.int64], str]] = []
 
     @property
     def count(self) -> int:
         """How many results the last rounding had."""
-        return int(self.held[-1][0][TOTAL]) if self.held else 0
+        return int(self.pending[-1][0][TOTAL]) if self.pending else 0
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Keep the events of one call."""
-        self.held.append((events, operation))
+        self.pending.append((events, operation))
 
-    def pass_on(self, path: str | None = None, elements: int | None = None) -> None:
+    def release(self, path: str | None = None, elements: int | None = None) -> None:
         """Give the observer the events of a backward pass: of the last rounding at `path`, of others at the layer's.
 
         elements is how many have the numbers that were rounded last, where these are fewer.
         """
-        last = len(self.held) - 1
-        for number, (events, operation) in enumerate(self.held):
+        last = len(self.pending) - 1
+        for number, (events, operation) in enumerate(self.pending):
             where = path if number == last and path is not None else self.layer
             if self.observer is not None and wants(self.observer, where, "backward"):
                 if number == last and elements is not None and events[TOTAL]:
                     events = events * (elements // events[TOTAL])
-                tell(self.observer, events, operation, where, "backward")
-        self.held.clear()
+                notify(self.observer, events, operation, where, "backward")
+        self.pending.clear()

@@ -45,7 +45,7 @@ class Names(NamedTuple):
     modules: Mapping[int, str]
     parameters: Mapping[int, str]
     state: object
-    renewed: Callable[[], Names | None]  # finds those that the same root gives now; None once it is gone
+    renew: Callable[[], Names | None]  # finds those that the same root gives now; None once it is gone
     outermost: ref[Any]  # the module at which the paths begin: the root, or the outermost of its owners
 
 
@@ -70,7 +70,7 @@ class Context(NamedTuple):
     blocks: tuple[OpenBlock, ...] = ()
     simulation: Any = None
     recording: bool = True
-    held: bool = False  # whether a generator holds one of the blocks
+    is_in_generator: bool = False  # whether a generator holds one of the blocks
     path: str = ""  # of the module that runs
     composites: tuple[str, ...] = ()
     names: Names | None = None  # those of the root module that runs, when it or the last module inside was called
@@ -82,7 +82,7 @@ class Context(NamedTuple):
             blocks=blocks,
             simulation=decided.get("simulation"),
             recording=decided.get("recording", True),
-            held=any(block.holder is not None for block in blocks),
+            is_in_generator=any(block.holder is not None for block in blocks),
         )
 
 
@@ -93,13 +93,13 @@ _context: ContextVar[Context] = ContextVar("simfloat context", default=_NOTHING)
 def current_context() -> Context:
     """What is in force here and now."""
     now = _context.get()
-    return now.with_blocks(now.blocks) if now.held else now
+    return now.with_blocks(now.blocks) if now.is_in_generator else now
 
 
-def here() -> Context:
+def context_in_block() -> Context:
     """What is in force inside of a `simulate` block; ValueError outside of any."""
     now = _context.get()
-    if now.held:
+    if now.is_in_generator:
         now = now.with_blocks(now.blocks)
     if now.simulation is None:
         raise ValueError("A Tensor operation needs a policy in force: put it inside `with simfloat.simulate(policy):`.")
@@ -171,7 +171,7 @@ def is_recording() -> bool:
     return current_context().recording
 
 
-class running:
+class changed_context:
     """A ``with`` block in which a module runs, or a composite operation: fields of Context take these values."""
 
     __slots__ = ("_after", "_before", "_changes")
@@ -193,26 +193,26 @@ class running:
         )
 
 
-def composite(name: str) -> running:
+def composite(name: str) -> changed_context:
     """A ``with`` block whose operations are parts of the composite `name`, for overrides by operation."""
-    return running(composites=(*_context.get().composites, name))
+    return changed_context(composites=(*_context.get().composites, name))
 
 
-def module_running(module: Module, find: Callable[[Module], Names]) -> running:
+def module_running(module: Module, find: Callable[[Module], Names]) -> changed_context:
     """A ``with`` block in which `module` runs, at the path that the running root gives it.
 
     A module that the root does not name becomes a root of its own, whose names `find` gives, with the path that its
     first owner gives it. The root names its parts anew where a module has gained or lost one since.
     """
-    now = here()
+    now = context_in_block()
     names = now.names
     if names is not None and names.state is not TREES.state:
-        names = names.renewed()
+        names = names.renew()
     if names is None or id(module) not in names.modules:
         names = find(module)
     path = names.modules[id(module)]
     now.simulation.note_path(path)
-    return running(path=path, names=names)
+    return changed_context(path=path, names=names)
 
 
 def _holder() -> FrameType | None:

@@ -20,17 +20,21 @@ class Histories:
     def __init__(self) -> None:
         self._histories: dict[Key, AmaxHistory] = {}
 
-    def at(self, path: str, phase: str, operation: str, operand: int | None) -> tuple[AmaxHistory, AmaxHistory]:
+    def histories_at(
+        self, path: str, phase: str, operation: str, operand: int | None
+    ) -> tuple[AmaxHistory, AmaxHistory]:
         """Those of the left and of the right factor of the contraction at a place."""
-        return self._at((path, phase, operation, operand, 0)), self._at((path, phase, operation, operand, 1))
+        return self._history_at((path, phase, operation, operand, 0)), self._history_at(
+            (path, phase, operation, operand, 1)
+        )
 
-    def _at(self, key: Key) -> AmaxHistory:
+    def _history_at(self, key: Key) -> AmaxHistory:
         history = self._histories.get(key)
         # Where two threads come here at once, the history of one of them stays.
         return self._histories.setdefault(key, AmaxHistory()) if history is None else history
 
     @property
-    def held(self) -> dict[Key, AmaxHistory]:
+    def copies(self) -> dict[Key, AmaxHistory]:
         """A copy of each history that holds any magnitude, for `load_state`."""
         return {key: history.copy() for key, history in list(self._histories.items()) if history.amaxes}
 
@@ -47,7 +51,7 @@ class Histories:
         """Go on from what :func:`read_state` read."""
         # Places keep their histories, so these are changed, not replaced.
         for key in {**self._histories, **histories}:
-            history, loaded = self._at(key), histories.get(key, AmaxHistory())
+            history, loaded = self._history_at(key), histories.get(key, AmaxHistory())
             history.amaxes, history.greatest = list(loaded.amaxes), loaded.greatest
 
 

@@ -12,37 +12,37 @@ from simfloat.formats import FP32, FP64, Format
 from simfloat.simulation.arithmetic import Arithmetic, Elementwise
 from simfloat.simulation.place import Place
 from simfloat.simulation.simulation import Simulation
-from simfloat.simulation.widest import widest
+from simfloat.simulation.widest import widest_format
 
 #: The arithmetic of a step on these operands, at its place.
 Rounds = Callable[[Place, tuple[NDArray, ...]], Arithmetic]
 
 
-class Formats:
+class ArrayFormats:
     """The formats of arrays. They belong to memory, so that views of an array have its format.
 
     None, for what nothing is known of, is the format of data: that of its type.
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[NDArray, Format]] = {}  # with the array, so that its id stays its own
+        self._by_array: dict[int, tuple[NDArray, Format]] = {}  # with the array, so that its id stays its own
 
-    def of(self, x: NDArray) -> Format | None:
+    def format_of(self, x: NDArray) -> Format | None:
         """The format of an array, if it is known."""
-        array_and_format = self._known.get(id(_owner(x)))
+        array_and_format = self._by_array.get(id(_owner(x)))
         return None if array_and_format is None else array_and_format[1]
 
-    def put(self, x: NDArray, format: Format | None) -> None:
+    def note(self, x: NDArray, format: Format | None) -> None:
         """Know the format of an array from now on."""
         if format is not None:
             owner = _owner(x)
-            self._known[id(owner)] = owner, format
+            self._by_array[id(owner)] = owner, format
 
     def widest(self, operands: Iterable[NDArray]) -> Format:
         """The widest format of operands; as in array promotion, constants without axes do not count beside arrays."""
-        pairs = [(x, self.of(x)) for x in operands]
+        pairs = [(x, self.format_of(x)) for x in operands]
         counting = [(x, format) for x, format in pairs if format is not None or x.ndim] or pairs
-        return widest(format or (FP32 if x.dtype == np.float32 else FP64) for x, format in counting)
+        return widest_format(format or (FP32 if x.dtype == np.float32 else FP64) for x, format in counting)
 
 
 def _owner(x: NDArray) -> NDArray:
@@ -50,14 +50,16 @@ def _owner(x: NDArray) -> NDArray:
     return x.base if isinstance(x.base, type(x)) else x
 
 
-class Inside(Elementwise):
+class CompositeArithmetic(Elementwise):
     """What the formula of a composite computes with where every step has a place of its own.
 
     `rounds` gives the arithmetic of a step at its place, which lies inside of `place`, that of the composite. `formats`
     knows those of operands where steps may have several, and comes to know those of results; else it is None.
     """
 
-    def __init__(self, simulation: Simulation, place: Place, rounds: Rounds, formats: Formats | None = None) -> None:
+    def __init__(
+        self, simulation: Simulation, place: Place, rounds: Rounds, formats: ArrayFormats | None = None
+    ) -> None:
         self.place, self.formats = place, formats
         self.places: list[Place] = []  # of the steps so far, those of composites inside of this one too
         self._simulation, self._rounds = simulation, rounds
@@ -71,16 +73,16 @@ class Inside(Elementwise):
         place: Place,
         operands: Iterable[tuple[NDArray, Format | None]],
         fitting: Callable[[Place, Arithmetic], Arithmetic] = lambda place, arithmetic: arithmetic,
-    ) -> Inside:
+    ) -> CompositeArithmetic:
         """That of the forward pass, of operands with the formats that are known of them.
 
         A front end may have something to say about the arithmetic of a place: `fitting`.
         """
-        if not place.takes_formats and not place.in_force.policy.overrides:
+        if not place.takes_formats and not place.active_policy.policy.overrides:
             return cls(simulation, place, lambda step, _: fitting(step, step.forward))
-        formats = Formats()
+        formats = ArrayFormats()
         for x, format in operands:
-            formats.put(x, format)
+            formats.note(x, format)
 
         def rounds(step: Place, operands: tuple[NDArray, ...]) -> Arithmetic:
             return fitting(step, step.forward_in(formats.widest(operands)) if step.is_widest else step.forward)
@@ -89,7 +91,7 @@ class Inside(Elementwise):
 
     def format_of(self, x: NDArray) -> Format | None:
         """The format of a result; None if no step made it."""
-        return self._format if self.formats is None else self.formats.of(x)
+        return self._format if self.formats is None else self.formats.format_of(x)
 
     def _arithmetic(self, operation: str, operands: tuple[NDArray, ...]) -> Arithmetic:
         return self._rounds(self._place(operation), operands)
@@ -97,67 +99,67 @@ class Inside(Elementwise):
     def _place(self, operation: str) -> Place:
         place = self._steps.get(operation)
         if place is None:
-            place = self._simulation.beside(self.place, operation, self.place.path, self.place.operations)
+            place = self._simulation.sibling(self.place, operation, self.place.path, self.place.operations)
             self._steps[operation] = place
             self.places.append(place)
         return place
 
-    def _sums(self, operation: str, x: NDArray) -> Arithmetic:
+    def _sum_arithmetic(self, operation: str, x: NDArray) -> Arithmetic:
         self._place(operation).has_summed = True
         return self._arithmetic(operation, (x,))
 
-    def _made(self, result: NDArray, arithmetic: Arithmetic) -> NDArray:
+    def _note_format(self, result: NDArray, arithmetic: Arithmetic) -> NDArray:
         self._format = arithmetic.format
         if self.formats is not None:
-            self.formats.put(result, arithmetic.format)
+            self.formats.note(result, arithmetic.format)
         return result
 
     def apply(self, operation: str, *operands: NDArray) -> NDArray:
         """An elementwise operation, which is the name of the step."""
         arithmetic = self._arithmetic(operation, operands)
-        return self._made(arithmetic.apply(operation, *operands), arithmetic)
+        return self._note_format(arithmetic.apply(operation, *operands), arithmetic)
 
     def round(self, x: NDArray, operation: str, *sources: NDArray) -> NDArray:
         """What an operation finds without rounding, such as the size of a number, rounded as its step."""
         arithmetic = self._arithmetic(operation, sources or (x,))
-        return self._made(arithmetic.round(x), arithmetic)
+        return self._note_format(arithmetic.round(x), arithmetic)
 
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes`, in row-major order; the axes are dropped."""
-        arithmetic = self._sums("sum", x)
-        return self._made(arithmetic.sum(x, axes), arithmetic)
+        arithmetic = self._sum_arithmetic("sum", x)
+        return self._note_format(arithmetic.sum(x, axes), arithmetic)
 
     def running_sums(self, rows: NDArray) -> NDArray:
         """The sums of all rows up to each."""
-        arithmetic = self._sums("sum", rows)
-        return self._made(arithmetic.running_sums(rows), arithmetic)
+        arithmetic = self._sum_arithmetic("sum", rows)
+        return self._note_format(arithmetic.running_sums(rows), arithmetic)
 
     def mean(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes` divided by the number of terms: two roundings of one step."""
-        arithmetic = self._sums("mean", x)
-        return self._made(arithmetic.mean(x, axes), arithmetic)
+        arithmetic = self._sum_arithmetic("mean", x)
+        return self._note_format(arithmetic.mean(x, axes), arithmetic)
 
-    def at(self, operation: str) -> Arithmetic:
+    def for_operation(self, operation: str) -> Arithmetic:
         """The arithmetic of the step of this name, for what is none of the operations here."""
         return self._arithmetic(operation, ())
 
-    def moved(self, x: NDArray, *sources: NDArray) -> NDArray:
+    def with_format_of(self, x: NDArray, *sources: NDArray) -> NDArray:
         """`x` itself, a new array of numbers that were those of `sources`."""
-        if self.formats is not None and any(self.formats.of(source) is not None for source in sources):
-            self.formats.put(x, self.formats.widest(sources))
+        if self.formats is not None and any(self.formats.format_of(source) is not None for source in sources):
+            self.formats.note(x, self.formats.widest(sources))
         return x
 
     def composite(self, name: str, formula: Callable[..., NDArray], *operands: NDArray, **options: Any) -> NDArray:
         """The result of a formula as a composite of this name, whose steps lie inside of it."""
-        inner = Inside(self._simulation, self._place(name), self._rounds, self.formats)
-        result = inner.rounded(formula(inner, *operands, **options), operands)
+        inner = CompositeArithmetic(self._simulation, self._place(name), self._rounds, self.formats)
+        result = inner.round_result(formula(inner, *operands, **options), operands)
         self._format = inner.format_of(result)
         self.places += inner.places
         return result
 
-    def rounded(self, result: NDArray, operands: tuple[NDArray, ...]) -> NDArray:
+    def round_result(self, result: NDArray, operands: tuple[NDArray, ...]) -> NDArray:
         """The result of the composite on these operands: rounded once where it is fused, else as its steps left it."""
         if not self.place.recipe.fused:
             return result
         arithmetic = self._rounds(self.place, operands)
-        return self._made(arithmetic.round(result), arithmetic)
+        return self._note_format(arithmetic.round(result), arithmetic)

@@ -87,23 +87,23 @@ class MeteredArithmetic(Arithmetic):
 
     def apply(self, operation: str, *operands: NDArray) -> NDArray:
         """An elementwise operation."""
-        return self._made(super().apply(operation, *operands), operands)
+        return self._count_result(super().apply(operation, *operands), operands)
 
     def round(self, x: NDArray, operation: str = "", *sources: NDArray) -> NDArray:
         """The numbers themselves, rounded; what hands a gradient on in its own format does no work."""
         result, site = super().round(x, operation, *sources), self.metering.site
         is_handed_on = site.phase == "backward" and _hands_on(site.operations[-1])
-        return result if is_handed_on else self._made(result, (x,))
+        return result if is_handed_on else self._count_result(result, (x,))
 
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes`."""
         self.metering.meter.sums[self.metering.site] += x.size
-        return self._made(super().sum(x, axes), (x,))
+        return self._count_result(super().sum(x, axes), (x,))
 
     def matmul(self, a: NDArray, b: NDArray, a_input: Input, b_input: Input, scales: Scales | None = None) -> NDArray:
         """The products of matrices."""
         result = super().matmul(a, b, a_input, b_input, scales)
-        return self._contracted(result, result.size * a.shape[-1], (a, b), (a_input, b_input))
+        return self._count_products(result, result.size * a.shape[-1], (a, b), (a_input, b_input))
 
     def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry | Volumes, x_input: Input, w_input: Input) -> NDArray:
         """The convolution of images with kernels; a transposed one is as much work as the one that it is of."""
@@ -112,7 +112,7 @@ class MeteredArithmetic(Arithmetic):
             return result  # a product of matrices, which was counted
         by_image = geometry.slices.is_transposed
         products = x.size * w.size // max(x.shape[1], 1) if by_image else result.size * w[0].size
-        return self._contracted(result, products, (x, w), (x_input, w_input))
+        return self._count_products(result, products, (x, w), (x_input, w_input))
 
     def correlate(
         self, g: NDArray, x: NDArray, geometry: Geometry | Volumes, g_input: Input, x_input: Input
@@ -121,16 +121,16 @@ class MeteredArithmetic(Arithmetic):
         result = super().correlate(g, x, geometry, g_input, x_input)
         if self.rotation is not None:
             return result  # a product of matrices, which was counted
-        return self._contracted(result, result.size * (g.size // max(g.shape[1], 1)), (g, x), (g_input, x_input))
+        return self._count_products(result, result.size * (g.size // max(g.shape[1], 1)), (g, x), (g_input, x_input))
 
-    def _made(self, result: NDArray, operands: tuple[Any, ...]) -> NDArray:
+    def _count_result(self, result: NDArray, operands: tuple[Any, ...]) -> NDArray:
         """A result that operands were read for; numbers without axes are constants."""
         meter, site = self.metering.meter, self.metering.site
         meter.results[site] += result.size
         meter.read[site] += sum(math.prod(np.shape(x)) for x in operands if np.ndim(x))
         return result
 
-    def _contracted(
+    def _count_products(
         self, result: NDArray, products: int, operands: tuple[NDArray, NDArray], inputs: tuple[Input, Input]
     ) -> NDArray:
         """The result of a contraction of so many products."""

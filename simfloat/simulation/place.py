@@ -17,20 +17,20 @@ from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.scaling import Delayed
 from simfloat.arithmetic.target import Target, carrier_of, check_precision
 from simfloat.formats import FP32, Format, Rounding, nearest_even
-from simfloat.kernels.events import wants_more
+from simfloat.kernels.events import wants_optional_counts
 from simfloat.policy import Policy, Recipe
-from simfloat.policy.own_types import in_type
+from simfloat.policy.own_types import policy_in_type
 from simfloat.policy.role_types import CUDA, WIDEST
 from simfloat.policy.roles import CONTRACTION
-from simfloat.simulation.arithmetic import Arithmetic, Input, Located, Rotation
+from simfloat.simulation.arithmetic import Arithmetic, Input, Rotation, WithPath
 from simfloat.simulation.histories import Histories
 from simfloat.simulation.metering import MeteredArithmetic, Metering, Site, WorkMeter
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.update_rules import UpdateRules, mode_of_update, update_rules_of
-from simfloat.simulation.widest import holds
+from simfloat.simulation.widest import contains
 
 
-class InForce(NamedTuple):
+class ActivePolicy(NamedTuple):
     """What a simulation gives to all of its places."""
 
     policy: Policy
@@ -49,7 +49,7 @@ class Place:
     respect to an operand the format of that operand.
     """
 
-    def __init__(self, in_force: InForce, path: str, operations: tuple[str, ...]) -> None:
+    def __init__(self, in_force: ActivePolicy, path: str, operations: tuple[str, ...]) -> None:
         self.path = path
         self.operations = operations
         self.operation = operations[-1]  # itself, without the composites around it
@@ -59,12 +59,12 @@ class Place:
         self.takes_formats = in_force.takes_formats
         self.kind = kind_of(self.operation)
         self.is_contraction = self.kind == CONTRACTION
-        self.in_force = in_force
+        self.active_policy = in_force
         self._backward: dict[tuple[int, str | None, Format | None], Arithmetic] = {}
         self._forward: dict[Format, Arithmetic] = {}
         self._moments: dict[str, Arithmetic] = {}
         self._inputs: dict[tuple[str | None, Format | None], Input] = {}
-        self._beside: dict[tuple[str, str, tuple[str, ...]], Place] = {}
+        self._siblings: dict[tuple[str, str, tuple[str, ...]], Place] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
         self.tied: dict[str, str] = {}  # paths of parameters that are stored under another one, which is the value
         self.type, self.untyped = FP32, self  # in which of a program's own types, and where none is told
@@ -77,10 +77,10 @@ class Place:
         return f"{self.operation} in layer {self.path!r}" if self.path else self.operation
 
     @cached_property
-    def fused_by(self) -> tuple[str, ...]:
+    def fused_composite(self) -> tuple[str, ...]:
         """The outermost fused composite around the operation, behind those around it; empty if there is none."""
         around = (self.operations[:count] for count in range(1, len(self.operations)))
-        return next((names for names in around if _recipe(self.in_force.policy, self.path, names).fused), ())
+        return next((names for names in around if _recipe(self.active_policy.policy, self.path, names).fused), ())
 
     @cached_property
     def is_written(self) -> bool:
@@ -97,12 +97,12 @@ class Place:
         """Whether results take the widest format of the operands."""
         return self.recipe.activations == WIDEST
 
-    def beside(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
+    def sibling(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
         """Where another operation runs under the same policy."""
-        place = self._beside.get((operation, path, composites))
+        place = self._siblings.get((operation, path, composites))
         if place is None:
-            place = Place(self.in_force, path, (*composites, operation))
-            self._beside[operation, path, composites] = place
+            place = Place(self.active_policy, path, (*composites, operation))
+            self._siblings[operation, path, composites] = place
         return place
 
     def in_type(self, format: Format) -> Place:
@@ -116,15 +116,15 @@ class Place:
             return untyped
         place = untyped._typed.get(format)
         if place is None:
-            typed = self.in_force._replace(policy=in_type(untyped.in_force.policy, format))
+            typed = self.active_policy._replace(policy=policy_in_type(untyped.active_policy.policy, format))
             place = untyped._typed[format] = Place(typed, self.path, self.operations)
             place.type, place.untyped = format, untyped
         return place
 
     @cached_property
-    def unobserved(self) -> Place:
+    def without_observer(self) -> Place:
         """This place without an observer, for operations that run a second time."""
-        return Place(self.untyped.in_force._replace(observer=None), self.path, self.operations).in_type(self.type)
+        return Place(self.untyped.active_policy._replace(observer=None), self.path, self.operations).in_type(self.type)
 
     @property
     def draws(self) -> bool:
@@ -148,12 +148,12 @@ class Place:
         recipe = self.recipe
         roles = recipe.activations, recipe.activation_gradients, recipe.weight_gradients
         holds_all = all(isinstance(format, Format) and format.fits_float32 for format in roles)
-        return holds_all and not self.in_force.policy.overrides
+        return holds_all and not self.active_policy.policy.overrides
 
     @property
     def is_particular(self) -> bool:
         """Whether an operation's parameter matters: overrides may name it, an observer receives its path."""
-        return bool(self.in_force.policy.overrides) or self.observer is not None
+        return bool(self.active_policy.policy.overrides) or self.observer is not None
 
     @cached_property
     def forward(self) -> Arithmetic:
@@ -177,9 +177,9 @@ class Place:
         """The arithmetic of the backward pass to the parameter at this path."""
         key = (operand, parameter, format)
         if key not in self._backward:
-            recipe = self.recipe_of(parameter)
+            recipe = self.recipe_of_parameter(parameter)
             self._backward[key] = self._arithmetic(
-                "weight_gradients", recipe, "backward", operand, format, asked_path=self.path_as_own(parameter)
+                "weight_gradients", recipe, "backward", operand, format, asked_path=self.path_in_layer(parameter)
             )
         return self._backward[key]
 
@@ -193,11 +193,11 @@ class Place:
             arithmetic = self.to_activation(operand, own_format)
         else:
             arithmetic = self.to_weight(parameter, operand, own_format)
-        if not self.takes_formats or not holds(own_format, arithmetic.format):
+        if not self.takes_formats or not contains(own_format, arithmetic.format):
             return arithmetic
         refusal = _refusal(own_format, arithmetic.target.rounding, "weight_gradients", self.where)
         target = arithmetic.target._replace(format=own_format, dtype=carrier_of(own_format))
-        return arithmetic.to(target)._replace(refusal=refusal)
+        return arithmetic.with_target(target)._replace(refusal=refusal)
 
     @cached_property
     def weights(self) -> Format:
@@ -213,7 +213,7 @@ class Place:
     def update_rules(self) -> UpdateRules | None:
         """How an update is rounded; None where draws are given, or an observer counts more than events."""
         recipe, observer = self.recipe, self.observer
-        if self._given is not None or (observer is not None and wants_more(observer)):
+        if self._given_draws is not None or (observer is not None and wants_optional_counts(observer)):
             return None
         return update_rules_of(recipe, observer is not None)
 
@@ -226,7 +226,7 @@ class Place:
         """The arithmetic of an optimizer where the moment of this name is made."""
         if name not in self._moments:
             arithmetic = self._arithmetic("optimizer_state", self.recipe, "update", below=f".{name}")
-            self._moments[name] = arithmetic.named("moment")
+            self._moments[name] = arithmetic.with_operation("moment")
         return self._moments[name]
 
     @cached_property
@@ -247,7 +247,7 @@ class Place:
     @cached_property
     def to_parameter(self) -> Arithmetic:
         """The arithmetic of the last addition, w + u; ValueError for draws that it takes none of."""
-        rounding, draws = mode_of_update(self.recipe), self._given
+        rounding, draws = mode_of_update(self.recipe), self._given_draws
         arithmetic = self._arithmetic("weights", self.recipe, "update", rounding=rounding)
         if draws is None:
             return arithmetic
@@ -259,20 +259,20 @@ class Place:
         return arithmetic._replace(target=arithmetic.target._replace(stream=draws))
 
     @property
-    def _given(self) -> GivenBits | None:
+    def _given_draws(self) -> GivenBits | None:
         """The user's own draws for this parameter's updates."""
-        return self.streams.given.get(self.path) if self.streams else None
+        return self.streams.given_draws.get(self.path) if self.streams else None
 
-    def recipe_of(self, parameter: str) -> Recipe:
+    def recipe_of_parameter(self, parameter: str) -> Recipe:
         """The recipe of the operation for the parameter at this path, which overrides may name too."""
-        path = self.path_as_own(parameter)
+        path = self.path_in_layer(parameter)
         if path not in self.recipes:
-            self.recipes[path] = _recipe(self.in_force.policy, path, self.operations)
+            self.recipes[path] = _recipe(self.active_policy.policy, path, self.operations)
             if parameter and path != parameter:
                 self.tied[path] = parameter
         return self.recipes[path]
 
-    def path_as_own(self, parameter: str) -> str:
+    def path_in_layer(self, parameter: str) -> str:
         """The path of a parameter here: a tied one, of another layer, has the name that it would have as this one's."""
         path = parameter or self.path
         if self.path and not path.startswith(f"{self.path}."):
@@ -293,21 +293,21 @@ class Place:
         """The path by which the policy was asked how this operand is rounded: a parameter's, or that of the layer."""
         parameters = (parameter for (parameter, _), its_input in self._inputs.items() if its_input is operand)
         parameter = next(parameters, None)
-        return self.path if parameter is None else self.path_as_own(parameter)
+        return self.path if parameter is None else self.path_in_layer(parameter)
 
     def _new_input(self, parameter: str | None, current_format: Format | None) -> Input:
         if parameter is None:
             cast, operation = as_cast(self.recipe.compute), "cast_input"
         else:
-            cast, operation = as_cast(self.recipe_of(parameter).compute_weights), "cast_weight"
-        return Input(cast, operation, current_format is not None and cast.leaves(current_format))
+            cast, operation = as_cast(self.recipe_of_parameter(parameter).compute_weights), "cast_weight"
+        return Input(cast, operation, current_format is not None and cast.leaves_unchanged(current_format))
 
     @cached_property
     def gradient(self) -> Input:
         """How a gradient is rounded as an operand of a contraction."""
         return Input(as_cast(self.recipe.compute_gradients), "cast_gradient")
 
-    def put_in(self, x: NDArray, format: Format) -> NDArray:
+    def round_constant(self, x: NDArray, format: Format) -> NDArray:
         """Numbers that a movement puts among those of a format, rounded to it; nothing is drawn, and nothing counted.
 
         A stochastic mode rounds them to nearest even: they are constants, as a program writes them.
@@ -330,7 +330,7 @@ class Place:
             if parameter is None:
                 yield None, "compute", self.recipe.compute
             else:
-                yield parameter, "compute_weights", self.recipe_of(parameter).compute_weights
+                yield parameter, "compute_weights", self.recipe_of_parameter(parameter).compute_weights
         if self.is_contraction and formats:
             yield None, "accumulate", self.recipe.accumulate
         if "gradient" in self.__dict__:
@@ -363,16 +363,16 @@ class Place:
         rounding = recipe.rounding if rounding is None else rounding
         located = None
         if observer is not None and wants(observer, path, phase):
-            located = Located(observer, path, phase, wants_more(observer))
+            located = WithPath(observer, path, phase, wants_optional_counts(observer))
         streams = self.streams
-        stream = streams.at(path, phase, self.operation, operand) if streams else None
+        stream = streams.stream_at(path, phase, self.operation, operand) if streams else None
         target = Target(target_format, rounding, carrier_of(target_format), stream, located, self.operation)
         accumulate = recipe.accumulate_gradients if phase == "backward" else recipe.accumulate
         refusal = _refusal(target_format, rounding, role, self.where)
-        histories = self.in_force.histories.at(path, phase, self.operation, operand)
+        histories = self.active_policy.histories.histories_at(path, phase, self.operation, operand)
         rotation = self._rotation(recipe) if role == "weight_gradients" else None
         arithmetic = Arithmetic(target, accumulate, recipe.reduce, self.where, {}, refusal, histories, rotation)
-        meter = self.in_force.meter
+        meter = self.active_policy.meter
         if meter is None:
             return arithmetic
         own_format = target_format if self.takes_formats else None
@@ -388,7 +388,7 @@ class Place:
         streams, transform = self.streams, recipe.rotation
         if streams is None or not isinstance(transform, Hadamard):
             return None
-        return Rotation(transform, streams.at("", "backward", "hadamard"))
+        return Rotation(transform, streams.stream_at("", "backward", "hadamard"))
 
 
 @lru_cache(maxsize=1 << 12)

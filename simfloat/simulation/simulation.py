@@ -9,26 +9,34 @@ from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from simfloat.arithmetic import BitStream, GivenBits, Observer
-from simfloat.arithmetic.observer import check_observer, observe_by, wants
+from simfloat.arithmetic.observer import check_observer, set_observer_finder, wants
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.checks import did_you_mean, is_integer
-from simfloat.kernels.events import wants_more
+from simfloat.kernels.events import wants_optional_counts
 from simfloat.policy import Policy
 from simfloat.policy.overrides import check_tied
 from simfloat.policy.policy import as_policy
 from simfloat.policy.policy_facts import draws_bits, takes_formats
-from simfloat.simulation.arithmetic import Located
-from simfloat.simulation.context import TREES, Names, close_block, current_context, here, open_block, running
+from simfloat.simulation.arithmetic import WithPath
+from simfloat.simulation.context import (
+    TREES,
+    Names,
+    changed_context,
+    close_block,
+    context_in_block,
+    current_context,
+    open_block,
+)
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.metering import WorkMeter
-from simfloat.simulation.place import InForce, Place
-from simfloat.simulation.slips import Foreign, Repeats
+from simfloat.simulation.place import ActivePolicy, Place
+from simfloat.simulation.slips import RepeatedDraws, TorchModuleInNumpyBlock
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.switching import Switch, Switches, SwitchingRule, read_log
 from simfloat.uninterrupted import uninterrupted
 
 
-class Moment(NamedTuple):
+class StreamPositions(NamedTuple):
     """Where the random streams and the delayed scalings of a simulation are at some time."""
 
     calls: dict[Any, int]
@@ -47,14 +55,14 @@ class HasPath(Protocol):
         """The module at which the path begins; None where no module owns the parameter."""
 
 
-class Met(NamedTuple):
+class KnownParameter(NamedTuple):
     """A parameter that was met, and its path in the model in which that was."""
 
     parameter: ref[Any]
     path: str
     state: object  # of the trees of modules, in which the path is right
     outermost: ref[Any] | None  # the module at which the path begins
-    renewed: Callable[[], Names | None] | None  # finds the names that the root gives now which ran then
+    renew: Callable[[], Names | None] | None  # finds the names that the root gives now which ran then
 
     @property
     def is_there(self) -> bool:
@@ -88,23 +96,25 @@ class Simulation:
         check_observer(observer)
         self.observer = observer
         self.streams = Streams(seed, draws)
-        if self.streams.given and not draws_bits(policy):
+        if self.streams.given_draws and not draws_bits(policy):
             raise ValueError("draws= are for stochastic updates, and nothing is stochastic under this policy.")
         self.is_plain = False  # whether it is for tensors of our own alone
-        self._foreign: Foreign | None = None  # while such a block is open
-        self.repeats = Repeats(self.streams)
+        self._torch_module_check: TorchModuleInNumpyBlock | None = None  # while such a block is open
+        self.repeated_draws = RepeatedDraws(self.streams)
         self.histories = Histories()
         self._switches = Switches(policy)
         self._meter: WorkMeter | None = None
-        self._put_in_force(policy)
+        self._activate(policy)
         self._paths: dict[str, None] = {}  # everything that ran, in order
         self._operations: dict[str, None] = {}
-        self._parameters: dict[int, Met] = {}
+        self._parameters: dict[int, KnownParameter] = {}
 
-    def _put_in_force(self, policy: Policy) -> None:
+    def _activate(self, policy: Policy) -> None:
         """Let operations from now on follow the policy; those that are recorded keep theirs."""
         streams = self.streams if draws_bits(policy) else None
-        self._in_force = InForce(policy, streams, self.observer, self.histories, takes_formats(policy), self._meter)
+        self._active_policy = ActivePolicy(
+            policy, streams, self.observer, self.histories, takes_formats(policy), self._meter
+        )
         self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
         follow = getattr(self.observer, "follow_policy", None)  # an observer need not be an Observer
         if follow is not None:
@@ -118,7 +128,7 @@ class Simulation:
     @meter.setter
     def meter(self, meter: WorkMeter) -> None:
         self.observer = self._meter = meter
-        self._put_in_force(self.policy)
+        self._activate(self.policy)
 
     @property
     def policy(self) -> Policy:
@@ -151,7 +161,7 @@ class Simulation:
         """
         if not is_integer(step):
             raise ValueError(f"follow takes the number of the step that was made, an integer, got {step!r}.")
-        self._switch(self._switches.asked(rule, int(step), self.observer), int(step))
+        self._switch(self._switches.ask_rule(rule, int(step), self.observer), int(step))
 
     def begin_following(self, rule: SwitchingRule) -> None:
         """Let a rule, whose first step is to come, leave out what the observer has counted by now."""
@@ -167,7 +177,7 @@ class Simulation:
         self._switches.log += (Switch(step, policy),)
         for place in self._places.values():
             self._paths.update(dict.fromkeys(place.recipes))
-        self._put_in_force(policy)
+        self._activate(policy)
 
     @property
     def seed(self) -> int:
@@ -176,19 +186,19 @@ class Simulation:
 
     def __enter__(self) -> Simulation:
         open_block(self, "simulation", self)
-        if self.is_plain and self._foreign is None:
-            self._foreign = Foreign(self)
+        if self.is_plain and self._torch_module_check is None:
+            self._torch_module_check = TorchModuleInNumpyBlock(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with uninterrupted():
             is_outermost = close_block(self, kind)
-            if is_outermost and self._foreign is not None:
-                foreign, self._foreign = self._foreign, None
+            if is_outermost and self._torch_module_check is not None:
+                foreign, self._torch_module_check = self._torch_module_check, None
                 foreign.end(kind is not None or bool(self._paths))
         if is_outermost and kind is None:
             self._check_matched()
-            self.repeats.end()
+            self.repeated_draws.end()
 
     @contextmanager
     def aside(self) -> Iterator[Simulation]:
@@ -208,11 +218,11 @@ class Simulation:
             >>> bool((first == second).all())
             True
         """
-        copy = Simulation(self.policy, self.seed, draws=deepcopy(self.streams.given))
+        copy = Simulation(self.policy, self.seed, draws=deepcopy(self.streams.given_draws))
         copy.load_state(self.state)
         try:
             open_block(copy, "simulation", copy)
-            with running(path="", composites=(), names=None):
+            with changed_context(path="", composites=(), names=None):
                 yield copy
             close_block(copy, None)
         except BaseException as error:
@@ -220,16 +230,16 @@ class Simulation:
             raise
 
     @contextmanager
-    def standing_still(self) -> Iterator[None]:
+    def trial_run(self) -> Iterator[None]:
         """A block that goes on from here, and after which all is where it was; the observer receives nothing."""
-        before = self._in_force, self._places, self.observer
+        before = self._active_policy, self._places, self.observer
         try:
             self.observer = None
-            self._put_in_force(self.policy)
-            with self.again_from(self.moment()):
+            self._activate(self.policy)
+            with self.replay_from(self.stream_positions()):
                 yield
         finally:
-            self._in_force, self._places, self.observer = before
+            self._active_policy, self._places, self.observer = before
 
     def _check_matched(self) -> None:
         """Raise ValueError if an override met nothing of all that was seen, or only another name of a parameter."""
@@ -238,7 +248,7 @@ class Simulation:
         self.policy.check_matched(paths, list(self._operations))
         tied = {name: path for place in self.places() for name, path in place.tied.items()}
         check_tied(self.policy.overrides, tied)
-        for path in self.streams.given:
+        for path in self.streams.given_draws:
             if path in tied:
                 raise ValueError(f"draws= names {path!r}, a parameter that is tied and stored once, as {tied[path]!r}.")
             if paths and path not in paths:
@@ -251,11 +261,11 @@ class Simulation:
             path, composites = now.path, now.composites
         return self.place_at(operation, path, composites)
 
-    def beside(self, place: Place, operation: str, path: str, composites: tuple[str, ...] = ()) -> Place:
+    def sibling(self, place: Place, operation: str, path: str, composites: tuple[str, ...] = ()) -> Place:
         """Where another operation runs under the policy of this place, which may have been switched since."""
         untyped = place.untyped
-        is_in_force = untyped.in_force is self._in_force
-        find = self.place_at if is_in_force else untyped.beside
+        is_in_force = untyped.active_policy is self._active_policy
+        find = self.place_at if is_in_force else untyped.sibling
         return find(operation, path, composites).in_type(place.type)
 
     def places(self) -> list[Place]:
@@ -268,7 +278,7 @@ class Simulation:
         return self._new_place(operation, path, composites) if place is None else place
 
     def _new_place(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
-        place = Place(self._in_force, path, (*composites, operation))
+        place = Place(self._active_policy, path, (*composites, operation))
         self.note_path(path)
         if operation != "update":
             self._operations.update(dict.fromkeys(place.operations))
@@ -276,7 +286,7 @@ class Simulation:
 
     def stream(self, operation: str) -> BitStream:
         """The stream of an operation of the forward pass that draws by itself, in the running module."""
-        return self.streams.at(current_context().path, "forward", operation)
+        return self.streams.stream_at(current_context().path, "forward", operation)
 
     def note_path(self, path: str) -> None:
         """Count the path among those that were seen."""
@@ -296,7 +306,7 @@ class Simulation:
         if entry.is_there:
             self._parameters[id(parameter)] = entry._replace(state=state)
             return entry.path
-        names = None if entry.renewed is None else entry.renewed()
+        names = None if entry.renew is None else entry.renew()
         is_part = names is not None and id(parameter) in names.parameters
         return self._meet(parameter, names if is_part else current_context().names)
 
@@ -304,24 +314,24 @@ class Simulation:
         """The path of a parameter by these names, or by its owner where they do not have it."""
         state = TREES.state
         if names is not None and names.state is not state:
-            names = names.renewed()
+            names = names.renew()
         if names is not None and id(parameter) in names.parameters:
-            entry = Met(ref(parameter), names.parameters[id(parameter)], state, names.outermost, names.renewed)
+            entry = KnownParameter(ref(parameter), names.parameters[id(parameter)], state, names.outermost, names.renew)
         else:
             owner = parameter._outermost
-            entry = Met(ref(parameter), parameter.path, state, None if owner is None else ref(owner), None)
+            entry = KnownParameter(ref(parameter), parameter.path, state, None if owner is None else ref(owner), None)
         self._parameters[id(parameter)] = entry
         self.note_path(entry.path)
         return entry.path
 
-    def moment(self) -> Moment:
+    def stream_positions(self) -> StreamPositions:
         """Where random streams and delayed scalings are now, for `again_from`."""
-        return Moment(self.streams.calls, self.histories.held)
+        return StreamPositions(self.streams.calls, self.histories.copies)
 
     @contextmanager
-    def again_from(self, positions: Moment) -> Iterator[None]:
+    def replay_from(self, positions: StreamPositions) -> Iterator[None]:
         """A block that sees the random draws and the scales that followed on this moment, and moves nothing on."""
-        now = self.moment()
+        now = self.stream_positions()
         try:
             self._rewind(positions)
             yield
@@ -329,7 +339,7 @@ class Simulation:
             with uninterrupted():
                 self._rewind(now)
 
-    def _rewind(self, positions: Moment) -> None:
+    def _rewind(self, positions: StreamPositions) -> None:
         self.streams.rewind(positions.calls)
         self.histories.load_state(positions.histories)
 
@@ -354,11 +364,11 @@ class Simulation:
         before = self.policy
         self._switches.load(switches, rule)
         if self.policy != before:
-            self._put_in_force(self.policy)
-        self.repeats.is_settled = True  # it repeats draws on purpose
+            self._activate(self.policy)
+        self.repeated_draws.is_silenced = True  # it repeats draws on purpose
 
     def __reduce__(self) -> tuple[Callable[..., Simulation], tuple[Any, ...]]:
-        return _restored, (self._switches.first, self.observer, deepcopy(self.streams.given), self.state)
+        return _restored, (self._switches.first, self.observer, deepcopy(self.streams.given_draws), self.state)
 
     def __repr__(self) -> str:
         # By its kind: a Recorder that has counted prints as its table.
@@ -428,7 +438,7 @@ def _check_is_no_model(value: object) -> None:
 
 def current() -> Simulation:
     """The innermost `simulate` block; ValueError outside of any."""
-    simulation: Simulation = here().simulation
+    simulation: Simulation = context_in_block().simulation
     return simulation
 
 
@@ -438,7 +448,7 @@ def _observer_here() -> Observer | None:
     observer = None if now.simulation is None else now.simulation.observer
     if observer is None or not wants(observer, now.path, "forward"):
         return None
-    return Located(observer, now.path, "forward", wants_more(observer))
+    return WithPath(observer, now.path, "forward", wants_optional_counts(observer))
 
 
-observe_by(_observer_here)
+set_observer_finder(_observer_here)

@@ -47,17 +47,17 @@ class Beginning(NamedTuple):
     numbers: tuple[tuple[tuple[int, ...], bytes], ...]  # shape and first numbers of each operand
 
 
-class Repeats:
+class RepeatedDraws:
     """The streams of other simulations on which one goes on that draws from the same seed."""
 
-    alike: tuple[Any, int] = (None, 0)  # how the latest simulation ran, and how many in a row ran so
+    same_run: tuple[Any, int] = (None, 0)  # how the latest simulation ran, and how many in a row ran so
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self._others: dict[int, Streams] = {}
         self._beginning: Beginning | None = None
         self.has_begun = False
-        self.is_settled = False  # warned of, or meant: a simulation that was restored repeats its own bits
+        self.is_silenced = False  # warned of, or meant: a simulation that was restored repeats its own bits
 
     def begin(self, policy: Policy, path: str, operation: str, operands: Sequence[NDArray]) -> None:
         """Note the first operation."""
@@ -65,7 +65,7 @@ class Repeats:
         first_numbers = tuple((x.shape, on_cpu(x.reshape(-1)[:KNOWN]).tobytes()) for x in operands)
         self._beginning = Beginning(policy, (path, operation), first_numbers)
 
-    def go_on(self, other: Streams) -> None:
+    def continue_from(self, other: Streams) -> None:
         """Note that what was made with other streams goes on here."""
         if other is not self._streams and other.seed == self._streams.seed:
             self._others[id(other)] = other
@@ -74,32 +74,32 @@ class Repeats:
         """Note that a parameter is updated, which was last updated with these streams; warn if draws of it repeat."""
         self._beginning = None
         if other is not None and (other is not self._streams or self._others):
-            self.go_on(other)
+            self.continue_from(other)
             self.warn_of_draws()
 
     def warn_of_draws(self) -> None:
         """Warn of the first draw that repeats another one with whose results this goes on, unless it was done."""
-        if self.is_settled or not self._others:
+        if self.is_silenced or not self._others:
             return
-        calls = self._streams.drawn
-        again = [key for other in self._others.values() for key in other.drawn if key in calls]
+        calls = self._streams.calls_so_far
+        again = [key for other in self._others.values() for key in other.calls_so_far if key in calls]
         if again:
-            self.is_settled = True
-            if not any(other.is_told for other in self._others.values()):
+            self.is_silenced = True
+            if not any(other.was_warned for other in self._others.values()):
                 self._warn(again[0], "another simulation", ", and goes on with its results")
-            self._streams.is_told = True
+            self._streams.was_warned = True
 
     def end(self) -> None:
         """Warn, at the end of a block, of draws that repeat others, unless it was done."""
         self.warn_of_draws()
-        calls, beginning = self._streams.drawn, self._beginning
-        if self.is_settled or beginning is None or not calls:
+        calls, beginning = self._streams.calls_so_far, self._beginning
+        if self.is_silenced or beginning is None or not calls:
             return
         self._beginning = None  # a simulation counts once
-        last_run, count = Repeats.alike
+        last_run, count = RepeatedDraws.same_run
         ran = self._streams.seed, beginning, calls
-        Repeats.alike = ran, count + 1 if ran == last_run else 1
-        if Repeats.alike[1] == SAMPLES:
+        RepeatedDraws.same_run = ran, count + 1 if ran == last_run else 1
+        if RepeatedDraws.same_run[1] == SAMPLES:
             self._warn(
                 next(iter(calls)),
                 f"each of the {SAMPLES - 1} simulations before",
@@ -116,17 +116,17 @@ class Repeats:
         )
 
 
-class Foreign:
+class TorchModuleInNumpyBlock:
     """Whether a torch.nn.Module was called while a simulation was the innermost one; PyTorch is not imported for it."""
 
     def __init__(self, simulation: object) -> None:
         # Weakly, so that the hook of a block that never ends, as in a generator that is left, goes with the simulation.
         self._simulation, self._was_called = ref(simulation), False
         module = sys.modules.get("torch.nn.modules.module")
-        hook = None if module is None else module.register_module_forward_pre_hook(self._called)
+        hook = None if module is None else module.register_module_forward_pre_hook(self._note_call)
         self._remove_hook = finalize(simulation, hook.remove) if hook is not None else lambda: None
 
-    def _called(self, *_: Any) -> None:
+    def _note_call(self, *_: Any) -> None:
         if current_context().simulation is self._simulation():
             self._was_called = True
             self._remove_hook()

@@ -36,11 +36,11 @@ class Streams:
 
     def __init__(self, seed: int, given_draws: Mapping[str, GivenBits] | None = None) -> None:
         self.seed = BitStream(seed).seed
-        self.given = _checked(given_draws or {})
+        self.given_draws = _check_draws(given_draws or {})
         self._streams: dict[Key, BitStream] = {}
-        self.is_told = False  # whether a warning said that they repeat others
+        self.was_warned = False  # whether a warning said that they repeat others
 
-    def at(self, path: str, phase: str, operation: str, operand: int | None = None) -> BitStream:
+    def stream_at(self, path: str, phase: str, operation: str, operand: int | None = None) -> BitStream:
         """The stream of a place."""
         key = (path, phase, operation, operand)
         stream = self._streams.get(key)
@@ -60,7 +60,7 @@ class Streams:
             stream.calls = calls.get(key, 0)
 
     @property
-    def drawn(self) -> dict[Key, int]:
+    def calls_so_far(self) -> dict[Key, int]:
         """How many calls each stream that was drawn from has made."""
         return {key: stream.calls for key, stream in list(self._streams.items()) if stream.calls}
 
@@ -68,8 +68,8 @@ class Streams:
     def state(self) -> dict[str, Any]:
         """The seed, how many calls each stream that was drawn from has made, and, where draws are given, how many of
         them served; JSON-able."""
-        streams = [dict(zip(FIELDS, (*key, calls), strict=True)) for key, calls in self.drawn.items()]
-        draw_counts = {path: draws.taken for path, draws in self.given.items()}
+        streams = [dict(zip(FIELDS, (*key, calls), strict=True)) for key, calls in self.calls_so_far.items()]
+        draw_counts = {path: draws.taken for path, draws in self.given_draws.items()}
         return {"seed": self.seed, "streams": streams} | ({"draws": draw_counts} if draw_counts else {})
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -89,23 +89,23 @@ class Streams:
         draw_counts = state.get("draws", {})
         if (
             not isinstance(draw_counts, dict)
-            or set(draw_counts) != set(self.given)
+            or set(draw_counts) != set(self.given_draws)
             or not all(map(is_integer, draw_counts.values()))
         ):
             raise ValueError(
-                f"A simulation with draws={{...}} for {list(self.given)} goes on from the state of one with such "
+                f"A simulation with draws={{...}} for {list(self.given_draws)} goes on from the state of one with such "
                 f"draws; this one's are {draw_counts!r}."
             )
         for path, count in draw_counts.items():
-            self.given[path].taken = count
+            self.given_draws[path].taken = count
         # Places keep their streams, so these are changed, not replaced.
         self.seed = seed
         for key in {**self._streams, **calls}:
-            stream = self.at(*key)
+            stream = self.stream_at(*key)
             stream.seed, stream.calls = seed_of(seed, key), calls.get(key, 0)
 
 
-def _checked(given_draws: Mapping[str, GivenBits]) -> dict[str, GivenBits]:
+def _check_draws(given_draws: Mapping[str, GivenBits]) -> dict[str, GivenBits]:
     """The draws that users give, by path."""
     if not isinstance(given_draws, Mapping) or not all(
         isinstance(path, str) and isinstance(draws, GivenBits) for path, draws in given_draws.items()

@@ -40,7 +40,7 @@ class Switches:
         """The policy in force."""
         return self.log[-1].policy if self.log else self.first
 
-    def asked(self, rule: SwitchingRule, step: int, observer: Observer | None) -> Policy:
+    def ask_rule(self, rule: SwitchingRule, step: int, observer: Observer | None) -> Policy:
         """The policy that a rule wants, which becomes the rule that is followed."""
         if not callable(rule):
             raise ValueError(f"A rule is simfloat.Switching or a function of the step and the observer, got {rule!r}.")
@@ -145,7 +145,7 @@ class Switching:
         if isinstance(self.measure, str):
             self._count(self.measure, observer)
         if now["steps"] % self.window == 0:
-            self._decide(self._measured(), now)
+            self._decide(self._measured_value(), now)
             now["met"] = now["of"] = 0
         return self.narrow if now["since"] < 0 else self.wide
 
@@ -156,7 +156,7 @@ class Switching:
         elif is_wide and value <= self.below and now["steps"] - now["since"] >= self.hold:
             now["since"] = -1
 
-    def _measured(self) -> float:
+    def _measured_value(self) -> float:
         if callable(self.measure):
             measured = on_cpu(self.measure())
             value = one_number(measured)

@@ -8,10 +8,12 @@ from functools import cache
 from simfloat.formats import CATALOG, FP64, Format
 
 #: What results are stored in: TF32 is a format of operands, and takes the memory of FP32.
-STORED = sorted((format for format in CATALOG.values() if format.bits in (8, 16, 32, 64)), key=lambda f: f.bits)
+STORAGE_FORMATS = sorted(
+    (format for format in CATALOG.values() if format.bits in (8, 16, 32, 64)), key=lambda f: f.bits
+)
 
 
-def widest(formats: Iterable[Format]) -> Format:
+def widest_format(formats: Iterable[Format]) -> Format:
     """The format that holds the numbers of all the others.
 
     If none of them does, the smallest format of the catalog that does: FP32 for FP16 and BF16.
@@ -26,11 +28,11 @@ def widest(formats: Iterable[Format]) -> Format:
 
 @cache
 def _wider(a: Format, b: Format) -> Format:
-    candidates = (a, b, *STORED)
-    return next((format for format in candidates if holds(format, a) and holds(format, b)), FP64)
+    candidates = (a, b, *STORAGE_FORMATS)
+    return next((format for format in candidates if contains(format, a) and contains(format, b)), FP64)
 
 
-def holds(wide: Format, narrow: Format) -> bool:
+def contains(wide: Format, narrow: Format) -> bool:
     """Whether every number of one format is a number of the other."""
     return (
         wide.precision >= narrow.precision

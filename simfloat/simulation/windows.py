@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simfloat.simulation.arithmetic import Arithmetic
 
 
-class Side(NamedTuple):
+class WindowAxis(NamedTuple):
     """Windows along one axis of images: their places, the steps between them, the border, gaps, and their number."""
 
     places: int
@@ -22,8 +22,8 @@ class Side(NamedTuple):
     number: int
 
 
-def spread(
-    u: Arithmetic, shares: Iterable[NDArray], g: NDArray, sides: Sequence[Side], shape: tuple[int, ...]
+def spread_gradient(
+    u: Arithmetic, shares: Iterable[NDArray], g: NDArray, sides: Sequence[WindowAxis], shape: tuple[int, ...]
 ) -> NDArray:
     """The gradient of images, in an array like `g`: for every place of the windows, by rows, what each window gives to
     the pixel there.
@@ -44,7 +44,7 @@ def spread(
     return u.round(terms[(0,) * len(sides)]) if terms.size == terms[(0,) * len(sides)].size else u.sum(terms, axes)
 
 
-def _windows_and_pixels(offset: int, side: Side, size: int) -> tuple[slice, slice]:
+def _windows_and_pixels(offset: int, side: WindowAxis, size: int) -> tuple[slice, slice]:
     """Which windows have an offset's pixel on the image; and these pixels."""
     first = max(-(offset // side.step), 0)
     last = max(min((size - 1 - offset) // side.step + 1, side.number), first)

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.studies.used_names import Import, Uses, uses_of
+from simfloat.studies.used_names import Import, NameUses, name_uses
 
 #: Values that are written as they are, to the last bit of a float.
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(...))
@@ -41,7 +41,7 @@ NOT_OF_A_CLASS = {
 }  # fmt: skip
 
 #: A class that a program or a package has made while it ran; others are compiled, and found by their names.
-MADE = 1 << 9
+HEAP_TYPE_FLAG = 1 << 9
 
 #: What reaches values by texts, which may be any.
 DYNAMIC = {id(each) for each in (eval, exec, globals, __import__, importlib.import_module, sys.modules)}
@@ -49,7 +49,7 @@ DYNAMIC = {id(each) for each in (eval, exec, globals, __import__, importlib.impo
 #: Where Python and installed packages lie.
 INSTALLED = tuple({get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
 PACKAGES = ("site-packages", "dist-packages")
-OURS = "simfloat"
+OWN_PACKAGE = "simfloat"
 
 
 class CodeDigest(ABC):
@@ -62,8 +62,8 @@ class CodeDigest(ABC):
     def __init__(self, name: str, seen: Mapping[int, int] | None = None, trail: Iterable[str] = ()) -> None:
         self.content = hashlib.sha256()
         self._name, self._trail = name, list(trail)
-        self._seen = dict(seen or {})
-        self._kept: list[Any] = []  # what was met stays alive: an id stands for one object only
+        self._numbers_by_id = dict(seen or {})
+        self._kept_alive: list[Any] = []  # what was met stays alive: an id stands for one object only
         self._waiting: deque[tuple[Callable[[], None], list[str]]] = deque()
 
     def where(self) -> str:
@@ -80,18 +80,18 @@ class CodeDigest(ABC):
     def add(self, value: Any) -> None:
         """Write a value."""
 
-    def _say(self, *pieces: str | bytes) -> None:
+    def _write_pieces(self, *pieces: str | bytes) -> None:
         for piece in pieces:
             part = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece
             self.content.update(b"%d:" % len(part) + part)
 
     @contextmanager
-    def _at(self, step: str) -> Iterator[None]:
+    def _step_into(self, step: str) -> Iterator[None]:
         self._trail.append(step)
         yield
         self._trail.pop()
 
-    def _later(self, write: Callable[[], None]) -> None:
+    def _postpone(self, write: Callable[[], None]) -> None:
         self._waiting.append((write, [*self._trail]))
 
     def _refuse(self, what: str, instead: str = "make it inside of the function, of the function's arguments") -> None:
@@ -101,36 +101,36 @@ class CodeDigest(ABC):
         )
 
     def _dictionary(self, value: Mapping[Any, Any]) -> None:
-        self._say(type(value).__name__, str(len(value)))
+        self._write_pieces(type(value).__name__, str(len(value)))
         if {*map(type, value), *map(type, value.values())} <= {*ATOMS}:
-            return self._say(marshal.dumps([*value, *value.values()], LAYOUT))
+            return self._write_pieces(marshal.dumps([*value, *value.values()], LAYOUT))
         for key, item in list(value.items()):
-            with self._at(f"[{key!r}]" if type(key) in ATOMS else "[...]"):
+            with self._step_into(f"[{key!r}]" if type(key) in ATOMS else "[...]"):
                 self.add(key)
                 self.add(item)
 
-    def _named(self, values: Mapping[str, Any], prefix: str = ".") -> None:
+    def _add_named_values(self, values: Mapping[str, Any], prefix: str = ".") -> None:
         """Values by name, whose order tells nothing."""
-        self._say("named", str(len(values)))
+        self._write_pieces("named", str(len(values)))
         for name in sorted(values, key=str):
-            with self._at(f"{prefix}{name}"):
-                self._say(str(name))
+            with self._step_into(f"{prefix}{name}"):
+                self._write_pieces(str(name))
                 self.add(values[name])
 
     # What is found by name.
 
     def _module(self, value: ModuleType) -> None:
         """A module that is used as a value: all that is in it, unless it is an installed one."""
-        self._say("module", value.__name__)
-        if not self._of_installed(value.__name__):
+        self._write_pieces("module", value.__name__)
+        if not self._write_if_installed(value.__name__):
             ours = {name: item for name, item in vars(value).items() if not name.startswith("__")}
-            self._later(partial(self._named, ours))
+            self._postpone(partial(self._add_named_values, ours))
 
-    def _of_installed(self, module: Any) -> bool:
+    def _write_if_installed(self, module: Any) -> bool:
         """Write the package and its version if it is installed, and nothing if the module is of the user's."""
         found = package_of(module)
         if found:
-            self._say(found)
+            self._write_pieces(found)
         return bool(found)
 
     def _is_found_by_name(self, value: Any) -> bool:
@@ -139,32 +139,32 @@ class CodeDigest(ABC):
         found: Any = sys.modules.get(module) if isinstance(module, str) else None
         for step in str(name).split("."):
             found = getattr(found, step, None)
-        if found is not value or not self._of_installed(module):
+        if found is not value or not self._write_if_installed(module):
             return False
-        self._say(str(module), name)
+        self._write_pieces(str(module), name)
         return True
 
     def _builtin(self, value: Any) -> None:
         """A function that is compiled, or the bound method of a compiled object."""
         owner = value.__self__
-        self._say("builtin", value.__name__)
+        self._write_pieces("builtin", value.__name__)
         if self._is_found_by_name(value) or isinstance(owner, ModuleType) or owner is np.random.mtrand._rand:
-            return self._say(str(value.__module__))
+            return self._write_pieces(str(value.__module__))
         self.add(owner)
 
     def _of_a_class(self, value: Any) -> None:
-        self._say(type(value).__name__, value.__name__)
+        self._write_pieces(type(value).__name__, value.__name__)
         self.add(value.__objclass__)
 
     def _method(self, value: MethodType) -> None:
         if getattr(sys.modules.get(getattr(value, "__module__", "")), value.__name__, None) is value and (
-            self._of_installed(value.__module__)  # such as random.random, of a generator that all share
+            self._write_if_installed(value.__module__)  # such as random.random, of a generator that all share
         ):
-            return self._say(value.__module__, value.__name__)
-        self._say("method", value.__name__)
+            return self._write_pieces(value.__module__, value.__name__)
+        self._write_pieces("method", value.__name__)
         if isinstance(value.__func__, FunctionType):  # else a compiled one, of its object's type
             self.add(value.__func__)
-        with self._at(".__self__"):
+        with self._step_into(".__self__"):
             self.add(value.__self__)
 
     # Functions and classes.
@@ -173,56 +173,56 @@ class CodeDigest(ABC):
         """What is carried out, and with which arguments; not where it stands, nor how local names are called."""
         arguments = value.co_argcount + value.co_kwonlyargcount + sum(bool(value.co_flags & flag) for flag in (4, 8))
         counts = value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount, value.co_flags
-        self._say("code", value.co_code, value.co_exceptiontable, str(counts))
+        self._write_pieces("code", value.co_code, value.co_exceptiontable, str(counts))
         for names in (value.co_varnames[:arguments], value.co_names, value.co_freevars, value.co_cellvars):
-            self._say(str(len(names)), *names)
+            self._write_pieces(str(len(names)), *names)
         for constant in value.co_consts:
             self.add(constant)
 
     def _function(self, value: FunctionType) -> None:
-        self._say("function")
+        self._write_pieces("function")
         if self._is_found_by_name(value):
             return
         if hasattr(value, "registry") and hasattr(value, "_clear_cache"):  # of functools.singledispatch
             self._dictionary(value.registry)
             return
-        self._say(value.__name__)
+        self._write_pieces(value.__name__)
         self.add(value.__code__)
-        with self._at(f"{value.__name__}'s defaults" if self._trail else ".defaults"):
+        with self._step_into(f"{value.__name__}'s defaults" if self._trail else ".defaults"):
             self.add(value.__defaults__)
-            self._named(value.__kwdefaults__ or {})
-        self._named(vars(value))
-        self._later(partial(self._used_by, value))
+            self._add_named_values(value.__kwdefaults__ or {})
+        self._add_named_values(vars(value))
+        self._postpone(partial(self._add_used_names, value))
 
-    def _used_by(self, function: FunctionType) -> None:
+    def _add_used_names(self, function: FunctionType) -> None:
         """What the names stand for that a function takes from outside."""
-        code, uses = function.__code__, uses_of(function.__code__)
-        self._say("used by", function.__name__)
+        code, uses = function.__code__, name_uses(function.__code__)
+        self._write_pieces("used by", function.__name__)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             try:
                 content = cell.cell_contents
             except ValueError:  # it has no value yet
-                self._say(name, "empty")
+                self._write_pieces(name, "empty")
                 continue
             if not uses.only_writes(name, content):
                 self._chains(name, content, uses)
-        if self._of_installed(function.__globals__.get("__name__")):
+        if self._write_if_installed(function.__globals__.get("__name__")):
             return
-        for name in uses.of_globals:
+        for name in uses.global_names:
             if name in function.__globals__:
                 if not uses.only_writes(name, function.__globals__[name]):
                     self._chains(name, function.__globals__[name], uses)
             elif hasattr(builtins, name):
                 self._chains(name, getattr(builtins, name), uses)
             else:
-                self._say(name, "missing")
+                self._write_pieces(name, "missing")
         for found in uses.imports:
-            self._imported(found, function.__globals__)
+            self._add_import(found, function.__globals__)
 
-    def _chains(self, name: str, value: Any, uses: Uses) -> None:
+    def _chains(self, name: str, value: Any, uses: NameUses) -> None:
         """What a name stands for; of a module only what the function takes from it."""
-        self._say(name)
-        with self._at(f".{name}"):
+        self._write_pieces(name)
+        with self._step_into(f".{name}"):
             for chain in sorted(uses.chains(name)) if isinstance(value, ModuleType) else [()]:
                 self._attribute(value, chain)
 
@@ -232,79 +232,79 @@ class CodeDigest(ABC):
         if not isinstance(value, ModuleType) or not chain:
             return self.add(value)
         step, *rest = chain
-        self._say("of", value.__name__, step)
-        if self._of_installed(value.__name__):
-            self._say(*chain)
+        self._write_pieces("of", value.__name__, step)
+        if self._write_if_installed(value.__name__):
+            self._write_pieces(*chain)
             for number, name in enumerate(chain, 1):
                 value = getattr(value, name, None)
-                with self._at("".join(f".{name}" for name in chain[:number])):
+                with self._step_into("".join(f".{name}" for name in chain[:number])):
                     self._check_dynamic(value)
             return None
-        with self._at(f".{step}"):
+        with self._step_into(f".{step}"):
             if hasattr(value, step):
                 self._attribute(getattr(value, step), tuple(rest))
             else:
-                self._say("missing")
+                self._write_pieces("missing")
 
     def _check_dynamic(self, value: Any) -> None:
         if id(value) in DYNAMIC:
             self._refuse("a way to what no name tells", "use the names themselves")
 
-    def _imported(self, found: Import, globals: Mapping[str, Any]) -> None:
+    def _add_import(self, statement: Import, globals: Mapping[str, Any]) -> None:
         """What a function imports when it runs."""
-        name, package = "." * found.level + found.name, globals.get("__package__") or globals.get("__name__")
-        self._say("import", name, *found.names)
+        name, package = "." * statement.level + statement.name, globals.get("__package__") or globals.get("__name__")
+        self._write_pieces("import", name, *statement.names)
         try:
             full = importlib.util.resolve_name(name, str(package))
             is_there = full in sys.modules or find_spec(full) is not None
         except (ImportError, ValueError):
             is_there = False
         if not is_there:
-            return self._say("missing")
-        if self._of_installed(full):
+            return self._write_pieces("missing")
+        if self._write_if_installed(full):
             return
         try:
             module = importlib.import_module(full)
-            for each in found.names:
+            for each in statement.names:
                 if not hasattr(module, each) and find_spec(f"{full}.{each}"):
                     importlib.import_module(f"{full}.{each}")
         except Exception as error:
-            return self._say("fails", type(error).__name__)
-        with self._at(f".{full}"):
-            for each in found.names:
+            return self._write_pieces("fails", type(error).__name__)
+        with self._step_into(f".{full}"):
+            for each in statement.names:
                 self._attribute(module, (each,))
-            if not found.names:
+            if not statement.names:
                 self.add(module)
                 self.add(sys.modules[full.partition(".")[0]])
 
     def _class(self, value: type) -> None:
-        self._say("class")
+        self._write_pieces("class")
         if self._is_found_by_name(value):
             return
-        if not value.__flags__ & MADE:
-            return self._say(value.__module__, value.__qualname__)
-        self._say(value.__name__)
+        if not value.__flags__ & HEAP_TYPE_FLAG:
+            return self._write_pieces(value.__module__, value.__qualname__)
+        self._write_pieces(value.__name__)
         self.add(type(value))
         self.add(value.__bases__)
-        self._later(partial(self._class_content, value))
+        self._postpone(partial(self._class_content, value))
 
     def _class_content(self, value: type) -> None:
         fields = vars(value).get("__dataclass_fields__", {})
         own = {name: item for name, item in vars(value).items() if name not in NOT_OF_A_CLASS}
         own.pop("__dataclass_fields__", None)
-        self._say("content of", value.__name__)
-        self._named(own)
+        self._write_pieces("content of", value.__name__)
+        self._add_named_values(own)
         for name, field in fields.items():
             given = {slot: getattr(field, slot, None) for slot in field.__slots__ if slot != "type"}
-            self._say(name)
-            self._named(given, f".{name}.")
+            self._write_pieces(name)
+            self._add_named_values(given, f".{name}.")
 
 
 @cache
 def package_of(module: Any) -> str:
     """The package that an installed module is of, with its version; empty for a module of the user's."""
     top = module.partition(".")[0] if isinstance(module, str) else "__main__"
-    if top == OURS:
+    if top == OWN_PACKAGE:
         return top  # results are kept for its sources
     if top == "__main__" or not _is_installed(top):
         return ""

@@ -31,11 +31,11 @@ def cheapest_choices(
             for option, (more, added) in enumerate(zip(gains, errors, strict=True))
             if error + added <= limit
         ]
-        states = _best(sorted(states), limit)
+        states = _followed_states(sorted(states), limit)
     return (choice for _, _, choice in states)
 
 
-def _best(states: list[tuple[float, float, Choice]], limit: float) -> list[tuple[float, float, Choice]]:
+def _followed_states(states: list[tuple[float, float, Choice]], limit: float) -> list[tuple[float, float, Choice]]:
     """Select the states to follow from the sorted ones."""
     if len(states) <= MOST_FOLLOWED:
         return states
@@ -49,29 +49,29 @@ def _best(states: list[tuple[float, float, Choice]], limit: float) -> list[tuple
     return followed
 
 
-def added(errors: Sequence[float], power: float) -> float:
+def combined_error(errors: Sequence[float], power: float) -> float:
     """Combine errors by a power: 1 gives their sum, a large power nearly the largest of them."""
     most = max(errors, default=0.0)
     return most if most in (0.0, math.inf) else most * sum((error / most) ** power for error in errors) ** (1 / power)
 
 
-def power_of(errors: Sequence[float], total: float) -> float:
+def error_power(errors: Sequence[float], total: float) -> float:
     """The power, 1 at least, by which errors come to a total that is not less than the largest of them."""
     low, high = 1.0, 64.0
-    if added(errors, low) <= total:
+    if combined_error(errors, low) <= total:
         return low
     while high - low > 1e-6:
         middle = (low + high) / 2
-        low, high = (middle, high) if added(errors, middle) > total else (low, middle)
+        low, high = (middle, high) if combined_error(errors, middle) > total else (low, middle)
     return low
 
 
 def is_narrower(values: Sequence[Any], others: Sequence[Any]) -> bool:
     """Whether each value is the other one, or holds none but its numbers; None is the widest."""
-    return all(wider is None or _holds(wider, value) for value, wider in zip(values, others, strict=True))
+    return all(wider is None or _contains(wider, value) for value, wider in zip(values, others, strict=True))
 
 
-def _holds(wide: Any, narrow: Any) -> bool:
+def _contains(wide: Any, narrow: Any) -> bool:
     """Whether every number of the one is in the other: plain formats are compared, others only with themselves."""
     if narrow == wide:
         return True

@@ -78,7 +78,7 @@ class PairedComparison(Sequence[Compared]):
         """The rows as a table."""
         among = [name for name, _ in self.rows[0].among] if self.rows else []
         head = (*among, self.by, "verdict", f"{self.kind} of {self.value}", "95 %", "pairs")
-        return aligned([head, *(self._line(row) for row in self.rows)], numbers=3)
+        return aligned([head, *(self._line(row) for row in self.rows)], number_columns=3)
 
     def _line(self, row: Compared) -> tuple[str, ...]:
         texts = f"{row.mean:.4g}", f"{row.low:.4g} to {row.high:.4g}", str(row.pairs)
@@ -134,7 +134,7 @@ def compare(
         if not isinstance(name, str):
             raise ValueError(f"value, by and pairs name columns, got {name!r}.")
         results[name]
-    label = _reference(results[by], by, reference)
+    label = _reference_label(results[by], by, reference)
     among = [name for name in results.axes if name not in (by, value, *with_pairs)]
     groups: dict[tuple[Any, ...], dict[Any, dict[tuple[Any, ...], float]]] = {}
     for row in results:
@@ -142,12 +142,14 @@ def compare(
         pair = tuple(row.get(name) for name in with_pairs)
         if pair in members:
             raise ValueError(
-                f"Two rows have {by}={row.get(by)!r} and {_named(with_pairs, pair)}; name all columns that tell runs "
+                f"Two rows have {by}={row.get(by)!r} and {_values_text(with_pairs, pair)}; name all columns that tell runs "
                 "apart in pairs=[...]."
             )
         members[pair] = _as_number(value, row.get(value))
     rows = [
-        _compared(other, tuple(zip(among, group, strict=True)), (values, members.get(label, {})), (kind, limit), sign)
+        _comparison_row(
+            other, tuple(zip(among, group, strict=True)), (values, members.get(label, {})), (kind, limit), sign
+        )
         for sign in [-1 if higher_is_better else 1]
         for group, members in groups.items()
         for other, values in members.items()
@@ -177,7 +179,7 @@ def as_table(table: Any) -> StudyTable:
     raise ValueError(f"A table is rows as dictionaries, or columns in one; got a {type(table).__name__}.")
 
 
-def _compared(
+def _comparison_row(
     label: Any,
     among: tuple[tuple[str, Any], ...],
     values: tuple[dict[tuple[Any, ...], float], dict[tuple[Any, ...], float]],
@@ -226,7 +228,7 @@ def _checked_margin(kind: str, margin: float | None) -> float:
     return math.log(margin) if kind == RATIO else float(margin)
 
 
-def _reference(labels: list[Any], by: str, reference: Any) -> Any:
+def _reference_label(labels: list[Any], by: str, reference: Any) -> Any:
     """The label of the reference, whatever its case."""
     wanted = as_label(reference)
     if wanted in labels:
@@ -247,5 +249,5 @@ def _as_number(name: str, value: Any) -> float:
     raise ValueError(f"The column {name} must hold numbers, got {value!r}.")
 
 
-def _named(names: Sequence[str], values: Sequence[Any]) -> str:
+def _values_text(names: Sequence[str], values: Sequence[Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in zip(names, values, strict=True))

@@ -127,13 +127,13 @@ class Worker:
                 place, job = self._next_job()
             except IndexError:  # there are no more
                 return
-            line = self.ask(json.dumps(job).encode())
+            line = self.answer_to_line(json.dumps(job).encode())
             if not line.endswith(b"\n"):
-                self._answers.put((place, {"error": self.epitaph(), "died": True}))
+                self._answers.put((place, {"error": self.exit_reason(), "died": True}))
                 return
             self._answers.put((place, json.loads(line)))
 
-    def ask(self, line: bytes) -> bytes:
+    def answer_to_line(self, line: bytes) -> bytes:
         """The answer to a line; empty, or without its end, if the process has ended."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
@@ -143,7 +143,7 @@ class Worker:
         except OSError:
             return b""
 
-    def epitaph(self) -> str:
+    def exit_reason(self) -> str:
         """Describe how the process ended."""
         code = self.process.wait()
         if code < 0:
@@ -167,13 +167,13 @@ def serve(module: str, name: str) -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     jobs = queue.SimpleQueue[bytes]()
-    threading.Thread(target=_read, args=(sys.stdin.buffer, jobs), daemon=True).start()
+    threading.Thread(target=_forward_lines, args=(sys.stdin.buffer, jobs), daemon=True).start()
     while True:
         answers.write(json.dumps(answer(module, name, json.loads(jobs.get()))).encode() + b"\n")
         answers.flush()
 
 
-def _read(lines: BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
+def _forward_lines(lines: BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
     """Forward the lines; end the process when there are no more."""
     for line in lines:
         jobs.put(line)

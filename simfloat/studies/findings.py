@@ -11,7 +11,7 @@ from simfloat.studies.executors import Result
 from simfloat.studies.verdicts import Outcome
 
 #: Numbers of seeds by which a verdict is given as well where there are more: how it came about can then be seen.
-FEWER = (5, 10)
+FEWER_SEEDS = (5, 10)
 
 #: What a claim's function returns: what was measured, as text, what a test says, and what the claim's braces need more.
 Measured = tuple[str, Outcome] | tuple[str, Outcome, Mapping[str, object]]
@@ -72,7 +72,7 @@ def findings_of(
             Finding(*finding[:3], test="none: a tiny run decides nothing", verdict=None) for finding in all_findings
         ]
     seeds = sorted({result["seed"] for result in results if "seed" in result})
-    seed_counts = [number for number in FEWER if number < len(seeds)]
+    seed_counts = [number for number in FEWER_SEEDS if number < len(seeds)]
     earlier = [findings(first_seeds(results, seeds[:number])) for number in seed_counts]
     return [
         finding._replace(earlier=tuple(zip(seed_counts, (each.verdict for each in same), strict=True)))

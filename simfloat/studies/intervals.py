@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.checks import rectangular
+from simfloat.checks import as_rectangular_array
 from simfloat.environment import in_usual_environment
 
 #: How surely an interval holds what it is of.
@@ -32,7 +32,7 @@ class Interval(NamedTuple):
 @in_usual_environment
 def spread(values: NDArray, digits: int = 2) -> str:
     """Mean and standard deviation over seeds, as text: the mean alone of one seed, and of what is not finite."""
-    samples = rectangular(values, "values", np.float64)
+    samples = as_rectangular_array(values, "values", np.float64)
     mean, error = mean_and_error(samples)
     if len(samples) < 2 or not math.isfinite(mean):
         return f"{mean:.{digits}f}"
@@ -49,7 +49,7 @@ def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
     Raises ValueError for a confidence that does not lie between 0 and 1.
     """
     _check_confidence(confidence)
-    samples = rectangular(samples, "samples", np.float64)
+    samples = as_rectangular_array(samples, "samples", np.float64)
     (mean, error), n = mean_and_error(samples), len(samples)
     if n < 2 or math.isnan(mean):
         return Interval(-math.inf, math.inf, n)
@@ -64,7 +64,7 @@ def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
 
 def mean_level(samples: NDArray, limit: float) -> float:
     """The p value of Student's t test that the mean is `limit`: 1 where the samples say nothing."""
-    samples = rectangular(samples, "samples", np.float64)
+    samples = as_rectangular_array(samples, "samples", np.float64)
     (mean, error), n = mean_and_error(samples), len(samples)
     distance = abs(mean - limit)
     if n < 2 or math.isnan(distance):
@@ -115,17 +115,17 @@ def share_interval(found: int, cases: int, confidence: float = CONFIDENCE) -> In
     return Interval(low, high, cases)
 
 
-def share_level(found: int, cases: int, limit: float) -> float:
+def share_level(occurrences: int, cases: int, limit: float) -> float:
     """The level at which the upper end of that interval is `limit`."""
     from scipy.special import bdtr
 
-    return min(1.0, 2 * float(bdtr(found, cases, limit)))
+    return min(1.0, 2 * float(bdtr(occurrences, cases, limit)))
 
 
-def check_cases(found: int, cases: int) -> None:
+def check_cases(occurrences: int, cases: int) -> None:
     """Raise ValueError unless the first is a number of some of the cases."""
-    if not 0 <= found <= cases or found % 1 or cases % 1:
-        raise ValueError(f"Something is found in a number of cases, from 0 to all; got {found!r} of {cases!r}.")
+    if not 0 <= occurrences <= cases or occurrences % 1 or cases % 1:
+        raise ValueError(f"Something is found in a number of cases, from 0 to all; got {occurrences!r} of {cases!r}.")
 
 
 def _check_confidence(confidence: float) -> None:
@@ -157,13 +157,13 @@ def discoveries(levels: Iterable[float | None]) -> Discoveries:
     """Of the p values of all claims: 1 is that of a claim that is left open, None that of one without statistics."""
     p = [level for level in levels if level is not None]
     decided = [level < 1 for level in p]
-    rates = adjusted(p)[decided] if p else np.array([])
+    rates = adjust_levels(p)[decided] if p else np.array([])
     return Discoveries(len(p), sum(decided), float(rates.max(initial=0.0)) if p else None)
 
 
-def adjusted(p: Sequence[float]) -> NDArray[np.float64]:
+def adjust_levels(p: Sequence[float]) -> NDArray[np.float64]:
     """The least false discovery rate at which each of the p values is among the discoveries."""
-    values = rectangular(p, "p", np.float64)
+    values = as_rectangular_array(p, "p", np.float64)
     order = np.argsort(-values)
     rates = np.minimum.accumulate(values[order] * len(values) / np.arange(len(values), 0, -1))
     adjusted_levels = np.empty_like(rates)

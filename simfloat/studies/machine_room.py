@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from simfloat.studies.executors import Executor, Job, JobError, Result, result_of
-from simfloat.studies.workspace import code_digest, place_of
+from simfloat.studies.workspace import code_digest, import_folder
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -47,9 +47,9 @@ def on_scheduler(address: str, patience: float = PATIENCE) -> Executor:
     def carry_out(function: Callable[[Job], Result], jobs: Sequence[Job]) -> Generator[tuple[int, Result]]:
         if not jobs:
             return
-        client = connected(address, patience)
+        client = connect(address, patience)
         try:
-            yield from gathered(client, function, jobs)
+            yield from gather_results(client, function, jobs)
         finally:
             with suppress(Exception):  # a scheduler that has gone has nothing to be told
                 client.close(timeout=2)
@@ -66,7 +66,7 @@ def is_address(text: str) -> bool:
         return False
 
 
-def connected(address: str, patience: float) -> Client:
+def connect(address: str, patience: float) -> Client:
     """A client of the scheduler, which has at least one worker."""
     from distributed import Client
 
@@ -77,7 +77,7 @@ def connected(address: str, patience: float) -> Client:
         client = Client(address, timeout=patience, set_as_default=False)
     except (OSError, ValueError) as error:
         raise SchedulerError(
-            f"no scheduler answers at {address} ({reason(error)}). Is `dask scheduler` running?"
+            f"no scheduler answers at {address} ({error_line(error)}). Is `dask scheduler` running?"
         ) from None
     try:
         client.wait_for_workers(1, timeout=patience)
@@ -88,13 +88,15 @@ def connected(address: str, patience: float) -> Client:
     return client
 
 
-def gathered(client: Client, function: Callable[[Job], Result], jobs: Sequence[Job]) -> Generator[tuple[int, Result]]:
+def gather_results(
+    client: Client, function: Callable[[Job], Result], jobs: Sequence[Job]
+) -> Generator[tuple[int, Result]]:
     """The results as they come; what is still under way when the iteration is given up is cancelled."""
     from distributed import as_completed
 
     # By its code: a function of __main__ is sent as it stands, any other by its name, which a scheduler would look up.
     sent = FunctionType(answer.__code__, {"__name__": "__main__"}, "answer")
-    what = (str(place_of(function.__module__)), function.__module__, function.__name__)
+    what = (str(import_folder(function.__module__)), function.__module__, function.__name__)
     digest = code_digest(function.__module__)
     futures = [client.submit(sent, *what, json.dumps(job), digest, pure=False) for job in jobs]
     places = {future.key: place for place, future in enumerate(futures)}
@@ -105,18 +107,18 @@ def gathered(client: Client, function: Callable[[Job], Result], jobs: Sequence[J
                 coming.add(future)
                 continue
             place = places[future.key]
-            yield place, result_of(jobs[place], answer_of(future, jobs[place]))
+            yield place, result_of(jobs[place], worker_answer(future, jobs[place]))
     finally:
         with suppress(Exception):
             client.cancel(futures)
 
 
-def answer_of(future: Future, job: Job) -> dict[str, Any]:
+def worker_answer(future: Future, job: Job) -> dict[str, Any]:
     """The answer that a worker gave; JobError if no worker did."""
     if future.status == "finished":
         return json.loads(future.result())
     error = future.exception() if future.status == "error" else None
-    raise JobError(job, reason(error) if error else f"the scheduler has lost it, or has ended ({future.status}).")
+    raise JobError(job, error_line(error) if error else f"the scheduler has lost it, or has ended ({future.status}).")
 
 
 def answer(place: str, module: str, name: str, line: str, digest: str) -> str:
@@ -137,7 +139,7 @@ def answer(place: str, module: str, name: str, line: str, digest: str) -> str:
     return json.dumps(executors.answer(module, name, json.loads(line)))
 
 
-def reason(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """An exception in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -13,7 +13,7 @@ LINK = re.compile(r"\[([^]]+)\]\(([^)\s]+)\)")
 def notes_in(markdown: str) -> dict[str, list[str]]:
     """The paragraphs on limits and on sources, as plain text; what is not there is left out."""
     paragraphs_by_name = {
-        name: _below_heading(markdown, words) or _in_bold(markdown, words) for name, words in NOTES.items()
+        name: _section_paragraphs(markdown, words) or _bold_paragraphs(markdown, words) for name, words in NOTES.items()
     }
     return {name: list(map(plain_text, paragraphs)) for name, paragraphs in paragraphs_by_name.items() if paragraphs}
 
@@ -25,13 +25,13 @@ def plain_text(markdown: str) -> str:
     return " ".join(text.split())
 
 
-def _below_heading(markdown: str, words: str) -> list[str]:
+def _section_paragraphs(markdown: str, words: str) -> list[str]:
     """The paragraphs of the section of that name."""
     section = re.search(rf"^#+ (?:{words})\s*\n(.*?)(?=^#+ |\Z)", markdown, re.MULTILINE | re.DOTALL | re.IGNORECASE)
     return [part for part in re.split(r"\n\s*\n", section[1].strip()) if part] if section else []
 
 
-def _in_bold(markdown: str, words: str) -> list[str]:
+def _bold_paragraphs(markdown: str, words: str) -> list[str]:
     """The paragraphs that begin with that word in bold type, without it."""
     parts = (re.match(rf"\*\*(?:{words})\.?\*\*\.?\s*(.+)", part, re.DOTALL | re.IGNORECASE)
              for part in re.split(r"\n\s*\n", markdown))  # fmt: skip

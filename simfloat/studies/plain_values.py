@@ -10,7 +10,7 @@ from simfloat.policy import Policy
 from simfloat.policy.serialization import parse
 
 #: The keys of a value that is no plain one itself: a policy as a dictionary, anything else as the text that makes it.
-POLICY, MADE = "policy", "made"
+POLICY_KEY, TEXT_KEY = "policy", "made"
 
 
 def as_plain(value: Any) -> Any:
@@ -23,15 +23,15 @@ def as_plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Policy):
-        return {POLICY: value.to_dict()}
-    return {MADE: _text(value)}
+        return {POLICY_KEY: value.to_dict()}
+    return {TEXT_KEY: _parseable_text(value)}
 
 
 def from_plain(plain: Any) -> Any:
     """Return the value that `as_plain` converted."""
     if not isinstance(plain, dict):
         return plain
-    return Policy.from_dict(plain[POLICY]) if POLICY in plain else parse(plain[MADE])
+    return Policy.from_dict(plain[POLICY_KEY]) if POLICY_KEY in plain else parse(plain[TEXT_KEY])
 
 
 def label_of(value: Any) -> str | int | float | None:
@@ -39,7 +39,7 @@ def label_of(value: Any) -> str | int | float | None:
     plain = as_plain(value)
     if not isinstance(plain, dict):
         return plain
-    return value.name or repr(value) if isinstance(value, Policy) else plain[MADE]
+    return value.name or repr(value) if isinstance(value, Policy) else plain[TEXT_KEY]
 
 
 def as_label(value: Any) -> Any:
@@ -50,7 +50,7 @@ def as_label(value: Any) -> Any:
         return value
 
 
-def _text(value: Any) -> str:
+def _parseable_text(value: Any) -> str:
     """The shortest text that is read back as the value."""
     for write in (str, repr):
         try:

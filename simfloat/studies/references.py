@@ -16,10 +16,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from simfloat.studies.state_digest import function_digest
-from simfloat.studies.workspace import code_digest, place_of
+from simfloat.studies.workspace import code_digest, import_folder
 
 
-def home_of(function: Any) -> str:
+def home_module(function: Any) -> str:
     """The module by whose sources a function's results are kept; simfloat alone where it has no file of its own."""
     function = _innermost(function)
     name = getattr(function, "__module__", None) or type(function).__module__
@@ -27,12 +27,17 @@ def home_of(function: Any) -> str:
     return name if name != "__main__" and getattr(module, "__file__", None) else "simfloat"
 
 
-def reference_to(function: Callable[..., Any]) -> dict[str, str]:
+def function_reference(function: Callable[..., Any]) -> dict[str, str]:
     """Describe a function so that another process can find it. Raises ValueError for one that cannot be sent."""
     name = getattr(function, "__qualname__", "")
-    home = home_of(function)
+    home = home_module(function)
     if home != "simfloat" and getattr(sys.modules[home], name, None) is function and find_spec(home):
-        reference = {"module": home, "name": name, "place": str(place_of(home)), "versions": code_digest("simfloat")}
+        reference = {
+            "module": home,
+            "name": name,
+            "place": str(import_folder(home)),
+            "versions": code_digest("simfloat"),
+        }
         return {**reference, "digest": function_digest(function)}
     import cloudpickle
 
@@ -42,15 +47,15 @@ def reference_to(function: Callable[..., Any]) -> dict[str, str]:
         raise ValueError(f"{name or function!r} cannot be sent to another process: {error}") from None
 
 
-def resolved(reference: dict[str, str]) -> Callable[..., Any]:
+def resolve_function(reference: dict[str, str]) -> Callable[..., Any]:
     """The function that was meant. Raises RuntimeError where another process has other code or another state of it."""
     if "code" in reference:
         return pickle.loads(base64.b64decode(reference["code"]))
-    return _of_module(*(reference[key] for key in ("module", "name", "place", "versions", "digest")))
+    return _import_function(*(reference[key] for key in ("module", "name", "place", "versions", "digest")))
 
 
 @cache
-def _of_module(module: str, name: str, place: str, versions: str, digest: str) -> Callable[..., Any]:
+def _import_function(module: str, name: str, place: str, versions: str, digest: str) -> Callable[..., Any]:
     """A function of a module, which is looked at once: it may change its module while it runs."""
     if place not in sys.path:
         sys.path.insert(0, place)
@@ -66,7 +71,7 @@ def _of_module(module: str, name: str, place: str, versions: str, digest: str) -
     return function
 
 
-def name_of(function: Any) -> str:
+def function_name(function: Any) -> str:
     """Return the name of the function."""
     return getattr(_innermost(function), "__name__", type(function).__name__)
 

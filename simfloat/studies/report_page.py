@@ -72,8 +72,8 @@ class Section(NamedTuple):
     place: str
     kind: str
     summary: dict[str, Any]
-    figures: list[Figure]
-    listing: Preview
+    read_figures: list[Figure]
+    table_preview: Preview
     notes: dict[str, list[str]]
 
     @property
@@ -92,11 +92,11 @@ class Archive(NamedTuple):
 def read_archive(root: Path) -> Archive:
     """Read all results below `root`. Hidden folders, and summaries that belong to no experiment, are passed over."""
     sections, damaged = [], []
-    for path in summaries(root):
+    for path in summary_paths(root):
         try:
             section = read_section(root, path)
             if section:
-                page(Archive([section], []))  # what cannot be shown is as good as damaged
+                render_page(Archive([section], []))  # what cannot be shown is as good as damaged
         except ImportError:
             raise
         except Exception as error:  # whatever else stands in these files
@@ -106,7 +106,7 @@ def read_archive(root: Path) -> Archive:
     return Archive(sections, damaged)
 
 
-def summaries(root: Path) -> Iterator[Path]:
+def summary_paths(root: Path) -> Iterator[Path]:
     """The summaries below a folder, those of one folder in the order of their kinds."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -122,25 +122,25 @@ def read_section(root: Path, path: Path) -> Section | None:
     # Pictures belong to the run where there are both: a sweep draws none.
     shared = kind == "sweep" and (folder / SUMMARY).exists()
     tables = {"sweep": CSV, "search": SEARCH_POINTS}
-    listing = last_records(folder / METRICS) if kind == "run" else table_of(folder / tables[kind])
-    pictures = [] if shared else figures(folder)
-    return Section(str(folder.relative_to(root)), kind, summary, pictures, listing, notes_on(folder, summary))
+    listing = last_records(folder / METRICS) if kind == "run" else read_table_preview(folder / tables[kind])
+    pictures = [] if shared else read_figures(folder)
+    return Section(str(folder.relative_to(root)), kind, summary, pictures, listing, study_notes(folder, summary))
 
 
-def notes_on(folder: Path, summary: dict[str, Any]) -> dict[str, list[str]]:
+def study_notes(folder: Path, summary: dict[str, Any]) -> dict[str, list[str]]:
     """The limits and sources that a summary has, or a README.md beside it, whose words count first."""
     readme = folder / README
     readme_notes = notes_in(readme.read_text(encoding="utf-8")) if readme.is_file() else {}
     return {name: paragraphs for name in NOTES if (paragraphs := readme_notes.get(name) or summary.get(name))}
 
 
-def figures(folder: Path) -> list[Figure]:
+def read_figures(folder: Path) -> list[Figure]:
     """The pictures in a folder, by name."""
     paths = sorted(path for path in folder.iterdir() if path.suffix in PICTURES and path.is_file())
-    return [Figure(path.name, data_uri(path), pdf_beside(path)) for path in paths]
+    return [Figure(path.name, data_uri(path), pdf_name(path)) for path in paths]
 
 
-def pdf_beside(path: Path) -> str:
+def pdf_name(path: Path) -> str:
     """The name of the PDF of a picture; nothing if there is none."""
     pdf = path.with_suffix(".pdf")
     return pdf.name if pdf.is_file() else ""
@@ -159,22 +159,24 @@ def last_records(path: Path) -> Preview:
             last[tuple((k, v) for k, v in row.items() if isinstance(v, str) or k == "seed")] = row
     rows = [{key: value for key, value in row.items() if not isinstance(value, (list, dict))} for row in last.values()]
     columns = column_names(rows)
-    return listing("Last record of each run", columns, [[row.get(name) for name in columns] for row in rows], path)
+    return table_preview(
+        "Last record of each run", columns, [[row.get(name) for name in columns] for row in rows], path
+    )
 
 
-def table_of(path: Path) -> Preview:
+def read_table_preview(path: Path) -> Preview:
     """The table of a sweep or a search."""
     with path.open(encoding="utf-8", newline="") as lines:
         columns, *rows = csv.reader(lines)
-    return listing("Points", columns, rows, path)
+    return table_preview("Points", columns, rows, path)
 
 
-def listing(title: str, columns: list[str], rows: Sequence[Sequence[Any]], path: Path) -> Preview:
+def table_preview(title: str, columns: list[str], rows: Sequence[Sequence[Any]], path: Path) -> Preview:
     """The first of the rows as texts."""
-    return Preview(title, columns, [list(map(shown, row)) for row in rows[:MOST_ROWS]], len(rows), path.name)
+    return Preview(title, columns, [list(map(cell_text, row)) for row in rows[:MOST_ROWS]], len(rows), path.name)
 
 
-def shown(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """A value as a table to read has it: fractions with six digits, nothing for None."""
     if isinstance(value, str) and set(value) <= set("0123456789.e+-") and "." in value:
         try:
@@ -213,45 +215,45 @@ def write_report(folder: Path) -> tuple[Path, Archive]:
             f"There are no results below {folder}. simfloat.studies.sweep with a folder makes some, and `python -m "
             "experiments run NAME`, in results/NAME or the folder that --out names."
         )
-    text = page(archive)
+    text = render_page(archive)
     write_file(folder / REPORT, lambda path: path.write_text(text, encoding="utf-8"), folder)
     return folder / REPORT, archive
 
 
-def page(archive: Archive) -> str:
+def render_page(archive: Archive) -> str:
     """The page as HTML, which loads no other file."""
     from jinja2 import Environment, StrictUndefined  # a tenth of a second
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"tally": tally, "plain": plain, "earlier": earlier}
+    environment.filters |= {"tally": count_verdicts, "plain": configuration_text, "earlier": earlier_verdicts_text}
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
         archive=archive,
-        total=tally(archive.sections),
+        total=count_verdicts(archive.sections),
         found=discoveries(finding.get("p") for section in archive.sections for finding in section.findings),
         undecided=UNDECIDED,
         version=sf.__version__,
     )
 
 
-def tally(sections: Sequence[Section]) -> dict[str, int]:
+def count_verdicts(sections: Sequence[Section]) -> dict[str, int]:
     """How many claims of these sections have which verdict, for every verdict that one has."""
     counts = Counter(finding.get("verdict") or UNDECIDED for section in sections for finding in section.findings)
     return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
 
 
-def earlier(verdicts: Sequence[Sequence[Any]]) -> str:
+def earlier_verdicts_text(verdicts: Sequence[Sequence[Any]]) -> str:
     """The verdicts over fewer seeds as text."""
     return ", ".join(f"{verdict or UNDECIDED} with {number} seeds" for number, verdict in verdicts)
 
 
-def plain(value: Any) -> str:
+def configuration_text(value: Any) -> str:
     """A value of a configuration as text."""
     if isinstance(value, list):
-        return ", ".join(map(plain, value)) or "none"
+        return ", ".join(map(configuration_text, value)) or "none"
     if isinstance(value, dict):
         parts = (
-            f"{key} ({plain(item)})" if isinstance(item, dict) else f"{key}: {plain(item)}"
+            f"{key} ({configuration_text(item)})" if isinstance(item, dict) else f"{key}: {configuration_text(item)}"
             for key, item in value.items()
         )
         return "; ".join(parts) or "none"

@@ -19,14 +19,14 @@ from simfloat.policy.serialization import parse
 from simfloat.studies.plain_values import label_of
 
 #: The roles of the whole model that a search changes where it is not told which: operands are changed layer by layer.
-WHOLE = ("activations", "weights", "optimizer_state")
-BY_LAYER = "compute"
+MODEL_ROLES = ("activations", "weights", "optimizer_state")
+LAYER_ROLE = "compute"
 
 #: The kinds of roles that have a format.
-FORMATTED = (OPERAND, RESULT, FORWARD_RESULT, STORAGE, SUM)
+FORMATTED_KINDS = (OPERAND, RESULT, FORWARD_RESULT, STORAGE, SUM)
 
 #: The bits of a number that no format bounds: of an exact sum.
-UNBOUNDED = 64
+UNBOUNDED_BITS = 64
 
 
 class SearchPart(NamedTuple):
@@ -37,9 +37,9 @@ class SearchPart(NamedTuple):
 
     def __str__(self) -> str:
         roles = "+".join(self.roles)
-        return roles if not self.path else self.path if roles == BY_LAYER else f"{self.path}: {roles}"
+        return roles if not self.path else self.path if roles == LAYER_ROLE else f"{self.path}: {roles}"
 
-    def set_in(self, policy: Policy, value: Any) -> Policy:
+    def apply_to_policy(self, policy: Policy, value: Any) -> Policy:
         """The policy with this value in all of its roles."""
         values = dict.fromkeys(self.roles, value)
         return policy.override(self.path, **values) if self.path else replace(policy, **values)
@@ -51,18 +51,18 @@ class SearchPart(NamedTuple):
         return sum(element_bits(recipe.weights if value == WIDEST else value) for value in values)
 
 
-def apart(policy: Policy, parts: Iterable[SearchPart]) -> Policy:
+def with_explicit_roles(policy: Policy, parts: Iterable[SearchPart]) -> Policy:
     """Give the roles of results, of storage and of the parts values of their own, so that they follow no other role."""
     recipe = policy.recipe()
-    roles = dict.fromkeys([*WHOLE, *(role for part in parts for role in part.roles)])
+    roles = dict.fromkeys([*MODEL_ROLES, *(role for part in parts for role in part.roles)])
     return replace(policy, **{role: getattr(recipe, role) for role in roles if getattr(policy, role) is None})
 
 
 def element_bits(value: Any) -> int:
     """The bits of the numbers that a role's value makes, without scales of blocks; of a sum, of its running total."""
     if isinstance(value, Accumulator):
-        return value.result.bits if value.result is not None else UNBOUNDED
-    return value.bits if isinstance(value, Format) else getattr(getattr(value, "format", None), "bits", UNBOUNDED)
+        return value.result.bits if value.result is not None else UNBOUNDED_BITS
+    return value.bits if isinstance(value, Format) else getattr(getattr(value, "format", None), "bits", UNBOUNDED_BITS)
 
 
 def default_cost(parts: Sequence[SearchPart]) -> Callable[[Policy], float]:
@@ -95,17 +95,17 @@ def checked_parts(parts: Iterable[Any]) -> list[SearchPart]:
     if isinstance(parts, str) or not isinstance(parts, Iterable):
         got = f"the text {parts!r}; give [{parts!r}]" if isinstance(parts, str) else repr(parts)
         raise ValueError(f"parts is a list of parts, got {got}.")
-    parts_list = [_part(part) for part in parts]
+    parts_list = [_as_part(part) for part in parts]
     twice = [part for part in parts_list if parts_list.count(part) > 1]
     if twice or not parts_list:
         raise ValueError(f"The part {twice[0]} is given twice." if twice else "parts is empty: nothing could change.")
     return parts_list
 
 
-def _part(part: Any) -> SearchPart:
+def _as_part(part: Any) -> SearchPart:
     """A role by its name, a layer by its path, or a pair of a path and one or several roles."""
     if isinstance(part, str):
-        return SearchPart("", _roles(part)) if part in ROLES else SearchPart(part, (BY_LAYER,))
+        return SearchPart("", _roles(part)) if part in ROLES else SearchPart(part, (LAYER_ROLE,))
     if not isinstance(part, tuple | list) or len(part) != 2 or not isinstance(part[0], str):
         raise ValueError(
             'A part is a role such as "activations", a layer such as "hidden.0", or both, ("hidden.0", "compute"); '
@@ -116,7 +116,7 @@ def _part(part: Any) -> SearchPart:
 
 def _roles(roles: Any) -> tuple[str, ...]:
     """Roles of formats and sums. Raises ValueError for others, with the nearest names."""
-    allowed = [name for name, role in ROLES.items() if role.kind in FORMATTED]
+    allowed = [name for name, role in ROLES.items() if role.kind in FORMATTED_KINDS]
     names = (roles,) if isinstance(roles, str) else tuple(roles)
     for role in names:
         if role not in allowed:
@@ -125,29 +125,29 @@ def _roles(roles: Any) -> tuple[str, ...]:
     return names
 
 
-def parts_seen(places: Iterable[Sequence[str]]) -> list[SearchPart]:
+def parts_of_places(places: Iterable[Sequence[str]]) -> list[SearchPart]:
     """The parts of a training that was watched: operands of each layer with contractions, and roles of all layers."""
     pairs = [(path, operations) for path, *operations in places]
     parameters = {path for path, operations in pairs if UPDATE in operations}
     layers = dict.fromkeys(path for path, operations in pairs if any(map(_is_contraction, operations)))
     layers = {path: None for path in layers if path not in parameters}
-    return [*(SearchPart(path, (BY_LAYER,)) for path in layers), *(SearchPart("", (role,)) for role in WHOLE)]
+    return [*(SearchPart(path, (LAYER_ROLE,)) for path in layers), *(SearchPart("", (role,)) for role in MODEL_ROLES)]
 
 
 def _is_contraction(operation: str) -> bool:
     return kind_of(operation) == CONTRACTION
 
 
-def watched(policy: Policy, watch: bool = True) -> tuple[Policy, dict[tuple[str, ...], None]]:
+def watch_policy(policy: Policy, watch: bool = True) -> tuple[Policy, dict[tuple[str, ...], None]]:
     """A policy of the same recipes that notes for which path and operations it is asked, and its notes."""
     if not watch:
         return policy, {}
     notes: dict[tuple[str, ...], None] = {}
 
     class Watched(Policy):
-        def given(self, path: str, operations: Sequence[str]) -> dict[str, Any]:
+        def given_roles(self, path: str, operations: Sequence[str]) -> dict[str, Any]:
             notes[path, *operations] = None
-            return super().given(path, operations)
+            return super().given_roles(path, operations)
 
         # Recipes are kept by the policy's hash: this one is asked anew.
         __hash__ = object.__hash__
@@ -164,10 +164,10 @@ class SearchOption(NamedTuple):
 
     value: Any
     label: str
-    saved: float
+    saving: float
 
 
-def options_of(
+def part_options(
     parts: Sequence[SearchPart], start: Policy, formats: Iterable[Any], cost: Callable[[Policy], float]
 ) -> list[list[SearchOption]]:
     """For each part the formats that are cheaper than its own and that it can have, the cheapest first.
@@ -182,13 +182,13 @@ def options_of(
         options = []
         for label, value in named:
             try:
-                saved = whole - cost(part.set_in(start, value))
+                saved = whole - cost(part.apply_to_policy(start, value))
             except ValueError as error:  # the role takes no such format
                 refused = refused or f" {part} cannot have {label}: {error}"
                 continue
             if saved > 0:
                 options.append(SearchOption(value, label, saved))
-        options_by_part.append(sorted(options, key=lambda option: -option.saved))
+        options_by_part.append(sorted(options, key=lambda option: -option.saving))
     if not any(options_by_part):
         raise ValueError(f"No part has a format that is cheaper than its own: there is nothing to search.{refused}")
     return options_by_part

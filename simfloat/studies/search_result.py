@@ -79,7 +79,7 @@ class Search:
         front = {point.label for point in self.front}
         head = ("policy", "outcome", "front", "cost", "ratio", "95 %", "seeds")
         rows = [self._line(point, front) for point in sorted(self.points, key=lambda p: (p.cost, p.ratio))]
-        return table([head, *rows], numbers=4)
+        return table([head, *rows], number_columns=4)
 
     def _line(self, point: SearchPoint, front: set[str]) -> tuple[str, ...]:
         outcome = "the answer" if point.label == self.label else point.outcome

@@ -19,34 +19,34 @@ from typing import Any
 from simfloat.formats.named import BF16, E4M3, E5M2, FP16
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
-from simfloat.studies.combining import Choice, added, cheapest_choices, is_narrower, power_of
+from simfloat.studies.combining import Choice, cheapest_choices, combined_error, error_power, is_narrower
 from simfloat.studies.search_files import SEARCH_FILES, write_search
 from simfloat.studies.search_parts import (
     SearchOption,
     SearchPart,
-    apart,
     checked_cost,
     checked_parts,
     default_cost,
-    options_of,
-    parts_seen,
+    part_options,
+    parts_of_places,
+    with_explicit_roles,
 )
 from simfloat.studies.search_result import REFERENCE, Confirmation, Search, SearchPoint
 from simfloat.studies.trainings import Train, Trainings
-from simfloat.studies.trials import Jury, Trial
+from simfloat.studies.trials import PairedTrials, Trial
 from simfloat.studies.verdicts import exponential
 
 #: The power that errors are first taken to add up by: little more than the largest of them.
 MOST_POWER = 8.0
 
 #: Sums that lie at the limit, but for their last bits, lie within it.
-MARGIN = 1e-9
+SUM_SLACK = 1e-9
 
 #: For so many combinations with all seeds there are trainings, however few there are.
-LEAST = 20
+LEAST_COMBINATIONS = 20
 
 #: A combination is worth a training if its errors add up to so many times what they may.
-WORTH = 2.0
+WORTHWHILE_ERROR = 2.0
 
 
 def search(
@@ -108,63 +108,74 @@ def search(
         >>> round(found.confirmation.ratio, 4), found.confirmation.seeds
         (1.001, (5, 6, 7, 8, 9))
     """
-    _check(train, within, formats)
+    _check_arguments(train, within, formats)
     base = as_policy(reference, "search")
     begin = base if start is None else as_policy(start, "search")
     seed_list = _checked_seeds(seeds)
     with Trainings(train, folder, workers, scheduler, SEARCH_FILES) as trainings:
-        paired_trials = Jury(trainings, base, within, seed_list)
+        paired_trials = PairedTrials(trainings, base, within, seed_list)
         places = trainings.watch((base, seed_list[0])) if parts is None else ()
         paired_trials.check_reference()
-        chosen = parts_seen(places) if parts is None else checked_parts(parts)
+        chosen = parts_of_places(places) if parts is None else checked_parts(parts)
         price = default_cost(chosen) if cost is None else checked_cost(cost)
-        options = options_of(chosen, apart(begin, chosen), formats, price)
-        result = Searching(paired_trials, begin, chosen, options, price).run()
+        options = part_options(chosen, with_explicit_roles(begin, chosen), formats, price)
+        result = PolicySearch(paired_trials, begin, chosen, options, price).run()
         if trainings.workspace is not None:
             write_search(result, train, trainings.workspace)
     return result
 
 
-class Searching:
+class PolicySearch:
     """The state of a search: which combinations were tried, and what follows from it."""
 
     def __init__(
         self,
-        paired_trials: Jury,
+        paired_trials: PairedTrials,
         start: Policy,
         parts: list[SearchPart],
         options: list[list[SearchOption]],
         price: Callable[[Policy], float],
     ) -> None:
-        self.jury, self.start, self.parts, self.options, self.price = paired_trials, start, parts, options, price
+        self.paired_trials, self.start, self.parts, self.options, self.price = (
+            paired_trials,
+            start,
+            parts,
+            options,
+            price,
+        )
         self.trials: dict[Choice, Trial] = {}
-        self.left: set[Choice] = set()  # what is not the answer, nor what is narrower
-        self.power = MOST_POWER  # by which errors add up
+        self.excluded: set[Choice] = set()  # what is not the answer, nor what is narrower
+        self.error_power = MOST_POWER  # by which errors add up
         self.combinations = math.prod(len(each) + 1 for each in options)
-        self.budget = len(paired_trials.seeds) * max(self.combinations // 10, LEAST)
-        self.distrust: dict[tuple[int, int], float] = {}  # what options have added where sums did not hold
-        self.nothing: Choice = (0,) * len(parts)
+        self.budget = len(paired_trials.seeds) * max(self.combinations // 10, LEAST_COMBINATIONS)
+        self.extra_errors: dict[tuple[int, int], float] = {}  # what options have added where sums did not hold
+        self.unchanged: Choice = (0,) * len(parts)
         self._has_begun = False
 
     def run(self) -> Search:
         """Search; every step follows from the losses alone."""
-        if self.start != self.jury.reference and not self.judged([self.nothing])[0].is_inside:
-            ratio = exponential(self.trials[self.nothing].mean)
+        if self.start != self.paired_trials.reference and not self.run_trials([self.unchanged])[0].is_inside:
+            ratio = exponential(self.trials[self.unchanged].mean)
             raise ValueError(
                 f"The loss under start is {ratio:.4g} of the reference's, which is not within the share; start from a "
                 "wider policy."
             )
-        while self.jury.trainings.made < self.budget and any(choice := self.polished(self.accepted())):
-            confirmation = self.jury.confirm(self.trials[choice].policy)
+        while self.paired_trials.trainings.count < self.budget and any(
+            choice := self.refine(self.cheapest_within_share())
+        ):
+            confirmation = self.paired_trials.confirm(self.trials[choice].policy)
             if confirmation is not None:
-                return self.result(self.trials[choice], confirmation)
-            self.leave(choice)
-        confirmation = None if self.start == self.jury.reference else self.jury.confirm(self.start)
+                return self.search_result(self.trials[choice], confirmation)
+            self.exclude(choice)
+        confirmation = None if self.start == self.paired_trials.reference else self.paired_trials.confirm(self.start)
         if confirmation is not None:
-            return self.result(self.trials[self.nothing], confirmation)
-        return self.result(Trial(self.name(self.jury.reference), self.jury.reference), self.jury.of_reference())
+            return self.search_result(self.trials[self.unchanged], confirmation)
+        return self.search_result(
+            Trial(self.policy_name(self.paired_trials.reference), self.paired_trials.reference),
+            self.paired_trials.confirm_reference(),
+        )
 
-    def accepted(self) -> Choice:
+    def cheapest_within_share(self) -> Choice:
         """The cheapest combination that, as far as is known, is within the share; that of no change if there is none.
 
         The first is tried as a whole: if all can be narrow at once, no part needs to be tried alone.
@@ -173,31 +184,33 @@ class Searching:
             choice = next(self.candidates())
             if not any(choice) or (choice in self.trials and self.trials[choice].is_inside):
                 return choice
-            unknown = [single for single in self.singles(choice) if single not in self.trials]
+            unknown = [single for single in self.single_changes(choice) if single not in self.trials]
             if unknown and self._has_begun and unknown != [choice]:
-                self.judged(unknown)
+                self.run_trials(unknown)
                 continue
             self._has_begun = True
-            if not self.judged([choice])[0].is_inside:
-                self.leave(choice)
+            if not self.run_trials([choice])[0].is_inside:
+                self.exclude(choice)
 
-    def leave(self, choice: Choice) -> None:
+    def exclude(self, choice: Choice) -> None:
         """Leave a combination whose parts promised more: its errors add up by a smaller power, or its parts are trusted
         so much less that it is none any more.
         """
-        self.left.add(choice)
-        if not all(single in self.trials for single in self.singles(choice)):
+        self.excluded.add(choice)
+        if not all(single in self.trials for single in self.single_changes(choice)):
             return
         chosen = [(part, option) for part, option in enumerate(choice) if option]
-        errors = [self.error(part, option) for part, option in chosen]
-        error_ratio = max(exponential(self.trials[choice].mean) - 1, self.jury.within) / self.jury.within
-        if self.power > 1 and max(errors) > 0:
-            self.power = min(self.power, power_of(errors, error_ratio))
-        elif (predicted := sum(errors) + sum(self.distrust.get(each, 0.0) for each in chosen)) <= 1:
+        errors = [self.part_error(part, option) for part, option in chosen]
+        error_ratio = (
+            max(exponential(self.trials[choice].mean) - 1, self.paired_trials.within) / self.paired_trials.within
+        )
+        if self.error_power > 1 and max(errors) > 0:
+            self.error_power = min(self.error_power, error_power(errors, error_ratio))
+        elif (predicted := sum(errors) + sum(self.extra_errors.get(each, 0.0) for each in chosen)) <= 1:
             for each in chosen:
-                self.distrust[each] = self.distrust.get(each, 0.0) + (1 - predicted) / len(chosen) + MARGIN
+                self.extra_errors[each] = self.extra_errors.get(each, 0.0) + (1 - predicted) / len(chosen) + SUM_SLACK
 
-    def polished(self, choice: Choice) -> Choice:
+    def refine(self, choice: Choice) -> Choice:
         """The combination with single parts made cheaper as long as that stays within the share.
 
         Tried are those that the sum of their parts has not too far outside: errors often add up to less.
@@ -207,90 +220,93 @@ class Searching:
                 (*choice[:part], option, *choice[part + 1 :])
                 for part, chosen in enumerate(choice)
                 for option in range(1, len(self.options[part]) + 1)
-                if self.saved(part, option) > self.saved(part, chosen)
+                if self.saving(part, option) > self.saving(part, chosen)
             ]
-            near.sort(key=lambda other: -sum(self.saved(part, option) for part, option in enumerate(other)))
+            near.sort(key=lambda other: -sum(self.saving(part, option) for part, option in enumerate(other)))
             untried = (other for other in near if other not in self.trials and not self.is_hopeless(other))
-            better = next((other for other in untried if self.judged([other])[0].is_inside), None)
+            better = next((other for other in untried if self.run_trials([other])[0].is_inside), None)
             if better is None:
                 return choice
             choice = better
 
     def is_hopeless(self, choice: Choice) -> bool:
         """Whether a combination is not worth a training: a part of it fails alone, or all add up to too much."""
-        errors = list(map(self.error, range(len(choice)), choice))
-        return self.is_left(choice) or added(errors, self.power) > WORTH
+        errors = list(map(self.part_error, range(len(choice)), choice))
+        return self.is_excluded(choice) or combined_error(errors, self.error_power) > WORTHWHILE_ERROR
 
     def candidates(self) -> Iterator[Choice]:
         """Combinations that may be within the share by what is known of their parts, the cheapest first, then none."""
-        saved = [[0.0, *(option.saved for option in options)] for options in self.options]
+        saved = [[0.0, *(option.saving for option in options)] for options in self.options]
         excess = [
             [
-                self.error(part, option) ** self.power + self.distrust.get((part, option), 0.0)
+                self.part_error(part, option) ** self.error_power + self.extra_errors.get((part, option), 0.0)
                 for option in range(len(options) + 1)
             ]
             for part, options in enumerate(self.options)
         ]
-        for choice in cheapest_choices(saved, excess, 1 + MARGIN):
-            if any(choice) and not self.is_left(choice):
+        for choice in cheapest_choices(saved, excess, 1 + SUM_SLACK):
+            if any(choice) and not self.is_excluded(choice):
                 yield choice
-        yield self.nothing
+        yield self.unchanged
 
-    def error(self, part: int, option: int) -> float:
+    def part_error(self, part: int, option: int) -> float:
         """Return the share of the allowed error that one part uses alone; 0 as long as it was not tried."""
-        trial = self.trials.get(self.single(part, option)) if option else None
+        trial = self.trials.get(self.single_change(part, option)) if option else None
         if trial is None:
             return 0.0
-        return max(0.0, exponential(trial.mean) - 1) / self.jury.within if trial.is_inside else math.inf
+        return max(0.0, exponential(trial.mean) - 1) / self.paired_trials.within if trial.is_inside else math.inf
 
-    def is_left(self, choice: Choice) -> bool:
+    def is_excluded(self, choice: Choice) -> bool:
         """Tell whether the combination, or one that is wider in every part, was excluded."""
-        return any(is_narrower(self.values(choice), self.values(other)) for other in self.left)
+        return any(is_narrower(self.choice_values(choice), self.choice_values(other)) for other in self.excluded)
 
-    def values(self, choice: Choice) -> list[Any]:
+    def choice_values(self, choice: Choice) -> list[Any]:
         """The value of each part, None for the start's own."""
         return [self.options[part][option - 1].value if option else None for part, option in enumerate(choice)]
 
-    def single(self, part: int, option: int) -> Choice:
+    def single_change(self, part: int, option: int) -> Choice:
         """The combination in which this part alone changes."""
         return tuple(option if place == part else 0 for place in range(len(self.parts)))
 
-    def singles(self, choice: Choice) -> list[Choice]:
+    def single_changes(self, choice: Choice) -> list[Choice]:
         """Return a combination for each part that changes, in which it changes alone."""
-        return [self.single(part, option) for part, option in enumerate(choice) if option]
+        return [self.single_change(part, option) for part, option in enumerate(choice) if option]
 
-    def saved(self, part: int, option: int) -> float:
+    def saving(self, part: int, option: int) -> float:
         """Return the cost that the option saves."""
-        return self.options[part][option - 1].saved if option else 0.0
+        return self.options[part][option - 1].saving if option else 0.0
 
-    def judged(self, choices: Sequence[Choice]) -> list[Trial]:
+    def run_trials(self, choices: Sequence[Choice]) -> list[Trial]:
         """The trials of these combinations; those that fail are left."""
-        trials = [self.trials.setdefault(choice, self.trial(choice)) for choice in choices]
-        self.jury.judge(trials)
-        self.left.update(choice for choice, trial in zip(choices, trials, strict=True) if not trial.is_inside)
+        trials = [self.trials.setdefault(choice, self.new_trial(choice)) for choice in choices]
+        self.paired_trials.decide(trials)
+        self.excluded.update(choice for choice, trial in zip(choices, trials, strict=True) if not trial.is_inside)
         return trials
 
-    def trial(self, choice: Choice) -> Trial:
+    def new_trial(self, choice: Choice) -> Trial:
         """Return a new trial of the policy that a combination stands for."""
-        policy, names = apart(self.start, self.parts), []
+        policy, names = with_explicit_roles(self.start, self.parts), []
         for part, option in enumerate(choice):
             if option:
                 chosen = self.options[part][option - 1]
-                policy = self.parts[part].set_in(policy, chosen.value)
+                policy = self.parts[part].apply_to_policy(policy, chosen.value)
                 names.append(f"{self.parts[part]}={chosen.label}")
         if not names:
-            return Trial(self.name(self.start), self.start)
+            return Trial(self.policy_name(self.start), self.start)
         label = ", ".join(names)
         return Trial(label, replace(policy, name=label, source=None))
 
-    def name(self, policy: Policy) -> str:
+    def policy_name(self, policy: Policy) -> str:
         """Return the name of the reference or of the start."""
-        return policy.name or ("the reference" if policy == self.jury.reference else "start")
+        return policy.name or ("the reference" if policy == self.paired_trials.reference else "start")
 
-    def result(self, answer: Trial, confirmation: Confirmation) -> Search:
+    def search_result(self, answer: Trial, confirmation: Confirmation) -> Search:
         """Return the result of the search."""
-        paired_trials, points = self.jury, [trial.point(self.price(trial.policy)) for trial in self.trials.values()]
-        reference_cost, base = self.price(paired_trials.reference), self.name(paired_trials.reference)
+        paired_trials, points = (
+            self.paired_trials,
+            [trial.point(self.price(trial.policy)) for trial in self.trials.values()],
+        )
+        reference_cost, base = self.price(paired_trials.reference), self.policy_name(paired_trials.reference)
         points.insert(
             0,
             SearchPoint(
@@ -306,12 +322,12 @@ class Searching:
             reference_cost=reference_cost,
             confirmation=confirmation,
             points=tuple(points),
-            trainings=paired_trials.trainings.made,
+            trainings=paired_trials.trainings.count,
             combinations=self.combinations,
         )
 
 
-def _check(train: Any, within: Any, formats: Any) -> None:
+def _check_arguments(train: Any, within: Any, formats: Any) -> None:
     if not callable(train):
         raise ValueError(f"search takes a function train(policy, seed), got a {type(train).__name__}.")
     try:

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from simfloat.arithmetic.machines import is_on_gpu, on_cpu
-from simfloat.autodiff.guards import Loan
+from simfloat.autodiff.guards import ChangeGuard
 from simfloat.autodiff.variable import Variable
 from simfloat.studies.code_digest import ATOMS, LAYOUT, CodeDigest
-from simfloat.train.tensor_trees import array_of, is_tensor
+from simfloat.train.tensor_trees import array_of_tensor, is_tensor
 
 #: What has one meaning wherever it is, and may be the same object or an equal one.
 UNMARKED = (*ATOMS, tuple, frozenset, CodeType, np.generic, np.dtype)
@@ -69,12 +69,12 @@ class StateDigest(CodeDigest):
         """Write a value."""
         kind = type(value)
         if kind in ATOMS:
-            return self._say(kind.__name__, marshal.dumps(value, LAYOUT))
-        if id(value) in self._seen:
-            return self._say(f"as {self._seen[id(value)]}")
+            return self._write_pieces(kind.__name__, marshal.dumps(value, LAYOUT))
+        if id(value) in self._numbers_by_id:
+            return self._write_pieces(f"as {self._numbers_by_id[id(value)]}")
         if not isinstance(value, UNMARKED):
-            self._seen[id(value)] = len(self._seen)
-            self._kept.append(value)
+            self._numbers_by_id[id(value)] = len(self._numbers_by_id)
+            self._kept_alive.append(value)
         if kind in PLAIN:
             return PLAIN[kind](self, value)
         for kinds, write in WRITERS:
@@ -89,32 +89,32 @@ class StateDigest(CodeDigest):
     # Containers.
 
     def _sequence(self, value: list[Any] | tuple[Any, ...]) -> None:
-        self._say(type(value).__name__, str(len(value)))
+        self._write_pieces(type(value).__name__, str(len(value)))
         if set(map(type, value)) <= {*ATOMS}:
-            return self._say(marshal.dumps(value, LAYOUT))
+            return self._write_pieces(marshal.dumps(value, LAYOUT))
         for number, item in enumerate(value):
-            with self._at(f"[{number}]"):
+            with self._step_into(f"[{number}]"):
                 self.add(item)
 
     def _set(self, value: set[Any] | frozenset[Any]) -> None:
         """A set, each item by a digest of its own: no order decides what was met before."""
         are_atoms = set(map(type, value)) <= {*ATOMS}
-        items = [marshal.dumps(item, LAYOUT) if are_atoms else self._apart(item) for item in value]
-        self._say(type(value).__name__, str(are_atoms), str(len(items)), *sorted(items))
+        items = [marshal.dumps(item, LAYOUT) if are_atoms else self._digest_of_item(item) for item in value]
+        self._write_pieces(type(value).__name__, str(are_atoms), str(len(items)), *sorted(items))
         if type(value) not in (set, frozenset):
             self.add(type(value))
-            self._named(getattr(value, "__dict__", {}))
+            self._add_named_values(getattr(value, "__dict__", {}))
 
-    def _apart(self, item: Any) -> bytes:
-        digest = StateDigest(self._name, self._seen, [*self._trail, "{...}"])
+    def _digest_of_item(self, item: Any) -> bytes:
+        digest = StateDigest(self._name, self._numbers_by_id, [*self._trail, "{...}"])
         digest.add(item)
         digest.finish()
-        self._kept += digest._kept
+        self._kept_alive += digest._kept_alive
         return digest.content.digest()
 
     def _bytes(self, value: bytearray | memoryview) -> None:
         view = memoryview(value)
-        self._say(type(value).__name__, view.format, str(view.shape), view.tobytes())
+        self._write_pieces(type(value).__name__, view.format, str(view.shape), view.tobytes())
 
     # Arrays and tensors.
 
@@ -122,15 +122,15 @@ class StateDigest(CodeDigest):
         array = np.asarray(value)
         self.add(type(value))
         order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-        self._say("array", array.dtype.str, str(array.shape), order)
+        self._write_pieces("array", array.dtype.str, str(array.shape), order)
         if array.dtype.names:
             for name in array.dtype.names:
-                self._say(name)
+                self._write_pieces(name)
                 self._array(array[name])
         elif array.dtype.hasobject:
             self._sequence(array.ravel().tolist())
         else:
-            self._say(str(array.nbytes))
+            self._write_pieces(str(array.nbytes))
             if array.nbytes:
                 flat = np.ascontiguousarray(array.T if order == "F" else array).reshape(-1)
                 self.content.update(flat.view(np.uint8).data)
@@ -138,11 +138,11 @@ class StateDigest(CodeDigest):
             self.add(np.ma.getmaskarray(value))
             self.add(value.fill_value)
         elif not isinstance(value, np.memmap):
-            self._named(getattr(value, "__dict__", {}))
+            self._add_named_values(getattr(value, "__dict__", {}))
 
     def _number(self, value: np.generic) -> None:
         self._array(np.asarray(value)) if value.dtype.names is None else self.add(value.tolist())
-        self._say(type(value).__name__)
+        self._write_pieces(type(value).__name__)
 
     def _tensor(self, value: Any) -> None:
         """A tensor of PyTorch: numbers, gradient, and what is set on it."""
@@ -150,14 +150,14 @@ class StateDigest(CodeDigest):
             self._refuse("a tensor that an operation made, with its history", "use x.detach(), or make it inside")
         self.add(type(value))
         try:
-            array, name = array_of(value, self.where())
+            array, name = array_of_tensor(value, self.where())
         except ValueError:
-            self._reduced(value)
+            self._add_reduced_state(value)
         else:
-            self._say("tensor", name, str(value.requires_grad), str(value.device))
+            self._write_pieces("tensor", name, str(value.requires_grad), str(value.device))
             self._array(array)
         self.add(value.grad)
-        self._named(vars(value))
+        self._add_named_values(vars(value))
 
     def _variable(self, value: Variable) -> None:
         """A tensor or parameter of this package."""
@@ -165,59 +165,59 @@ class StateDigest(CodeDigest):
             self._refuse("a tensor that an operation made, with its history", "use x.detach(), or make it inside")
         dropped = BOOKKEEPING | ({"format"} if value.is_weight else set())
         self.add(type(value))
-        self._named({name: item for name, item in vars(value).items() if name not in dropped})
+        self._add_named_values({name: item for name, item in vars(value).items() if name not in dropped})
 
     # Objects.
 
     def _wrapped_method(self, value: staticmethod[..., Any] | classmethod[Any, ..., Any]) -> None:
-        self._say(type(value).__name__)
+        self._write_pieces(type(value).__name__)
         self.add(value.__func__)
 
     def _property(self, value: property) -> None:
-        self._say(type(value).__name__)
+        self._write_pieces(type(value).__name__)
         for each in (value.fget, value.fset, value.fdel):
             self.add(each)
 
     def _weak_reference(self, value: weakref.ref[Any]) -> None:
-        self._say("reference")
+        self._write_pieces("reference")
         self.add(value())
 
     def _cell(self, value: types.CellType) -> None:
         try:
             content = value.cell_contents
         except ValueError:
-            return self._say("empty")  # it has no value yet
+            return self._write_pieces("empty")  # it has no value yet
         self.add(content)
 
     def _logger(self, value: logging.Logger) -> None:
-        self._say("logger", value.name)  # what it writes changes no result
+        self._write_pieces("logger", value.name)  # what it writes changes no result
 
-    def _nothing(self, value: Any) -> None:
+    def _skip(self, value: Any) -> None:
         """What guards numbers against writing, and is none itself."""
 
     def _object(self, value: Any) -> None:
         """An object: its type, and its state as pickle takes it."""
         kind = type(value)
         if kind.__module__.startswith("numba.") and hasattr(value, "py_func"):  # whose pickle holds a number drawn anew
-            self._say("compiled")
+            self._write_pieces("compiled")
             self.add(value.py_func)
-            return self._named({"options": value.targetoptions, "locals": value.locals})
+            return self._add_named_values({"options": value.targetoptions, "locals": value.locals})
         if isinstance(value, CACHED):  # what it has kept follows from the function
-            self._say("cached")
+            self._write_pieces("cached")
             return self.add(value.__wrapped__)
         if any(value is stream for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
-            return self._say("a stream of the process")
+            return self._write_pieces("a stream of the process")
         if value is os.environ:
-            return self._say("the environment")
+            return self._write_pieces("the environment")
         if isinstance(value, LOCK):
-            return self._say("a lock", str(value.locked()))
+            return self._write_pieces("a lock", str(value.locked()))
         if isinstance(value, weakref.WeakKeyDictionary | weakref.WeakValueDictionary):
             return self._dictionary(dict(value))
         self.add(kind)
-        self._reduced(value)
+        self._add_reduced_state(value)
 
-    def _reduced(self, value: Any) -> None:
-        kind, what = type(value), _described(value)
+    def _add_reduced_state(self, value: Any) -> None:
+        kind, what = type(value), _object_text(value)
         reducer = copyreg.dispatch_table.get(kind)
         try:
             reduced = reducer(value) if reducer else value.__reduce_ex__(4)
@@ -228,11 +228,11 @@ class StateDigest(CodeDigest):
             return self._global(value, reduced)
         make, arguments, state, items, pairs = (*reduced, *[None] * 5)[:5]
         self.add(make)
-        with self._at(""):
+        with self._step_into(""):
             self.add(tuple(arguments))
         for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
             if isinstance(part, dict) and all(isinstance(name, str) for name in part):
-                self._named(part)
+                self._add_named_values(part)
             else:
                 self.add(part)
         self._sequence([] if items is None else list(items))
@@ -243,13 +243,13 @@ class StateDigest(CodeDigest):
         own = getattr(value, "__module__", None), type(value).__module__
         for place in [*own, *(str(each).partition(".")[0] for each in own), "scipy.special"]:
             if getattr(sys.modules.get(str(place)), name, None) is value:
-                if not self._of_installed(place):
-                    self._say(str(place))
-                return self._say(name)
-        self._refuse(f"{_described(value)} of no module")
+                if not self._write_if_installed(place):
+                    self._write_pieces(str(place))
+                return self._write_pieces(name)
+        self._refuse(f"{_object_text(value)} of no module")
 
 
-def _described(value: Any) -> str:
+def _object_text(value: Any) -> str:
     """What a value is, for a message."""
     if hasattr(value, "fileno") and hasattr(value, "read"):
         return f"the open file {getattr(value, 'name', '')!r}"
@@ -270,7 +270,7 @@ WRITERS: tuple[tuple[Any, Callable[[StateDigest, Any], None]], ...] = (
     ((set, frozenset), StateDigest._set),
     ((bytearray, memoryview), StateDigest._bytes),
     (Variable, StateDigest._variable),
-    (Loan, StateDigest._nothing),
+    (ChangeGuard, StateDigest._skip),
     (ModuleType, StateDigest._module),
     (FunctionType, StateDigest._function),
     (types.BuiltinFunctionType, StateDigest._builtin),

@@ -16,16 +16,16 @@ from simfloat.studies.executors import Result
 Row = dict[str, Any]
 
 #: The file, beside a run's other results and beside the README of the experiment that it decides.
-STORED = "results.parquet"
+RESULTS_FILE = "results.parquet"
 
 #: Between the name of a field and that of a list inside of it: a trace's columns are "trace.scale" and so on.
-INSIDE = "."
+FIELD_SEPARATOR = "."
 
 #: Under this name a Parquet file tells the axes of a sweep.
-AXES = "simfloat.axes"
+AXES_KEY = "simfloat.axes"
 
 #: Marks a column of texts as JSON.
-AS_JSON = {b"encoding": b"json"}
+JSON_MARK = {b"encoding": b"json"}
 
 
 def write_stored(results: Sequence[Result], path: Path) -> None:
@@ -34,14 +34,14 @@ def write_stored(results: Sequence[Result], path: Path) -> None:
     import pyarrow
     from pyarrow.parquet import write_table
 
-    rows = [flattened(result) for result in results]
+    rows = [flatten_result(result) for result in results]
     fields, columns = [], []
     for name in column_names(rows):
         values = [row.get(name) for row in rows]
-        is_plain = _has_a_type(values)
+        is_plain = _has_one_type(values)
         cells = values if is_plain else [None if value is None else json.dumps(value) for value in values]
         columns.append(pyarrow.array(cells))
-        fields.append(pyarrow.field(name, columns[-1].type, metadata=None if is_plain else AS_JSON))
+        fields.append(pyarrow.field(name, columns[-1].type, metadata=None if is_plain else JSON_MARK))
     with path.open("wb") as file:
         write_table(pyarrow.table(columns, pyarrow.schema(fields)), file, compression="zstd", compression_level=19)
 
@@ -56,25 +56,25 @@ def read_stored(path: Path) -> list[Result]:
         if (field.metadata or {}).get(b"encoding") == b"json":
             columns[field.name] = [None if text is None else json.loads(text) for text in columns[field.name]]
     return [
-        nested({name: column[row] for name, column in columns.items() if column[row] is not None})
+        nest_row({name: column[row] for name, column in columns.items() if column[row] is not None})
         for row in range(table.num_rows)
     ]
 
 
-def flattened(result: Result) -> dict[str, Any]:
+def flatten_result(result: Result) -> dict[str, Any]:
     """The result with a column for each list of numbers inside of a field."""
     row: dict[str, Any] = {}
     for name, value in result.items():
         is_traces = isinstance(value, dict) and value and all(map(_is_list, value.values()))
-        row |= {f"{name}{INSIDE}{key}": item for key, item in value.items()} if is_traces else {name: value}
+        row |= {f"{name}{FIELD_SEPARATOR}{key}": item for key, item in value.items()} if is_traces else {name: value}
     return row
 
 
-def nested(row: dict[str, Any]) -> Result:
+def nest_row(row: dict[str, Any]) -> Result:
     """The result that was flattened to this row."""
     result: Result = {}
     for name, value in row.items():
-        field, inside, key = name.partition(INSIDE)
+        field, inside, key = name.partition(FIELD_SEPARATOR)
         if inside:
             result.setdefault(field, {})[key] = value
         else:
@@ -82,16 +82,16 @@ def nested(row: dict[str, Any]) -> Result:
     return result
 
 
-def _has_a_type(values: list[Any]) -> bool:
+def _has_one_type(values: list[Any]) -> bool:
     """Whether a column has one type for its values: texts, truth values, numbers, or lists of these numbers."""
-    kinds = {_kind(value) for value in values if value is not None}
+    kinds = {_column_kind(value) for value in values if value is not None}
     return len(kinds) < 2 and None not in kinds
 
 
-def _kind(value: Any) -> Any:
+def _column_kind(value: Any) -> Any:
     """Return the kind of a value, of which a typed column has only one; None for a value that no typed column holds."""
     if _is_list(value):
-        return list, _kind(value[0])
+        return list, _column_kind(value[0])
     return type(value) if isinstance(value, str | bool) else float if _is_number(value) else None
 
 
@@ -126,10 +126,12 @@ def write_parquet(rows: Sequence[Row], path: Path) -> None:
 
     columns = {name: [row.get(name) for row in rows] for name in column_names(rows)}
     for name, values in columns.items():
-        if not _has_a_type(values):
+        if not _has_one_type(values):
             columns[name] = [None if value is None else str(value) for value in values]
     with path.open("wb") as file:
-        write_table(table(columns).replace_schema_metadata({AXES: json.dumps(list(getattr(rows, "axes", ())))}), file)
+        write_table(
+            table(columns).replace_schema_metadata({AXES_KEY: json.dumps(list(getattr(rows, "axes", ())))}), file
+        )
 
 
 def read_parquet(path: Path) -> tuple[list[Row], tuple[str, ...]]:
@@ -146,7 +148,7 @@ def read_parquet(path: Path) -> tuple[list[Row], tuple[str, ...]]:
         raise FileNotFoundError(ENOENT, "There is no such file", str(path))
     try:
         table = read_table(path)
-        axes = json.loads((table.schema.metadata or {}).get(AXES.encode(), b"[]"))
+        axes = json.loads((table.schema.metadata or {}).get(AXES_KEY.encode(), b"[]"))
     except (ArrowException, ValueError) as error:
         raise ValueError(f"{path} is no Parquet file of a table: {str(error).partition(chr(10))[0]}") from None
     is_known = isinstance(axes, list) and all(name in table.column_names for name in axes)
@@ -155,13 +157,13 @@ def read_parquet(path: Path) -> tuple[list[Row], tuple[str, ...]]:
 
 def as_json(value: Any, indent: int | None = None) -> str:
     """Strict JSON, in which a number that is NaN or infinite is null."""
-    return json.dumps(finite(value), indent=indent, allow_nan=False)
+    return json.dumps(replace_non_finite(value), indent=indent, allow_nan=False)
 
 
-def finite(value: Any) -> Any:
+def replace_non_finite(value: Any) -> Any:
     """The value with None for every number that JSON lacks."""
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

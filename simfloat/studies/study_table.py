@@ -13,7 +13,7 @@ from simfloat.table import Table
 from simfloat.table import table as aligned
 
 #: Rows that are printed of a longer table: so many from its beginning, and as many from its end.
-SHOWN = 15
+SHOWN_ROWS = 15
 
 
 class StudyTable(Sequence[Row]):
@@ -74,26 +74,26 @@ class StudyTable(Sequence[Row]):
 
     def to_csv(self, path: str | Path) -> None:
         """Write the rows below a header; numbers are read back as they are."""
-        write_csv(self.rows, _file(path))
+        write_csv(self.rows, _target_path(path))
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the same as Parquet, each column of one type."""
-        write_parquet(self, _file(path))
+        write_parquet(self, _target_path(path))
 
-    def _drawn(self) -> Table:
+    def _printed_table(self) -> Table:
         cells = [tuple(_cell(row.get(name)) for name in self.columns) for row in self.rows]
-        if len(cells) > 2 * SHOWN:
-            cells = [*cells[:SHOWN], ("...",) * len(self.columns), *cells[-SHOWN:]]
-        return aligned([self.columns, *cells], numbers=max(0, len(self.columns) - len(self.axes)))
+        if len(cells) > 2 * SHOWN_ROWS:
+            cells = [*cells[:SHOWN_ROWS], ("...",) * len(self.columns), *cells[-SHOWN_ROWS:]]
+        return aligned([self.columns, *cells], number_columns=max(0, len(self.columns) - len(self.axes)))
 
     def __repr__(self) -> str:
-        return str(self._drawn()) if self.columns else "StudyTable([])"
+        return str(self._printed_table()) if self.columns else "StudyTable([])"
 
     def _repr_html_(self) -> str:
-        return self._drawn()._repr_html_() if self.columns else repr(self)
+        return self._printed_table()._repr_html_() if self.columns else repr(self)
 
 
-def _file(path: str | Path) -> Path:
+def _target_path(path: str | Path) -> Path:
     """Return the path of a file to write; raise OSError, naming the folder, where the folder does not exist."""
     file = file_path(path)
     check_parent(file)

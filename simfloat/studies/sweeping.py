@@ -16,7 +16,13 @@ from simfloat.policy import Policy
 from simfloat.studies.executors import Executor, Job, Result, in_processes, one_by_one
 from simfloat.studies.machine_room import on_scheduler
 from simfloat.studies.plain_values import as_plain, from_plain, label_of
-from simfloat.studies.references import function_digest, home_of, name_of, reference_to, resolved
+from simfloat.studies.references import (
+    function_digest,
+    function_name,
+    function_reference,
+    home_module,
+    resolve_function,
+)
 from simfloat.studies.report_page import CSV, PARQUET, SWEEP
 from simfloat.studies.stored import Row, as_json, write_csv, write_parquet
 from simfloat.studies.study_table import StudyTable
@@ -33,7 +39,7 @@ ATTEMPTS = 3
 MOST_POINTS = 100_000
 
 #: The column of a function that returns a single number.
-VALUE = "value"
+VALUE_COLUMN = "value"
 
 Progress = Callable[[int, int], None]
 
@@ -105,15 +111,15 @@ def sweep(
         FP16    0     0.000953957
         FP16    1     0.000967165
     """
-    plan = planned(function, axes, is_kept=folder is not None)
-    executor = executor_for(function, workers, scheduler, at_sent_point)
+    plan = plan_sweep(function, axes, is_kept=folder is not None)
+    executor = choose_executor(function, workers, scheduler, run_sent_job)
     if folder is None:
         results: dict[int, Result] = {}
         with closing(executor(plan.run, plan.jobs)) as finished:
             results.update(finished)
         return plan.table([results[place] for place in range(len(plan.jobs))])
-    study = Study(SWEEP, name_of(function))
-    with Workspace(file_path(folder), home_of(function), SWEEP_FILES, SWEEP_HIDDEN, study) as workspace:
+    study = Study(SWEEP, function_name(function))
+    with Workspace(file_path(folder), home_module(function), SWEEP_FILES, SWEEP_HIDDEN, study) as workspace:
         return conduct_sweep(plan, workspace, executor)[0]
 
 
@@ -141,7 +147,7 @@ def check_count(axes: Mapping[str, Collection[Any]]) -> None:
         raise ValueError(f"The sweep has {count} points, more than {MOST_POINTS}; give fewer values.")
 
 
-def planned(function: Callable[..., Any], axes: Mapping[str, Iterable[Any]], *, is_kept: bool = True) -> SweepPlan:
+def plan_sweep(function: Callable[..., Any], axes: Mapping[str, Iterable[Any]], *, is_kept: bool = True) -> SweepPlan:
     """The sweep that is meant. Raises ValueError, before any work, for what cannot be one.
 
     Results that are kept are told apart by a digest of the function.
@@ -155,20 +161,20 @@ def planned(function: Callable[..., Any], axes: Mapping[str, Iterable[Any]], *, 
     digest = function_digest(function) if is_kept else ""
     jobs = [
         {
-            "label": f"{name_of(function)}({', '.join(f'{name}={label}' for name, label in place.items())})",
+            "label": f"{function_name(function)}({', '.join(f'{name}={label}' for name, label in place.items())})",
             "code": digest,
             "point": {name: as_plain(levels[name][label]) for name, label in place.items()},
         }
         for place in places
     ]
-    return SweepPlan(partial(at_point, function), jobs, places, lambda result: result, summary(function, levels))
+    return SweepPlan(partial(run_job, function), jobs, places, lambda result: result, summary(function, levels))
 
 
 def summary(function: Any, levels: Mapping[str, Mapping[Any, Any]]) -> dict[str, Any]:
     """Summarize the request and the versions that compute it."""
     policies = [value for values in levels.values() for value in values.values() if isinstance(value, Policy)]
     return {
-        "experiment": name_of(function),
+        "experiment": function_name(function),
         "question": (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " "),
         "config": {
             "axes": {name: list(values) for name, values in levels.items()},
@@ -176,7 +182,7 @@ def summary(function: Any, levels: Mapping[str, Mapping[Any, Any]]) -> dict[str,
         },
         "points": math.prod(map(len, levels.values())),
         "versions": versions(),
-        "code": code_digest(home_of(function)),
+        "code": code_digest(home_module(function)),
     }
 
 
@@ -213,10 +219,10 @@ def check_arguments(function: Callable[..., Any], axes: Iterable[str]) -> None:
     try:
         signature.bind(**dict.fromkeys(axes))
     except TypeError as error:
-        raise ValueError(f"{name_of(function)}{signature} cannot be called with the axes: {error}.") from None
+        raise ValueError(f"{function_name(function)}{signature} cannot be called with the axes: {error}.") from None
 
 
-def executor_for(
+def choose_executor(
     function: Callable[..., Any], workers: int | None, scheduler: str | None, as_sent: Callable[[Job], Result]
 ) -> Executor:
     """What carries out jobs of a function of the user's: here, or elsewhere by `as_sent`, whose jobs have the function.
@@ -234,16 +240,16 @@ def executor_for(
     carry_out: Executor = (
         partial(in_processes, workers=workers, attempts=ATTEMPTS) if scheduler is None else on_scheduler(scheduler)
     )
-    sent = reference_to(function)
+    sent = function_reference(function)
     return lambda _, jobs: carry_out(as_sent, [{**job, "function": sent} for job in jobs])
 
 
-def at_sent_point(job: Job) -> Result:
+def run_sent_job(job: Job) -> Result:
     """Run a job, in a process that the function was sent to."""
-    return at_point(resolved(job["function"]), job)
+    return run_job(resolve_function(job["function"]), job)
 
 
-def at_point(function: Callable[..., Any], job: Job) -> Result:
+def run_job(function: Callable[..., Any], job: Job) -> Result:
     """Call the function at the job's point; return its results as a row."""
     return checked_result(function(**{name: from_plain(plain) for name, plain in job["point"].items()}), job)
 
@@ -252,7 +258,7 @@ def checked_result(returned: Any, job: Job) -> Result:
     """The row that a function returned. Raises ValueError for one of values that a table does not take."""
     if returned is None:
         raise ValueError("A function that is swept returns a number, or a dictionary of them; got None: add a return.")
-    row = returned if isinstance(returned, dict) else {VALUE: returned}
+    row = returned if isinstance(returned, dict) else {VALUE_COLUMN: returned}
     measured = {name: _number(value) for name, value in row.items()}
     for name, value in measured.items():
         if not isinstance(name, str) or not (value is None or isinstance(value, bool | int | float | str)):

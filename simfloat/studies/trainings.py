@@ -12,10 +12,10 @@ from typing import Any
 from simfloat.checks import file_path
 from simfloat.policy import Policy
 from simfloat.studies.executors import Executor, Job, Result
-from simfloat.studies.references import function_digest, home_of, name_of, resolved
+from simfloat.studies.references import function_digest, function_name, home_module, resolve_function
 from simfloat.studies.report_page import SEARCH
-from simfloat.studies.search_parts import watched
-from simfloat.studies.sweeping import executor_for
+from simfloat.studies.search_parts import watch_policy
+from simfloat.studies.sweeping import choose_executor
 from simfloat.studies.workspace import Study, Workspace, run_jobs
 
 #: The folder of finished trainings: these stay, so that none is made twice.
@@ -24,7 +24,7 @@ SEARCH_HIDDEN = ".simfloat-search"
 Train = Callable[[Policy, int], Any]
 
 #: A policy, and the seed with which it is to train.
-Asked = tuple[Policy, int]
+TrainingRequest = tuple[Policy, int]
 
 
 class Trainings:
@@ -41,47 +41,47 @@ class Trainings:
         scheduler: str | None,
         targets: Sequence[str],
     ) -> None:
-        self.train, self.made = train, 0
+        self.train, self.count = train, 0
         self._digest = "" if folder is None else function_digest(train)
-        self._executor: Executor = executor_for(train, workers, scheduler, train_as_sent)
+        self._executor: Executor = choose_executor(train, workers, scheduler, run_sent_training)
         self.workspace = None
         if folder is not None:
-            study = Study(SEARCH, name_of(train))
-            self.workspace = Workspace(file_path(folder), home_of(train), tuple(targets), SEARCH_HIDDEN, study)
-            self.workspace.takes = _is_trained
-        self._known: dict[str, Result] = {}
-        self._watched: Asked | None = None
-        self._held = ExitStack()
+            study = Study(SEARCH, function_name(train))
+            self.workspace = Workspace(file_path(folder), home_module(train), tuple(targets), SEARCH_HIDDEN, study)
+            self.workspace.accepts = _is_training_result
+        self._results_by_job: dict[str, Result] = {}
+        self._watched_request: TrainingRequest | None = None
+        self._exit_stack = ExitStack()
 
     def __enter__(self) -> Trainings:
         if self.workspace is not None:
-            self._held.enter_context(self.workspace)
+            self._exit_stack.enter_context(self.workspace)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._held.close()
+        self._exit_stack.close()
 
-    def watch(self, asked: Asked) -> list[list[str]]:
+    def watch(self, request: TrainingRequest) -> list[list[str]]:
         """The places, paths and operations, that this training meets."""
-        self._watched = asked
-        (result,) = self.results([asked])
+        self._watched_request = request
+        (result,) = self.results([request])
         return result.get("places", [])
 
-    def results(self, asked: Sequence[Asked]) -> list[Result]:
+    def results(self, requests: Sequence[TrainingRequest]) -> list[Result]:
         """Return the results, each with its `loss`; a refused one has an infinite loss, and the reason as `refused`."""
-        jobs = [self._job(each) for each in asked]
+        jobs = [self._job(each) for each in requests]
         keys = [json.dumps(job, sort_keys=True) for job in jobs]
-        new = {key: job for key, job in zip(keys, jobs, strict=True) if key not in self._known}
-        self._known.update(zip(new, self._computed(list(new.values())), strict=True))
-        self.made += len(new)
-        return [self._known[key] for key in keys]
+        new = {key: job for key, job in zip(keys, jobs, strict=True) if key not in self._results_by_job}
+        self._results_by_job.update(zip(new, self._compute(list(new.values())), strict=True))
+        self.count += len(new)
+        return [self._results_by_job[key] for key in keys]
 
-    def _job(self, asked: Asked) -> Job:
-        policy, seed = asked
-        job = {"label": f"{name_of(self.train)}({policy.name or 'a policy'})", "code": self._digest, "seed": seed}
-        return {**job, "policy": policy.to_dict(), "watch": asked == self._watched}
+    def _job(self, request: TrainingRequest) -> Job:
+        policy, seed = request
+        job = {"label": f"{function_name(self.train)}({policy.name or 'a policy'})", "code": self._digest, "seed": seed}
+        return {**job, "policy": policy.to_dict(), "watch": request == self._watched_request}
 
-    def _computed(self, jobs: list[Job]) -> list[Result]:
+    def _compute(self, jobs: list[Job]) -> list[Result]:
         if self.workspace is not None:
             return run_jobs(self._run, jobs, self.workspace, self._executor, lambda done, jobs: None)
         with closing(self._executor(self._run, jobs)) as finished:
@@ -89,17 +89,17 @@ class Trainings:
         return [results[place] for place in range(len(jobs))]
 
     def _run(self, job: Job) -> Result:
-        return trained(self.train, job)
+        return run_training(self.train, job)
 
 
-def train_as_sent(job: Job) -> Result:
+def run_sent_training(job: Job) -> Result:
     """Run a training, in a process that the function was sent to."""
-    return trained(resolved(job["function"]), job)
+    return run_training(resolve_function(job["function"]), job)
 
 
-def trained(train: Train, job: Job) -> Result:
+def run_training(train: Train, job: Job) -> Result:
     """Run a training and return its loss; for a policy that the training refuses, the message of the ValueError."""
-    policy, notes = watched(Policy.from_dict(job["policy"]), job["watch"])
+    policy, notes = watch_policy(Policy.from_dict(job["policy"]), job["watch"])
     try:
         loss = _as_loss(train(policy, job["seed"]))
     except ValueError as error:
@@ -108,14 +108,14 @@ def trained(train: Train, job: Job) -> Result:
     return {"loss": math.inf if math.isnan(loss) else loss, **places}
 
 
-def _is_trained(result: Result) -> bool:
+def _is_training_result(result: Result) -> bool:
     """Whether a result that was kept is one of a training."""
     return isinstance(result.get("loss"), float) and isinstance(result.get("places", []), list)
 
 
-def _as_loss(found: Any) -> float:
+def _as_loss(value: Any) -> float:
     """The number that a training returned. Raises ValueError for what is none."""
     try:
-        return float(found)
+        return float(value)
     except TypeError:
-        raise ValueError(f"train returns its loss, a number; got a {type(found).__name__}.") from None
+        raise ValueError(f"train returns its loss, a number; got a {type(value).__name__}.") from None

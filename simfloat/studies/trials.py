@@ -27,14 +27,14 @@ from simfloat.studies.verdicts import exponential
 FAR_TIMES = 5
 
 #: The winner is looked at on so many times as many fresh seeds as the search had, until its interval tells.
-LOOKS = (1, 2, 4)
+CONFIRMATION_ROUNDS = (1, 2, 4)
 
 #: How far above a mean, in halves of its interval with all seeds, that of a confirmation would reach at most: four
 #: times as many seeds halve it, and then there is nothing to choose from chance.
-REACH = 0.5
+CONFIRMATION_REACH = 0.5
 
 #: Where a mean is exactly at the limit, its last bits do not decide.
-SLACK = 1e-12
+LIMIT_SLACK = 1e-12
 
 
 @dataclass
@@ -64,13 +64,13 @@ class Trial:
         return SearchPoint(self.label, self.policy, cost, *ratios, len(self.samples), str(self.outcome), self.refused)
 
 
-class Jury:
+class PairedTrials:
     """Trials of policies with paired seeds, which decide whether the loss is within the share of the reference's."""
 
     def __init__(self, trainings: Trainings, reference: Policy, within: float, seeds: list[int]) -> None:
         self.trainings, self.reference, self.seeds = trainings, reference, seeds
-        self.within, self.limit = within, math.log1p(within) + SLACK
-        self._used = 0  # fresh seeds that confirmations have used
+        self.within, self.limit = within, math.log1p(within) + LIMIT_SLACK
+        self._fresh_seeds_used = 0  # fresh seeds that confirmations have used
         self._attempts = 0
 
     def check_reference(self) -> None:
@@ -79,7 +79,7 @@ class Jury:
         if not math.isfinite(result["loss"]):
             raise ValueError(f"The reference does not train: {result.get('refused', 'its loss is not finite.')}")
 
-    def judge(self, trials: Sequence[Trial]) -> None:
+    def decide(self, trials: Sequence[Trial]) -> None:
         """Give every trial its outcome, with as many seeds as it needs."""
         for count in range(1, len(self.seeds) + 1):
             undecided = [trial for trial in trials if trial.outcome is None]
@@ -103,15 +103,15 @@ class Jury:
             return OUTSIDE
         if count < len(self.seeds):
             return None
-        return INSIDE if trial.mean + REACH * (interval.high - trial.mean) <= self.limit else OPEN
+        return INSIDE if trial.mean + CONFIRMATION_REACH * (interval.high - trial.mean) <= self.limit else OPEN
 
-    def ratios(self, asked: Sequence[tuple[Policy, int]]) -> list[float]:
+    def ratios(self, requests: Sequence[tuple[Policy, int]]) -> list[float]:
         """The logarithm of each loss relative to the reference's from the same seed."""
-        results = self.trainings.results([*asked, *((self.reference, seed) for _, seed in asked)])
+        results = self.trainings.results([*requests, *((self.reference, seed) for _, seed in requests)])
         losses = [result["loss"] for result in results]
         if wrong := [loss for loss in losses if not loss > 0]:
             raise ValueError(f"train must return positive losses, which ratios compare; got {wrong[0]!r}.")
-        policy_losses, reference = losses[: len(asked)], losses[len(asked) :]
+        policy_losses, reference = losses[: len(requests)], losses[len(requests) :]
         if math.inf in reference:
             raise ValueError("The reference diverged with one of the seeds: nothing can be compared with it.")
         return [
@@ -125,15 +125,15 @@ class Jury:
         All looks at all policies err jointly with a probability of 5 %, of which attempt n has 1 / n (n + 1).
         """
         self._attempts += 1
-        share = 1 / (self._attempts * (self._attempts + 1) * len(LOOKS))
-        fresh, level = self._fresh(LOOKS[-1] * len(self.seeds)), 1 - (1 - CONFIDENCE) * share
-        for times in LOOKS:
+        share = 1 / (self._attempts * (self._attempts + 1) * len(CONFIRMATION_ROUNDS))
+        fresh, level = self._next_fresh_seeds(CONFIRMATION_ROUNDS[-1] * len(self.seeds)), 1 - (1 - CONFIDENCE) * share
+        for times in CONFIRMATION_ROUNDS:
             seeds_used = fresh[: times * len(self.seeds)]
             samples = self.ratios([(policy, seed) for seed in seeds_used])
             interval = mean_interval(np.array(samples), level)
             if interval.high <= self.limit or interval.low > self.limit:
                 break
-        self._used += len(seeds_used)
+        self._fresh_seeds_used += len(seeds_used)
         if interval.high > self.limit:
             return None
         ratios = (
@@ -143,11 +143,11 @@ class Jury:
         )
         return Confirmation(*ratios, tuple(seeds_used))
 
-    def of_reference(self) -> Confirmation:
+    def confirm_reference(self) -> Confirmation:
         """The reference beside itself, for which nothing is trained."""
-        return Confirmation(1.0, 1.0, 1.0, tuple(self._fresh(len(self.seeds))))
+        return Confirmation(1.0, 1.0, 1.0, tuple(self._next_fresh_seeds(len(self.seeds))))
 
-    def _fresh(self, count: int) -> list[int]:
+    def _next_fresh_seeds(self, count: int) -> list[int]:
         """Return so many unused seeds."""
-        first = max(self.seeds) + 1 + self._used
+        first = max(self.seeds) + 1 + self._fresh_seeds_used
         return list(range(first, first + count))

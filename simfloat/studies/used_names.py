@@ -18,7 +18,7 @@ STORES = {"STORE_GLOBAL", "STORE_DEREF"}
 ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
 
 #: What loads a single value that is of no interest.
-SIMPLE = {"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
+SIMPLE_LOADS = {"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
 
 #: What tells nothing of the order of a program.
 IGNORED = {"EXTENDED_ARG", "CACHE", "NOP", "RESUME", "PRECALL", "PUSH_NULL", "NOT_TAKEN"}
@@ -45,15 +45,15 @@ class Import(NamedTuple):
     names: tuple[str, ...]
 
 
-class Uses:
+class NameUses:
     """The names that a function and all functions inside of it load, and what each is used for."""
 
     def __init__(self, codes: Iterator[CodeType]) -> None:
-        self.of_globals: dict[str, None] = {}
+        self.global_names: dict[str, None] = {}
         self.imports: list[Import] = []
         self._uses: dict[str, set[tuple[str, ...]]] = {}
         for code in codes:
-            self._read(code)
+            self._read_code(code)
 
     def chains(self, name: str) -> set[tuple[str, ...]]:
         """The attributes that are taken of what a name stands for; an empty chain where it is used itself."""
@@ -69,22 +69,22 @@ class Uses:
             allowed.add((COUNT,))
         return uses <= allowed and name != "__class__"  # which super() reads without loading it
 
-    def _read(self, code: CodeType) -> None:
+    def _read_code(self, code: CodeType) -> None:
         steps = [step for step in dis.get_instructions(code) if step.opname not in IGNORED]
         for place, step in enumerate(steps):
             if step.opname in GLOBAL_LOADS:
-                self.of_globals[step.argval] = None
+                self.global_names[step.argval] = None
             if step.opname in GLOBAL_LOADS or step.opname in CELL_LOADS:
-                self._uses.setdefault(step.argval, set()).add(_use(steps, place))
+                self._uses.setdefault(step.argval, set()).add(_name_use(steps, place))
             elif step.opname == "IMPORT_NAME":
                 level, names = steps[place - 2].argval, steps[place - 1].argval
                 self.imports.append(Import(step.argval, level or 0, tuple(names or ())))
 
 
-def _use(steps: list[dis.Instruction], place: int) -> tuple[str, ...]:
+def _name_use(steps: list[dis.Instruction], place: int) -> tuple[str, ...]:
     """Return the use of the name that is loaded at this place: a chain of attributes, or the mark ITEM or COUNT."""
     name, following = steps[place].argval, steps[place + 1 : place + 4]
-    if following and following[0].opname in SIMPLE:
+    if following and following[0].opname in SIMPLE_LOADS:
         if len(following) > 1 and following[1].opname == "STORE_SUBSCR":
             return (ITEM,)
         is_counted = len(following) == 3 and following[1].opname == "BINARY_OP" and following[1].argrepr.endswith("=")
@@ -99,9 +99,9 @@ def _use(steps: list[dis.Instruction], place: int) -> tuple[str, ...]:
 
 
 @cache
-def uses_of(code: CodeType) -> Uses:
+def name_uses(code: CodeType) -> NameUses:
     """The names that a function of this code uses."""
-    return Uses(_codes(code))
+    return NameUses(_codes(code))
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

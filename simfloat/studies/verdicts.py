@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.checks import rectangular
+from simfloat.checks import as_rectangular_array
 from simfloat.studies.intervals import (
     CONFIDENCE,
     Interval,
@@ -64,7 +64,7 @@ def judge(interval: Interval, low: float, high: float) -> str:
     return INCONCLUSIVE
 
 
-def compared(interval: Interval, margin: float) -> str:
+def comparison_word(interval: Interval, margin: float) -> str:
     """The word for a difference of which more is worse, by where its interval lies."""
     inside = -margin < interval.low and interval.high < margin
     if interval.low > 0:
@@ -97,8 +97,8 @@ def differences(values: NDArray | float, reference: NDArray | float) -> NDArray[
 
 
 def _pairs(values: NDArray | float, reference: NDArray | float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    values = rectangular(values, "values", np.float64)
-    reference = rectangular(reference, "reference", np.float64)
+    values = as_rectangular_array(values, "values", np.float64)
+    reference = as_rectangular_array(reference, "reference", np.float64)
     if values.shape != reference.shape and values.ndim and reference.ndim:
         raise ValueError(f"Values of shape {values.shape} and a reference of shape {reference.shape} are no pairs.")
     return values, reference
@@ -147,14 +147,14 @@ def joint_test(values: NDArray, *, below: float) -> Outcome:
 
     Each of the t intervals errs with a probability of 5 % / t (Bonferroni).
     """
-    values = rectangular(values, "values", np.float64)
+    values = as_rectangular_array(values, "values", np.float64)
     if values.ndim != 2 or not values.shape[1]:
         raise ValueError(f"A joint test takes an array (seeds, times), got shape {values.shape}.")
     times = values.shape[1]
     intervals = [mean_interval(column, 1 - (1 - CONFIDENCE) / times) for column in values.T]
     verdicts = [judge(interval, -math.inf, below) for interval in intervals]
     levels = [mean_level(column, below) for column in values.T]
-    verdict = worst(verdicts)
+    verdict = worst_verdict(verdicts)
     chosen = {REPRODUCED: max(levels), NOT_REPRODUCED: min(levels)}.get(verdict, 1.0)
     highest = max(interval.high for interval in intervals)
     text = f"all intervals end below {highest:.3g}: t, jointly 95 % (Bonferroni, {times} times), n = {len(values)}"
@@ -184,7 +184,7 @@ def count_test(exceptions: int, cases: int) -> Outcome:
     return Outcome(verdict, f"{exceptions} exceptions among {cases} cases, which are all")
 
 
-def fitted() -> Outcome:
+def fitted_outcome() -> Outcome:
     """The status of a model that was fitted to the numbers it shows."""
     return Outcome(FITTED, "none: fitted to the numbers that it shows")
 
@@ -196,13 +196,13 @@ def all_of(tests: Sequence[Outcome]) -> Outcome:
     """
     if not tests:
         raise ValueError("A claim of several parts needs tests of them, got none.")
-    verdict = worst([test.verdict for test in tests])
+    verdict = worst_verdict([test.verdict for test in tests])
     levels = [test.p for test in tests if test.p is not None and (verdict not in REFUTED or test.verdict == verdict)]
     p = None if not levels else min(1.0, len(tests) * min(levels)) if verdict in REFUTED else max(levels)
     return Outcome(verdict, "; ".join(test.text for test in tests), p)
 
 
-def worst(verdicts: Sequence[str]) -> str:
+def worst_verdict(verdicts: Sequence[str]) -> str:
     """The verdict on a whole from those on its parts."""
     return min(verdicts, key=RANKS.index)
 
@@ -222,7 +222,7 @@ def _comparison(samples: NDArray, margin: float, text: str) -> Outcome:
 
 def comparison_of(samples: NDArray, margin: float) -> tuple[str, float]:
     """The word for differences of which more is worse, and the level at which the verdict would be open."""
-    word = compared(mean_interval(samples), margin)
+    word = comparison_word(mean_interval(samples), margin)
     limits = {EQUAL: (-margin, margin), WITHIN: (0.0, margin), WORSE: (0.0,), BETTER: (0.0,)}.get(word)
     return word, 1.0 if limits is None else max(mean_level(samples, limit) for limit in limits)
 

@@ -21,12 +21,12 @@ from simfloat.studies.executors import Executor, Job, Result
 from simfloat.train import lock
 
 #: The folder, inside that of the results, in which only we write.
-HIDDEN = ".simfloat-run"
-MARKER, LOCK = "made-by-simfloat.txt", lock.NAME
+HIDDEN_FOLDER = ".simfloat-run"
+MARKER, LOCK = "made-by-simfloat.txt", lock.LOCK_FILE
 NOTE = "Finished jobs, which the same command does not compute again. Without a running command this can be removed.\n"
 
 #: The names of our files: a job by the digest of all that its result depends on, and files that are being written.
-OURS = re.compile(r"[0-9a-f]{64}\.json|part\..+")
+OWN_FILES = re.compile(r"[0-9a-f]{64}\.json|part\..+")
 
 
 class Study(NamedTuple):
@@ -46,41 +46,46 @@ class Workspace:
     """
 
     def __init__(
-        self, folder: Path, module: str, targets: tuple[str, ...] = (), hidden: str = HIDDEN, study: Study | None = None
+        self,
+        folder: Path,
+        module: str,
+        targets: tuple[str, ...] = (),
+        hidden: str = HIDDEN_FOLDER,
+        study: Study | None = None,
     ) -> None:
         self.folder, self.module, self.hidden = folder, module, folder / hidden
         self._targets, self._study, self._finished = targets, study, False
-        self.takes: Callable[[Result], bool] = lambda result: True  # whether a kept result is one of these jobs
-        self._held = ExitStack()
+        self.accepts: Callable[[Result], bool] = lambda result: True  # whether a kept result is one of these jobs
+        self._exit_stack = ExitStack()
 
     def __enter__(self) -> Workspace:
         code_digest.cache_clear()  # sources may have changed since an earlier run of this process
         with ExitStack() as stack:
             try:
                 self.hidden.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(lock.locked(self.hidden))
+                stack.enter_context(lock.lock_folder(self.hidden))
             except OSError as error:
                 raise ValueError(f"Cannot write to the folder {self.folder}: {error}") from None
-            except lock.Locked:
+            except lock.FolderInUse:
                 raise ValueError(
                     f"Another run is writing to {self.folder}. Wait until it has ended, or choose another folder."
                 ) from None
-            self._check()
-            self._held = stack.pop_all()
+            self._check_folder()
+            self._exit_stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._held:
-            if self._finished or not self.kept():
+        with self._exit_stack:
+            if self._finished or not self.count_finished_jobs():
                 self._clear()
 
-    def kept(self) -> int:
+    def count_finished_jobs(self) -> int:
         """Return the number of finished jobs in the folder."""
         return len(list(self.hidden.glob("*.json")))
 
-    def _check(self) -> None:
+    def _check_folder(self) -> None:
         marker = self.hidden / MARKER
         strangers = [name for name in os.listdir(self.hidden) if name != LOCK]
         if strangers and not marker.exists():
@@ -125,7 +130,9 @@ class Workspace:
         """The result that an interrupted run has left; None if there is none, or its file is damaged."""
         try:
             content = json.loads(self.job_path(job).read_text(encoding="utf-8"))
-            is_of_job = content["job"] == job and isinstance(content["result"], dict) and self.takes(content["result"])
+            is_of_job = (
+                content["job"] == job and isinstance(content["result"], dict) and self.accepts(content["result"])
+            )
             return content["result"] if is_of_job else None
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
@@ -147,7 +154,7 @@ class Workspace:
     def _clear(self) -> None:
         """Remove our files, the lock while it is held, and the hidden folder if nothing else is in it."""
         for name in os.listdir(self.hidden):
-            if OURS.fullmatch(name) and (self.hidden / name).is_file():
+            if OWN_FILES.fullmatch(name) and (self.hidden / name).is_file():
                 (self.hidden / name).unlink()
         (self.hidden / MARKER).unlink(missing_ok=True)
         (self.hidden / LOCK).unlink(missing_ok=True)
@@ -203,19 +210,19 @@ def versions() -> dict[str, str]:
 def code_digest(module: str) -> str:
     """A digest of the sources of simfloat and of the module's package, and of the versions: another state differs."""
     digest = hashlib.sha256(json.dumps(versions(), sort_keys=True).encode())
-    for package in (_package("simfloat"), _package(module)):
+    for package in (_package_folder("simfloat"), _package_folder(module)):
         for path in sorted(package.rglob("*.py")) or [package]:
             source = path.read_bytes()
             digest.update(f"{path.relative_to(package.parent)} {len(source)}\n".encode() + source)
     return digest.hexdigest()
 
 
-def place_of(module: str) -> Path:
+def import_folder(module: str) -> Path:
     """The folder from which a module's package is imported."""
-    return _package(module).parent
+    return _package_folder(module).parent
 
 
-def _package(module: str) -> Path:
+def _package_folder(module: str) -> Path:
     """The folder of the outermost package that the module is in, or its own file where it is in none."""
     file = Path(str(import_module(module).__file__))
     path = file.parent if file.name == "__init__.py" else file

@@ -13,10 +13,18 @@ from simfloat.formats import FP32, Format
 from simfloat.policy import Policy
 from simfloat.policy.own_types import is_written
 from simfloat.table import Table, table
-from simfloat.telemetry.entries import Key, are_precise, are_wide, counted, exponents, overflowed_sums, zeros
-from simfloat.telemetry.first_nan import Entries, FirstNaN, finding
-from simfloat.telemetry.range_fit import Binades, Histogram, kept, span
-from simfloat.telemetry.remedy import Remedy, in_own_types, in_program, remedy
+from simfloat.telemetry.entries import (
+    Key,
+    are_precise,
+    are_wide,
+    count_overflowed_sums,
+    count_zeros,
+    counts_by_name,
+    exponent_counts,
+)
+from simfloat.telemetry.first_nan import Entries, FirstNaN, explain_nan
+from simfloat.telemetry.range_fit import Binades, Histogram, count_in_range, format_binades
+from simfloat.telemetry.remedy import Remedy, program_remedy_text, remedy, remedy_in_own_types
 
 #: Exponents between which a scale is a normal number of float64.
 LEAST_SCALE, GREATEST_SCALE = -1022, 1023
@@ -45,7 +53,7 @@ class Advice(NamedTuple):
     override: str = ""
 
 
-class Advices(tuple[Advice, ...]):
+class AdviceList(tuple[Advice, ...]):
     """All advice, the first NaN and then the largest share first. Printed, it is a table."""
 
     def table(self) -> Table:
@@ -72,44 +80,48 @@ class Limits(NamedTuple):
     overflow: float
 
 
-def advices(
+def list_advice(
     entries: Entries,
     format: Format | None,
     limits: Limits,
     first: FirstNaN | None = None,
     policy: Policy | None = None,
-) -> Advices:
+) -> AdviceList:
     """The advice for each entry, the largest share first, after that for the first NaN.
 
     `format` is what results are or shall be rounded to, where that is known, and `policy` what they were made under.
     """
-    binades, keys, all_advice = None if format is None else span(format), [key for key, _ in entries], list[Advice]()
+    binades, keys, all_advice = (
+        None if format is None else format_binades(format),
+        [key for key, _ in entries],
+        list[Advice](),
+    )
     own_types = policy is not None and is_written(policy)
     for key, events in entries:
         wide = are_wide(events) if format is None else is_wide(format)
         precise = are_precise(events) if format is None else is_precise(format)
         for advice, is_fp32, sums in (
-            (_of_range(key, events, binades, limits), wide, False),
-            (_of_lost_addends(key, events, limits), precise, False),
-            (_of_sums(key, events, limits), False, True),
+            (_range_advice(key, events, binades, limits), wide, False),
+            (_lost_addend_advice(key, events, limits), precise, False),
+            (_sum_advice(key, events, limits), False, True),
         ):
-            if advice is None or own_types and _is_kept(policy, key, advice):
+            if advice is None or own_types and _is_kept_by_update(policy, key, advice):
                 continue
-            all_advice.append(_with(advice, remedy(key, keys, is_fp32=is_fp32, sums=sums), key, own_types))
-    at_first = [] if first is None else [_of_nan(first, entries, own_types)]
-    return Advices([*at_first, *sorted(all_advice, key=lambda advice: -advice.share)])
+            all_advice.append(_with_override(advice, remedy(key, keys, is_fp32=is_fp32, sums=sums), key, own_types))
+    at_first = [] if first is None else [_nan_advice(first, entries, own_types)]
+    return AdviceList([*at_first, *sorted(all_advice, key=lambda advice: -advice.share)])
 
 
-def _with(advice: Advice, mended: Remedy | None, key: Key, own_types: bool) -> Advice:
+def _with_override(advice: Advice, mended: Remedy | None, key: Key, own_types: bool) -> Advice:
     """The advice with an override that has an effect; under a program's own types with what the program can do."""
     if not own_types:
         return advice._replace(override=str(mended or ""))
-    chosen = None if mended is None else in_own_types(mended, is_lost=_is_lost(key, advice))
-    why = advice.why if chosen is not None else f"{advice.why}; in the program: {in_program(key)}"
+    chosen = None if mended is None else remedy_in_own_types(mended, is_lost=_is_lost(key, advice))
+    why = advice.why if chosen is not None else f"{advice.why}; in the program: {program_remedy_text(key)}"
     return advice._replace(why=why, override=str(chosen or ""))
 
 
-def _is_kept(policy: Policy | None, key: Key, advice: Advice) -> bool:
+def _is_kept_by_update(policy: Policy | None, key: Key, advice: Advice) -> bool:
     """Whether what an addition to a parameter loses is kept, or made up for, by the policy's update."""
     update = "nearest" if policy is None else policy.recipe(key.path, "update").update
     return _is_lost(key, advice) and update != "nearest"
@@ -120,22 +132,22 @@ def _is_lost(key: Key, advice: Advice) -> bool:
     return key.phase == key.operation == "update" and advice.need == PRECISION
 
 
-def _of_nan(first: FirstNaN, entries: Entries, own_types: bool) -> Advice:
-    counts, (need, why, mended, source) = counted(dict(entries)[first.key]), finding(first, entries)
+def _nan_advice(first: FirstNaN, entries: Entries, own_types: bool) -> Advice:
+    counts, (need, why, mended, source) = counts_by_name(dict(entries)[first.key]), explain_nan(first, entries)
     advice = Advice(*first.key, need, counts["nan"] / counts["total"], None, why)
-    return advice if mended is None else _with(advice, mended, source or first.key, own_types)
+    return advice if mended is None else _with_override(advice, mended, source or first.key, own_types)
 
 
-def _of_sums(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:
-    share = overflowed_sums(events) / max(counted(events)["total"], 1)
+def _sum_advice(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:
+    share = count_overflowed_sums(events) / max(counts_by_name(events)["total"], 1)
     if share <= limits.overflow:
         return None
     return Advice(*key, WIDER, share, None, f"{_percent(share)} overflow inside their sums")
 
 
-def _of_lost_addends(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:
-    counts = counted(events)
-    lost = counts["unchanged"] - (_masked(exponents(events)) if key.phase == "forward" else 0)
+def _lost_addend_advice(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:
+    counts = counts_by_name(events)
+    lost = counts["unchanged"] - (_count_masked(exponent_counts(events)) if key.phase == "forward" else 0)
     share = lost / max(counts["total"], 1)
     if share <= limits.lost:
         return None
@@ -146,10 +158,10 @@ def _is_smallest(key: Key, events: NDArray[np.int64], histogram: Histogram) -> b
     """Whether the overflow of a sum is that of float32's smallest number, a mask: all else is far below the largest."""
     if key.phase != "forward" or key.operation not in ("add", "subtract") or not are_wide(events):
         return False
-    return all(place <= span(FP32).highest - MASK_GAP for place in histogram if isinstance(place, int))
+    return all(place <= format_binades(FP32).highest - MASK_GAP for place in histogram if isinstance(place, int))
 
 
-def _masked(histogram: Histogram) -> int:
+def _count_masked(histogram: Histogram) -> int:
     """How many results are a mask's, such as -1e9 or the smallest number, which is to replace what it is added to.
 
     They lie in neighbouring binades, above all others by so many that no addend of those would show.
@@ -161,10 +173,10 @@ def _masked(histogram: Histogram) -> int:
     return 0
 
 
-def _of_range(key: Key, events: NDArray[np.int64], binades: Binades | None, limits: Limits) -> Advice | None:
-    counts, histogram = counted(events), exponents(events)
-    nonzero = max(counts["total"] - counts["nan"] - zeros(events) + counts["underflow"], 1)
-    outside = kept(histogram, binades) if binades else None
+def _range_advice(key: Key, events: NDArray[np.int64], binades: Binades | None, limits: Limits) -> Advice | None:
+    counts, histogram = counts_by_name(events), exponent_counts(events)
+    nonzero = max(counts["total"] - counts["nan"] - count_zeros(events) + counts["underflow"], 1)
+    outside = count_in_range(histogram, binades) if binades else None
     below = (counts["underflow"] + (outside.below if outside else 0)) / nonzero
     overflow = 0 if _is_smallest(key, events, histogram) else counts["overflow"]
     beyond = (overflow + (outside.beyond if outside else 0)) / nonzero
@@ -173,7 +185,7 @@ def _of_range(key: Key, events: NDArray[np.int64], binades: Binades | None, limi
     words = [f"{_percent(share)} {verb}" for share, verb in ((below, "underflow"), (beyond, "overflow")) if share]
     if binades:
         k = _exponent_of_scale(histogram, binades, smaller=overflow / nonzero > limits.overflow)
-        left = kept(histogram, binades.shifted(k)).below + (counts["underflow"] if k <= 0 else 0)
+        left = count_in_range(histogram, binades.shift(k)).below + (counts["underflow"] if k <= 0 else 0)
         helps = left / nonzero <= limits.lost
     else:
         k, subnormal = None, counts["subnormal"] / nonzero

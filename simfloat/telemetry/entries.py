@@ -12,10 +12,10 @@ from simfloat.kernels.events import (
     COUNTS,
     EVENTS,
     FIRST_CAUSE,
-    GIVEN,
     INFINITE,
     LOWEST_EXPONENT,
-    MORE,
+    NAN_OPERAND,
+    OPTIONAL_COUNTS,
     OVERFLOW,
     PRECISE,
     SIZE,
@@ -27,7 +27,7 @@ from simfloat.kernels.events import (
 )  # fmt: skip
 
 #: The counts that `Recorder.counts` gives; how many results are zero stands in the histogram.
-COUNTED = tuple(kind for kind in COUNTS if kind != "zero")
+COUNT_NAMES = tuple(kind for kind in COUNTS if kind != "zero")
 
 
 class Key(NamedTuple):
@@ -38,45 +38,45 @@ class Key(NamedTuple):
     phase: str
 
 
-def counted(events: NDArray[np.int64]) -> dict[str, int]:
+def counts_by_name(events: NDArray[np.int64]) -> dict[str, int]:
     """The counts in an event vector by name."""
-    return {kind: int(events[COUNTS.index(kind)]) for kind in COUNTED}
+    return {kind: int(events[COUNTS.index(kind)]) for kind in COUNT_NAMES}
 
 
-def counted_more(events: NDArray[np.int64]) -> dict[str, int]:
+def more_counts(events: NDArray[np.int64]) -> dict[str, int]:
     """The counts that stand behind the entries of an event vector, if there are any."""
-    return dict(zip(MORE, events[SIZE:].tolist(), strict=False))
+    return dict(zip(OPTIONAL_COUNTS, events[SIZE:].tolist(), strict=False))
 
 
-def resized(events: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def resize_events(events: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """A copy of an event vector with as many entries behind; those that it lacks are zero."""
     copy = np.zeros(size, np.int64)
     copy[: events.size] = events[:size]
     return copy
 
 
-def exponents(events: NDArray[np.int64]) -> dict[int | str, int]:
+def exponent_counts(events: NDArray[np.int64]) -> dict[int | str, int]:
     """The histogram in an event vector: how many results have which exponent."""
     occurrences = events[len(COUNTS) : EVENTS]
     return {int(place) + LOWEST_EXPONENT: int(occurrences[place]) for place in np.flatnonzero(occurrences)}
 
 
-def zeros(events: NDArray[np.int64]) -> int:
+def count_zeros(events: NDArray[np.int64]) -> int:
     """How many results in an event vector are zero."""
     return int(events[ZERO])
 
 
-def infinities(events: NDArray[np.int64]) -> int:
+def count_infinities(events: NDArray[np.int64]) -> int:
     """How many results in an event vector are infinite and did not overflow."""
     return int(events[INFINITE] - events[OVERFLOW])
 
 
-def overflowed_sums(events: NDArray[np.int64]) -> int:
+def count_overflowed_sums(events: NDArray[np.int64]) -> int:
     """How many results in an event vector are infinite, or NaN, for their sums overflowed in a narrow format."""
     return int(events[FIRST_CAUSE + SUM_OVERFLOW])
 
 
-def sums_beyond(events: NDArray[np.int64]) -> int:
+def count_sums_beyond_fp32(events: NDArray[np.int64]) -> int:
     """How many results in an event vector are infinite, or NaN, for their sums were beyond FP32's range."""
     return int(events[FIRST_CAUSE + SUM_BEYOND])
 
@@ -84,8 +84,8 @@ def sums_beyond(events: NDArray[np.int64]) -> int:
 def cause_of_nan(events: NDArray[np.int64]) -> str:
     """Return the cause of NaN in an event vector: of several the one that made most NaN from numbers."""
     counts = events[FIRST_CAUSE:WIDE]
-    most_frequent = int(counts[GIVEN + 1 :].argmax()) + GIVEN + 1
-    return CAUSES[most_frequent if counts[most_frequent] else GIVEN]
+    most_frequent = int(counts[NAN_OPERAND + 1 :].argmax()) + NAN_OPERAND + 1
+    return CAUSES[most_frequent if counts[most_frequent] else NAN_OPERAND]
 
 
 def are_wide(events: NDArray[np.int64]) -> bool:

@@ -14,34 +14,41 @@ from numpy.typing import NDArray
 from simfloat.checks import check_parent
 from simfloat.table import Table
 from simfloat.table import table as aligned
-from simfloat.telemetry.entries import COUNTED, Key, counted, counted_more, exponents, zeros
+from simfloat.telemetry.entries import COUNT_NAMES, Key, count_zeros, counts_by_name, exponent_counts, more_counts
 
 Entries = list[tuple[Key, NDArray[np.int64]]]
 
 
-def table(entries: Entries) -> Table:
+def count_table(entries: Entries) -> Table:
     """A head and a line for each entry; names stand on the left of their columns, counts on the right."""
-    kinds = _kinds(entries)
+    kinds = _count_names(entries)
     rows = [(*Key._fields, *kinds)]
     for key, events in entries:
-        rows.append((key.path or "-", key.operation, key.phase, *(str(count) for count in _all(events).values())))
-    return aligned(rows, numbers=len(kinds))
+        rows.append(
+            (key.path or "-", key.operation, key.phase, *(str(count) for count in _all_counts(events).values()))
+        )
+    return aligned(rows, number_columns=len(kinds))
 
 
-def _all(events: NDArray[np.int64]) -> dict[str, int]:
-    return counted(events) | counted_more(events)
+def _all_counts(events: NDArray[np.int64]) -> dict[str, int]:
+    return counts_by_name(events) | more_counts(events)
 
 
-def _kinds(entries: Entries) -> tuple[str, ...]:
+def _count_names(entries: Entries) -> tuple[str, ...]:
     """Return the names of the counts, which the first entry tells."""
-    return tuple(_all(entries[0][1])) if entries else COUNTED
+    return tuple(_all_counts(entries[0][1])) if entries else COUNT_NAMES
 
 
 def json_lines(entries: Entries) -> str:
     """One JSON object a line for each entry: its names, its counts, and its histogram by exponent."""
     lines = []
     for key, events in entries:
-        entry = {**key._asdict(), **_all(events), "zero": zeros(events), "histogram": exponents(events)}
+        entry = {
+            **key._asdict(),
+            **_all_counts(events),
+            "zero": count_zeros(events),
+            "histogram": exponent_counts(events),
+        }
         lines.append(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
     return "".join(lines)
 
@@ -51,16 +58,16 @@ def comma_separated(entries: Entries, steps: Entries | None = None) -> str:
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     if steps is None:
-        writer.writerow((*Key._fields, *_kinds(entries), "zero"))
-        writer.writerows((*key, *_all(events).values(), zeros(events)) for key, events in entries)
+        writer.writerow((*Key._fields, *_count_names(entries), "zero"))
+        writer.writerows((*key, *_all_counts(events).values(), count_zeros(events)) for key, events in entries)
         return lines.getvalue()
-    writer.writerow(("step", *Key._fields, *COUNTED))
+    writer.writerow(("step", *Key._fields, *COUNT_NAMES))
     rows = ((step, key, counts[step]) for key, counts in steps for step in np.flatnonzero(counts.any(axis=1)).tolist())
     writer.writerows((step, *key, *counts.tolist()) for step, key, counts in sorted(rows, key=lambda row: row[0]))
     return lines.getvalue()
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write a file in UTF-8 so that at no time half of it stands under its name."""
     if path.exists() and not path.is_file():  # a pipe or a terminal takes what comes
         path.write_text(text, encoding="utf-8", newline="\n")

@@ -7,17 +7,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.kernels.events import BEYOND, CAUSES, DOMAIN, GIVEN, SUM_BEYOND, SUM_OVERFLOW, ZERO_BY_ZERO
-from simfloat.telemetry.entries import Key, are_wide, counted, infinities, overflowed_sums, sums_beyond
+from simfloat.kernels.events import BEYOND, CAUSES, DOMAIN, NAN_OPERAND, SUM_BEYOND, SUM_OVERFLOW, ZERO_BY_ZERO
+from simfloat.telemetry.entries import (
+    Key,
+    are_wide,
+    count_infinities,
+    count_overflowed_sums,
+    count_sums_beyond_fp32,
+    counts_by_name,
+)
 from simfloat.telemetry.remedy import Remedy, remedy, updated_parameter
 
 Entries = list[tuple[Key, NDArray[np.int64]]]
 
 #: What helps where FP32's range is too narrow: a training that diverges needs other hyperparameters.
-SMALLER = "smaller numbers"
+SMALLER_NUMBERS = "smaller numbers"
 
 #: What is needed where no format helps, by the cause of NaN.
-MEANT = {GIVEN: "data without NaN", DOMAIN: "operands in the domain", SUM_BEYOND: SMALLER}
+NEEDS_BY_CAUSE = {NAN_OPERAND: "data without NaN", DOMAIN: "operands in the domain", SUM_BEYOND: SMALLER_NUMBERS}
 
 #: Operations that are infinite at zero.
 POLES = ("divide", "reciprocal", "rsqrt", "log", "log2", "log10", "log1p", "atanh", "power")
@@ -38,7 +45,7 @@ class FirstNaN(NamedTuple):
         return Key(self.path, self.operation, self.phase)
 
 
-class NaNFinding(NamedTuple):
+class NaNExplanation(NamedTuple):
     """The explanation of a NaN: the need, the reason, and the override that meets the need, if there is one."""
 
     need: str
@@ -47,7 +54,7 @@ class NaNFinding(NamedTuple):
     source: Key | None = None  # the results that overflowed or underflowed before the NaN
 
 
-def finding(first: FirstNaN, entries: Entries) -> NaNFinding:
+def explain_nan(first: FirstNaN, entries: Entries) -> NaNExplanation:
     """Explain the first NaN by the counts.
 
     An infinite operand is traced back to the first results that overflowed, at its path if any did there, or else to a
@@ -55,54 +62,60 @@ def finding(first: FirstNaN, entries: Entries) -> NaNFinding:
     only if nothing overflowed before: an operation that is rounded once has steps that are not counted.
     """
     cause, where = CAUSES.index(first.operands), f"in step {first.step}: {first.operands}"
-    divided = first.key if cause == ZERO_BY_ZERO else _divided(entries)
-    if cause == GIVEN and first.phase == first.operation == "update":
+    divided = first.key if cause == ZERO_BY_ZERO else _first_pole(entries)
+    if cause == NAN_OPERAND and first.phase == first.operation == "update":
         divided = first.key._replace(path=f"{first.path}.update")  # its steps may be parts of the last addition
-    if cause in MEANT and not (cause == GIVEN and (_overflowed(first, entries) or _underflowed(divided, entries))):
-        return NaNFinding(MEANT[cause], f"{where}, in data or parameters" if cause == GIVEN else where, None)
+    if cause in NEEDS_BY_CAUSE and not (
+        cause == NAN_OPERAND and (_first_overflow(first, entries) or _underflows_of_divisor(divided, entries))
+    ):
+        return NaNExplanation(
+            NEEDS_BY_CAUSE[cause], f"{where}, in data or parameters" if cause == NAN_OPERAND else where, None
+        )
     if cause in (BEYOND, SUM_OVERFLOW):
-        return NaNFinding("a wider format", where, _remedy(first.key, entries))
-    sources, verb = ([], "") if cause == ZERO_BY_ZERO else (_overflowed(first, entries), "overflowed")
+        return NaNExplanation("a wider format", where, _remedy(first.key, entries))
+    sources, verb = ([], "") if cause == ZERO_BY_ZERO else (_first_overflow(first, entries), "overflowed")
     if not sources and divided is not None:
-        sources, verb = _underflowed(divided, entries), "underflowed"
+        sources, verb = _underflows_of_divisor(divided, entries), "underflowed"
     if not sources:
-        return NaNFinding("divisors other than 0" if divided else "finite data", where, None)
+        return NaNExplanation("divisors other than 0" if divided else "finite data", where, None)
     source, operations = sources[0], ", ".join(key.operation for key in sources)
     why = f"{where}; {operations}{' at ' if source.path else ''}{source.path} ({source.phase}) {verb}"
     events = dict(entries)[source]
-    if are_wide(events) and not overflowed_sums(events):
-        return NaNFinding(SMALLER if verb == "overflowed" else "larger numbers", why, None)
-    return NaNFinding("a wider format", why, _remedy(source, entries), source)
+    if are_wide(events) and not count_overflowed_sums(events):
+        return NaNExplanation(SMALLER_NUMBERS if verb == "overflowed" else "larger numbers", why, None)
+    return NaNExplanation("a wider format", why, _remedy(source, entries), source)
 
 
-def _overflowed(first: FirstNaN, entries: Entries) -> list[Key]:
+def _first_overflow(first: FirstNaN, entries: Entries) -> list[Key]:
     """Return the first place where results overflowed, at the same path if there is one: a list of one key or none."""
-    overflows = [key for key, events in entries if counted(events)["overflow"] or _infinite_sums(events)]
+    overflows = [key for key, events in entries if counts_by_name(events)["overflow"] or _infinite_sums(events)]
     return ([key for key in overflows if key.path == first.path] or overflows)[:1]
 
 
-def _divided(entries: Entries) -> Key | None:
+def _first_pole(entries: Entries) -> Key | None:
     """Return the first key whose finite operands gave infinite results without overflow, as a quotient by zero does."""
-    poles = (key for key, events in entries if key.operation in POLES and infinities(events))
+    poles = (key for key, events in entries if key.operation in POLES and count_infinities(events))
     return next(poles, None)
 
 
-def _underflowed(divided: Key | None, entries: Entries) -> list[Key]:
+def _underflows_of_divisor(quotient: Key | None, entries: Entries) -> list[Key]:
     """Return the keys at the path and in the phase of a quotient whose results underflowed."""
-    if divided is None:
+    if quotient is None:
         return []
-    place = divided.path, divided.phase
-    return [key for key, events in entries if (key.path, key.phase) == place and counted(events)["underflow"]]
+    place = quotient.path, quotient.phase
+    return [key for key, events in entries if (key.path, key.phase) == place and counts_by_name(events)["underflow"]]
 
 
 def _infinite_sums(events: NDArray[np.int64]) -> int:
-    return overflowed_sums(events) + sums_beyond(events)
+    return count_overflowed_sums(events) + count_sums_beyond_fp32(events)
 
 
 def _remedy(source: Key, entries: Entries) -> Remedy | None:
     """Return the remedy for the results at the source; for all parameters, where updates of several have NaN."""
     keys, events = [key for key, _ in entries], dict(entries)[source]
-    sums = not counted(events)["overflow"] and overflowed_sums(events) > 0
-    updated = {updated_parameter(key) for key, events in entries if key.phase == "update" and counted(events)["nan"]}
+    sums = not counts_by_name(events)["overflow"] and count_overflowed_sums(events) > 0
+    updated = {
+        updated_parameter(key) for key, events in entries if key.phase == "update" and counts_by_name(events)["nan"]
+    }
     at = source._replace(path="*") if source.phase == "update" and len(updated) > 1 else source
     return remedy(at, keys, is_fp32=False, sums=sums)

@@ -19,7 +19,7 @@ class Query(NamedTuple):
     phase: str | None
     operation: str | None
 
-    def takes(self, key: Key) -> bool:
+    def is_match(self, key: Key) -> bool:
         """Whether the key matches."""
         return (
             self.phase in (None, key.phase) and matches(self.path, key.path) and matches(self.operation, key.operation)

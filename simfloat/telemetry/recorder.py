@@ -15,13 +15,22 @@ from simfloat.arithmetic import Observer
 from simfloat.checks import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.formats.format_names import FormatLike, as_format
-from simfloat.kernels.events import MORE, NAN, OVERFLOW, SIZE
+from simfloat.kernels.events import NAN, OPTIONAL_COUNTS, OVERFLOW, SIZE
 from simfloat.policy import Policy
 from simfloat.table import Table
-from simfloat.telemetry.advice import Advices, Limits, advices
+from simfloat.telemetry.advice import AdviceList, Limits, list_advice
 from simfloat.telemetry.count_difference import count_difference
-from simfloat.telemetry.entries import COUNTED, Key, cause_of_nan, counted, counted_more, exponents, resized, zeros
-from simfloat.telemetry.exports import comma_separated, json_lines, table, write_whole
+from simfloat.telemetry.entries import (
+    COUNT_NAMES,
+    Key,
+    cause_of_nan,
+    count_zeros,
+    counts_by_name,
+    exponent_counts,
+    more_counts,
+    resize_events,
+)
+from simfloat.telemetry.exports import comma_separated, count_table, json_lines, write_atomically
 from simfloat.telemetry.first_nan import FirstNaN
 from simfloat.telemetry.query import Query, check_pattern, check_phase, matches
 from simfloat.telemetry.series import Scalars, Series
@@ -84,7 +93,7 @@ class Recorder(Observer):
         check_phase(phase)
         check_flags(more=more)
         self._path, self._phase, self.more = path, phase, more
-        self._size = SIZE + (len(MORE) if more else 0)
+        self._size = SIZE + (len(OPTIONAL_COUNTS) if more else 0)
         self._events: dict[tuple[str, str, str], NDArray[np.int64]] = {}  # keys that are quick to make
         self._series, self._scalars = Series(), Scalars()
         self._first_nan: FirstNaN | None = None
@@ -103,15 +112,15 @@ class Recorder(Observer):
         with self._lock:
             if events[NAN] and self._first_nan is None:
                 self._first_nan = FirstNaN(
-                    self._series.steps, path, operation, phase, cause_of_nan(resized(events, SIZE))
+                    self._series.steps, path, operation, phase, cause_of_nan(resize_events(events, SIZE))
                 )
             total = self._events.get((path, operation, phase))
             if total is None:
-                self._events[path, operation, phase] = resized(events, self._size)
+                self._events[path, operation, phase] = resize_events(events, self._size)
             elif total.size == events.size:
                 total += events
             else:
-                total += resized(events, self._size)
+                total += resize_events(events, self._size)
 
     def wants(self, path: str, phase: str) -> bool:
         """Whether events of this path and phase are counted."""
@@ -127,9 +136,9 @@ class Recorder(Observer):
         recorder that was made without it.
         """
         if more and not self.more:
-            raise ValueError(f"{', '.join(MORE)} are counted by simfloat.Recorder(more=True) only.")
+            raise ValueError(f"{', '.join(OPTIONAL_COUNTS)} are counted by simfloat.Recorder(more=True) only.")
         events = self._sum(Query(path, phase, operation))
-        return counted(events) | (counted_more(events) if more else {})
+        return counts_by_name(events) | (more_counts(events) if more else {})
 
     def lost_updates(self, path: str | None = None) -> float:
         """Return the share of the final additions to parameters that left a weight as it was.
@@ -164,11 +173,11 @@ class Recorder(Observer):
     ) -> dict[int | str, int]:
         """How many finite nonzero results have which exponent, floor(log2|result|), and under "zero" how many zeros.
 
-        Exponents ascend, and "zero" comes last: ``zeros = histogram.pop("zero")`` leaves numbers alone, to sort or to
+        Exponents ascend, and "zero" comes last: ``count_zeros = histogram.pop("zero")`` leaves numbers alone, to sort or to
         draw by hand. `simfloat.plots.exponents` draws both. What matches, and what is refused, is as in `counts`.
         """
         events = self._sum(Query(path, phase, operation))
-        return exponents(events) | {"zero": zeros(events)}
+        return exponent_counts(events) | {"zero": count_zeros(events)}
 
     def step(self, /, **values: float) -> None:
         """End a step: what was counted since the last one ended is a row of `series`, and `values` one of `scalars`.
@@ -199,11 +208,11 @@ class Recorder(Observer):
         query = Query(path, phase, operation)
         query.check(key for key, _ in self.entries())
         with self._lock:
-            total = np.zeros((self._series.steps, len(COUNTED)), np.int64)
+            total = np.zeros((self._series.steps, len(COUNT_NAMES)), np.int64)
             for key, counts in self._series:
-                if query.takes(key):
+                if query.is_match(key):
                     total += counts
-        return dict(zip(COUNTED, total.T.copy(), strict=True))
+        return dict(zip(COUNT_NAMES, total.T.copy(), strict=True))
 
     def scalars(self) -> dict[str, NDArray[np.float64]]:
         """The numbers that `step` was given, by name: arrays (steps,), NaN where it was given none.
@@ -264,7 +273,7 @@ class Recorder(Observer):
             keys = [Key(*key) for key in state_dict["keys"]]
             events = np.zeros((len(keys), self._size), np.int64)
             events[:, state_dict["places"]] = state_dict["events"]
-            series, scalars = Series.restored(state_dict["series"]), Scalars.restored(state_dict["scalars"])
+            series, scalars = Series.from_state(state_dict["series"]), Scalars.from_state(state_dict["scalars"])
             first = FirstNaN(*state_dict["first_nan"]) if len(state_dict["first_nan"]) else None
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ValueError(f"{takes}, and this is damaged: {error}.") from error
@@ -288,7 +297,7 @@ class Recorder(Observer):
 
     def table(self) -> Table:
         """The counts, a line for each path, operation and phase in the order they were first seen."""
-        return table(self.entries())
+        return count_table(self.entries())
 
     def diff(self, other: Recorder) -> Table:
         """What another recorder counted otherwise: a row for each place and kind whose share of results differs.
@@ -300,7 +309,7 @@ class Recorder(Observer):
             raise ValueError(f"diff takes another Recorder, got a {type(other).__name__}.")
         return count_difference(self.entries(), other.entries())
 
-    def advise(self, format: FormatLike | None = None, *, lost: float = 0.01, overflow: float = 0.0) -> Advices:
+    def advise(self, format: FormatLike | None = None, *, lost: float = 0.01, overflow: float = 0.0) -> AdviceList:
         """Which results need a wider format, more precision or a scale, with the numbers that say so, and the override
         of the policy that gives it; a table when printed.
 
@@ -339,7 +348,7 @@ class Recorder(Observer):
         in_skipped = self._series.total_of("overflow", skipped) if skipped.any() else {}
         for key, events in entries:
             events[OVERFLOW] -= in_skipped.get(key, 0)
-        return advices(entries, chosen, Limits(lost, overflow), self._first_nan, self._policy)
+        return list_advice(entries, chosen, Limits(lost, overflow), self._first_nan, self._policy)
 
     def to_jsonl(self, path: str | Path) -> None:
         """Write one JSON object a line for each path, operation and phase: its counts and its histogram.
@@ -348,7 +357,7 @@ class Recorder(Observer):
 
         Raises ValueError for what is no path, and OSError where the file cannot be written.
         """
-        write_whole(_as_path(path, "to_jsonl"), json_lines(self.entries()))
+        write_atomically(_as_path(path, "to_jsonl"), json_lines(self.entries()))
 
     def to_csv(self, path: str | Path, *, by_step: bool = False) -> None:
         """Write a head and a line for each path, operation and phase: its counts, and how many results are zero.
@@ -361,14 +370,14 @@ class Recorder(Observer):
         file = _as_path(path, "to_csv")
         with self._lock:
             steps = list(self._series) if by_step else None
-        write_whole(file, comma_separated(self.entries(), steps))
+        write_atomically(file, comma_separated(self.entries(), steps))
 
     def to_tensorboard(self, folder: str | Path) -> None:
         """Write an event file for TensorBoard into a folder, which is made if there is none.
 
         Scalars of every step are what `scalars` has, as ``training/loss``, and of each path and phase the share of
         results that had an event in any step, as ``underflow/backward/hidden.0.weight``. The exponents of results are
-        histograms, as ``exponents/backward/hidden.0.weight``. Numbers that are not finite leave a gap; where `step` was
+        histograms, as ``exponent_counts/backward/hidden.0.weight``. Numbers that are not finite leave a gap; where `step` was
         not called, all is one step.
 
         Raises ValueError for what is no path, ImportError without tensorboardX (the extra ``tensorboard``), and OSError
@@ -384,7 +393,7 @@ class Recorder(Observer):
         query.check(key for key, _ in entries)
         total = np.zeros(self._size, np.int64)
         for key, events in entries:
-            if query.takes(key):
+            if query.is_match(key):
                 total += events
         return total
 

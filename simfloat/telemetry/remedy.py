@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.formats import FP32, FP64
 from simfloat.policy import Policy
-from simfloat.policy.overrides import shown
+from simfloat.policy.overrides import role_text
 from simfloat.policy.roles import CONTRACTION, REDUCTION
 from simfloat.telemetry.entries import Key
 
 #: The roles of operands that are rounded before a product.
-CASTS = {"cast_input": "compute", "cast_weight": "compute_weights", "cast_gradient": "compute_gradients"}
+CAST_ROLES = {"cast_input": "compute", "cast_weight": "compute_weights", "cast_gradient": "compute_gradients"}
 
 #: The roles of accumulators.
-SUMS = ("accumulate", "accumulate_gradients", "reduce")
+SUM_ROLES = ("accumulate", "accumulate_gradients", "reduce")
 
 #: The paths below a parameter's at which an optimizer computes, and where loss scaling, clipping and replicas work on
 #: its gradient.
@@ -35,19 +35,19 @@ class Remedy(NamedTuple):
     role: str
     value: Any
 
-    def applied(self, policy: Policy) -> Policy:
+    def apply(self, policy: Policy) -> Policy:
         """The policy with the override; a path is taken as it is, but for ``"*"``."""
         path = self.path if self.path == "*" else escape(self.path)
         return policy.override(path or None, operation=self.operation or None, **{self.role: self.value})
 
-    def everywhere(self) -> Remedy:
+    def for_all_paths(self) -> Remedy:
         """Return the override for all paths."""
         return self._replace(path="*", operation="")
 
     def __str__(self) -> str:
         named = self.value in (FP32, FP64)
         target = repr(self.path) if self.path else f"operation={self.operation!r}"
-        return f"policy.override({target}, {self.role}={f'sf.{self.value}' if named else shown(self.value)})"
+        return f"policy.override({target}, {self.role}={f'sf.{self.value}' if named else role_text(self.value)})"
 
 
 def remedy(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) -> Remedy | None:
@@ -61,19 +61,19 @@ def remedy(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) 
     return None if role is None else Remedy(path, "" if path else key.operation, role, value)
 
 
-def in_own_types(given: Remedy, *, is_lost: bool) -> Remedy | None:
+def remedy_in_own_types(proposal: Remedy, *, is_lost: bool) -> Remedy | None:
     """The remedy under a policy that follows a program's own types; None if no role has an effect there.
 
     `is_lost` says whether it is a remedy of lost updates.
 
     The type of a tensor limits its format, whatever a role says. Accumulators and the kind of an update remain.
     """
-    if given.role in SUMS:
-        return given
-    return given._replace(role="update", value="kahan") if is_lost else None
+    if proposal.role in SUM_ROLES:
+        return proposal
+    return proposal._replace(role="update", value="kahan") if is_lost else None
 
 
-def in_program(key: Key) -> str:
+def program_remedy_text(key: Key) -> str:
     """Say in words how a program with types of its own can mend the results counted by `key`."""
     if key.operation == "moment":
         return "keep the moment in float32, with a master copy of the weights"
@@ -95,8 +95,8 @@ def _path_and_role(key: Key, keys: frozenset[Key], sums: bool) -> tuple[str, str
     kind = kind_of(key.operation)
     if not key.path and kind is None:
         return "", None
-    if key.operation in CASTS:
-        return key.path, CASTS[key.operation]
+    if key.operation in CAST_ROLES:
+        return key.path, CAST_ROLES[key.operation]
     if sums and kind in (CONTRACTION, REDUCTION):
         role = "reduce" if kind == REDUCTION else "accumulate"
         return key.path, "accumulate_gradients" if key.phase == "backward" and role == "accumulate" else role

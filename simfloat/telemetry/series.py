@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.kernels.events import COUNTS
-from simfloat.telemetry.entries import COUNTED, Key
+from simfloat.telemetry.entries import COUNT_NAMES, Key
 
 #: Where the counts that are kept stand in an event vector.
-PLACES = np.array([COUNTS.index(kind) for kind in COUNTED])
+COUNT_PLACES = np.array([COUNTS.index(kind) for kind in COUNT_NAMES])
 
 
 class Series:
@@ -30,7 +30,7 @@ class Series:
     def end_step(self, events: Iterable[tuple[Key, NDArray[np.int64]]]) -> None:
         """End a step after which so much has been counted in all."""
         for key, total in events:
-            now = total[PLACES]
+            now = total[COUNT_PLACES]
             if key not in self._rows:
                 self._first[key], self._rows[key] = self.steps, array("q")
             self._rows[key].frombytes((now - self._before.get(key, 0)).tobytes())
@@ -40,13 +40,13 @@ class Series:
     def __iter__(self) -> Iterator[tuple[Key, NDArray[np.int64]]]:
         """Each key with its counts (steps, kinds), zeros in the steps before it was first seen."""
         for key, rows in self._rows.items():
-            counts = np.zeros((self.steps, len(COUNTED)), np.int64)
-            counts[self._first[key] :] = np.array(rows).reshape(-1, len(COUNTED))
+            counts = np.zeros((self.steps, len(COUNT_NAMES)), np.int64)
+            counts[self._first[key] :] = np.array(rows).reshape(-1, len(COUNT_NAMES))
             yield key, counts
 
     def total_of(self, kind: str, steps: NDArray[np.bool_]) -> dict[Key, int]:
         """The count of a kind in the steps that are chosen, by key."""
-        return {key: int(counts[steps, COUNTED.index(kind)].sum()) for key, counts in self}
+        return {key: int(counts[steps, COUNT_NAMES.index(kind)].sum()) for key, counts in self}
 
     def copy(self) -> Series:
         """Return a copy that counts on independently."""
@@ -55,16 +55,16 @@ class Series:
     @property
     def state(self) -> dict[str, Any]:
         """How many steps there were, and the keys with their rows (steps since the first, kinds)."""
-        rows = [np.array(counts).reshape(-1, len(COUNTED)) for counts in self._rows.values()]
+        rows = [np.array(counts).reshape(-1, len(COUNT_NAMES)) for counts in self._rows.values()]
         return {"steps": self.steps, "keys": [list(key) for key in self._rows], "rows": rows}
 
     @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> Series:
+    def from_state(cls, state: Mapping[str, Any]) -> Series:
         """Return the series whose `state` this is."""
         series = cls()
         series.steps = state["steps"]
         for names, rows in zip(state["keys"], state["rows"], strict=True):
-            key, counts = Key(*names), np.asarray(rows, np.int64).reshape(-1, len(COUNTED))
+            key, counts = Key(*names), np.asarray(rows, np.int64).reshape(-1, len(COUNT_NAMES))
             series._rows[key] = array("q", counts.tobytes())
             series._first[key], series._before[key] = series.steps - len(counts), counts.sum(axis=0)
         return series
@@ -101,7 +101,7 @@ class Scalars:
         return {name: np.array(column) for name, column in self._columns.items()}
 
     @classmethod
-    def restored(cls, state: Mapping[str, NDArray]) -> Scalars:
+    def from_state(cls, state: Mapping[str, NDArray]) -> Scalars:
         """Return the numbers whose `state` this is."""
         scalars = cls()
         scalars._columns = {

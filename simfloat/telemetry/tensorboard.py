@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.telemetry.entries import COUNTED, exponents
+from simfloat.telemetry.entries import COUNT_NAMES, exponent_counts
 from simfloat.telemetry.exports import Entries
-from simfloat.telemetry.series import PLACES
+from simfloat.telemetry.series import COUNT_PLACES
 
 #: A phase and a path.
 Place = tuple[str, str]
@@ -19,24 +19,24 @@ Place = tuple[str, str]
 
 def write_tensorboard(folder: Path, entries: Entries, steps: Entries, scalars: Mapping[str, NDArray]) -> None:
     """Write an event file: scalars (steps,) by name, counts (steps, kinds), and the histograms of all steps."""
-    summary_writer = _writer()
+    summary_writer = _writer_class()
     folder.mkdir(parents=True, exist_ok=True)
-    by_step = steps or [(key, events[np.newaxis, PLACES]) for key, events in entries]
+    by_step = steps or [(key, events[np.newaxis, COUNT_PLACES]) for key, events in entries]
     with summary_writer(logdir=str(folder)) as writer:
         for name, column in scalars.items():
             _write_column(writer, f"training/{name}", column)
         for (phase, path), counts in _by_place(by_step).items():
-            total = counts[:, COUNTED.index("total")]
-            for kind, column in zip(COUNTED, counts.T, strict=True):
+            total = counts[:, COUNT_NAMES.index("total")]
+            for kind, column in zip(COUNT_NAMES, counts.T, strict=True):
                 if kind != "total" and column.any():
                     share = np.divide(column, total, out=np.full(len(total), np.nan), where=total > 0)
                     _write_column(writer, f"{kind}/{phase}/{path}", share)
         last = max((len(counts) for _, counts in by_step), default=1) - 1
         for (phase, path), events in _by_place(entries).items():
-            _write_exponents(writer, f"exponents/{phase}/{path}", exponents(events), last)
+            _write_exponents(writer, f"exponents/{phase}/{path}", exponent_counts(events), last)
 
 
-def _writer() -> Any:
+def _writer_class() -> Any:
     """The class of writers; ImportError that names the extra without tensorboardX."""
     try:
         from tensorboardX import SummaryWriter

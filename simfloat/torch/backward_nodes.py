@@ -11,9 +11,9 @@ import torch
 
 from simfloat.formats import FP32, Format
 from simfloat.policy.role_types import WIDEST
-from simfloat.simulation.arithmetic import HeldEvents
-from simfloat.torch.deferring import Deferred
-from simfloat.torch.deferring_recorded import DeferredRecorded
+from simfloat.simulation.arithmetic import PendingEvents
+from simfloat.torch.deferring import DeferredOperations
+from simfloat.torch.deferring_recorded import DeferredRecordedOperations
 from simfloat.torch.forward_log import ACCUMULATING, LoggedOperation, Operand, Origin
 from simfloat.torch.gradients import Gradients, are_replicas
 from simfloat.torch.tags import stored_format, tag_of, weight_path
@@ -35,8 +35,8 @@ class BackwardNode:
     def __init__(self, operands: Sequence[Operand | None]) -> None:
         self.operands = operands
         self.operand = min([x for x in operands if x is not None], default=None, key=attrgetter("number"))
-        self.events: list[HeldEvents] = []  # of the roundings so far
-        self.deferred: Deferred | None = None  # while the node computes
+        self.events: list[PendingEvents] = []  # of the roundings so far
+        self.deferred: DeferredOperations | None = None  # while the node computes
         self._results: Sequence[Any] = ()
 
     def begin(self, *_: Any) -> None:
@@ -44,19 +44,19 @@ class BackwardNode:
         # Neither shape nor storage tells whose gradient a result of a formula is: several operands may have one shape,
         # and results may share memory. The number of a result among those that the node returns tells it, which is
         # known in `end`. Until then operations wait.
-        self.deferred = DeferredRecorded() if torch.is_grad_enabled() else Deferred()
+        self.deferred = DeferredRecordedOperations() if torch.is_grad_enabled() else DeferredOperations()
 
     def end(self, results: Sequence[Any], *_: Any) -> tuple[Any, ...]:
         """The node has computed: its results, each by the role of the operand whose gradient it is."""
         deferred, self.deferred = self.deferred, None
-        self._pass_on_all_but(results)
+        self._release_all_but(results)
         rounded_results: list[Any] = []
         for operand, result in zip(self.operands, results, strict=False):
             if operand is not None and isinstance(result, torch.Tensor) and deferred is not None:
                 self.operand = operand
-                if deferred.has(result):
-                    result = deferred.carried_out(result)
-                    self._pass_on_all_but([result])
+                if deferred.is_waiting(result):
+                    result = deferred.carry_out(result)
+                    self._release_all_but([result])
                 # The formula of an addition returns one tensor as the gradients of both operands.
                 elif any(result is x for x in rounded_results):
                     result = result.view_as(result)  # a tensor of its own, by which it is known later
@@ -70,23 +70,23 @@ class BackwardNode:
         """Hold the results no more: autograd has added them to what came before."""
         self._results = ()
 
-    def _pass_on_all_but(self, results: Sequence[Any]) -> None:
+    def _release_all_but(self, results: Sequence[Any]) -> None:
         """Pass on all events but those of the last roundings of these results, which may complete a gradient."""
         # Autograd may still add these results to others. Only the hook of the leaf knows which rounding was the last
         # one of a parameter's gradient, so the events of the last roundings stay with the tensors until it runs.
         last = [id(tag_of(x).events) for x in results if isinstance(x, torch.Tensor)]
         for events in self.events:
             if id(events) not in last:
-                events.pass_on()
+                events.release()
         self.events.clear()
 
-    def adds(self, operands: Sequence[torch.Tensor]) -> Operand | None:
+    def operand_of_addition(self, operands: Sequence[torch.Tensor]) -> Operand | None:
         """The operand to whose gradient so far a result is added."""
         for operand, result in zip(self.operands, self._results, strict=False):
             if operand is not None and any(result is x for x in operands):
                 for events in (tag_of(x).events for x in operands):
                     if events is not None:
-                        events.pass_on()
+                        events.release()
                 return operand
         return self.operand
 
@@ -107,7 +107,7 @@ class BackwardNodes:
         """Whether a backward pass runs, or what it leaves to its end."""
         return bool(self._nodes)
 
-    def of(self, node: Any) -> BackwardNode | None:
+    def at_node(self, node: Any) -> BackwardNode | None:
         """The way through a node; None where no operation of the run made it."""
         return self._ways.get(node._sequence_nr())
 
@@ -115,11 +115,11 @@ class BackwardNodes:
         """Whether a node has computed, so that what follows under it adds its results to others."""
         return way is self._ended
 
-    def shares(self, node: Any) -> int:
+    def share_count(self, node: Any) -> int:
         """Of how many shares the backward pass that runs makes a leaf's gradient, by the leaf's node; 0 for others."""
         return self._nodes.get(node, 0) if node._sequence_nr() == ACCUMULATING else 0
 
-    def completed(self, path: str | None) -> Any:
+    def completed_parameter(self, path: str | None) -> Any:
         """The parameter at a path, if the call that makes its gradient completes it, so that nothing follows."""
         return None if path is None else self._completed.get(path)
 
@@ -144,7 +144,7 @@ class BackwardNodes:
         hooks: list[Any] = []
         # The graph is walked before the engine starts: the engine tells nothing of it, and how many edges lead to a
         # node says of how many shares its gradient is the sum.
-        nodes, before, were_recorded = _nodes_behind(roots), self._gradients.under, self.are_recorded
+        nodes, before, were_recorded = _nodes_behind(roots), self._gradients.policy_place, self.are_recorded
         outer = self._nodes, self._completed
         notes = {node: note for node in nodes if (note := self._note_of(node)) is not None}
         check_unwrapped([node.variable for node in nodes if is_leaf(node)])
@@ -153,14 +153,14 @@ class BackwardNodes:
                 # Ctrl-C between two of these lines would leave hooks of a pass that never ran on nodes that other
                 # passes share. `uninterrupted` takes about 1 us, once a backward pass.
                 self._nodes, self._completed = nodes, {}
-                self._gradients.under = next((note.place for note in notes.values()), None)
+                self._gradients.policy_place = next((note.place for note in notes.values()), None)
                 self.are_recorded = is_recorded
                 for node in nodes:
                     hooks += self._listen(node, notes, accumulates, is_whole)
             yield
         finally:
             with uninterrupted():
-                self._gradients.under, self._ended, self.are_recorded = before, None, were_recorded
+                self._gradients.policy_place, self._ended, self.are_recorded = before, None, were_recorded
                 self._nodes, self._completed = outer
                 for hook in hooks:
                     hook.remove()
@@ -176,7 +176,11 @@ class BackwardNodes:
                 return []
             # A hook of the leaf, not of its node: it runs before autograd adds the gradient to `.grad`, and what it
             # returns is what is added. It also sees gradients that autograd copied on the way.
-            return [leaf.register_hook(lambda gradient: self._gradients.finished(leaf, path, gradient, accumulates))]
+            return [
+                leaf.register_hook(
+                    lambda gradient: self._gradients.complete_gradient(leaf, path, gradient, accumulates)
+                )
+            ]
         note = notes.get(node)
         if note is None:
             return []
@@ -184,7 +188,7 @@ class BackwardNodes:
         operands = [x for x in way.operands if x is not None]
         is_sorted = note.is_one_call and not self.are_recorded  # it says itself whose gradient a result is
         if is_sorted and accumulates and is_whole and not are_replicas():
-            self._completed.update(self._completed_by(node))
+            self._completed.update(self._parameters_completed_by(node))
         has_several = not is_sorted and len(operands) > 1 and len({_role(note, x) for x in operands}) > 1
         hooks = [node.register_prehook(way.begin)] if has_several else []
         has_formats = note.place.takes_formats or any([x.path is not None for x in operands])
@@ -195,7 +199,7 @@ class BackwardNodes:
             return []  # nothing is added up, nor do events wait; or what is added up is of one format
         return [*hooks, node.register_hook(lambda results, _: self._end(way, results))]
 
-    def _completed_by(self, node: Any) -> Iterator[tuple[str, Any]]:
+    def _parameters_completed_by(self, node: Any) -> Iterator[tuple[str, Any]]:
         """The weight, which is turned, and the bias of a linear layer that is one call, by path, where nothing is added
         to their gradients, and nobody listens to them.
         """
@@ -232,7 +236,7 @@ def _operands(note: LoggedOperation, node: Any, notes: Notes) -> list[Operand | 
         if target is None:
             operands.append(None)
             continue
-        path, format, origin = _reached(target, result, notes)
+        path, format, origin = _edge_target(target, result, notes)
         for candidate in left:
             if candidate.origin == origin:
                 left.remove(candidate)
@@ -242,7 +246,7 @@ def _operands(note: LoggedOperation, node: Any, notes: Notes) -> list[Operand | 
     return operands
 
 
-def _reached(target: Any, result: int, notes: Notes) -> tuple[str | None, Format, Origin]:
+def _edge_target(target: Any, result: int, notes: Notes) -> tuple[str | None, Format, Origin]:
     """Return the target of an edge: the path of the parameter that it leads to, if any, the format, and the origin."""
     number = target._sequence_nr()
     if is_leaf(target):
@@ -283,7 +287,7 @@ def _role(note: LoggedOperation, operand: Operand) -> tuple[Format, str | None, 
     amax histories.
     """
     place, path = note.place, operand.path
-    recipe = place.recipe if path is None else place.recipe_of(path)
+    recipe = place.recipe if path is None else place.recipe_of_parameter(path)
     role = recipe.activation_gradients if path is None else recipe.weight_gradients
     format = operand.format if role == WIDEST else role
     # Two gradients of one role need not be told apart, and then nothing waits. With random bits or delayed scaling the

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from simfloat.torch.open_run import undispatched
-from simfloat.torch.storage import memory_of, seen_as
+from simfloat.torch.open_run import without_dispatch
+from simfloat.torch.storage import memory_of, view_like
 from simfloat.torch.tags import put_tag, tag_of
-from simfloat.torch.tensor_arguments import replaced, tensors_in, written_by
+from simfloat.torch.tensor_arguments import replace_tensors, tensors_in, written_by
 
 Tensor = torch.Tensor
 
@@ -24,7 +24,7 @@ class DeferredOperation(NamedTuple):
     results: list[Tensor]
 
 
-class Deferred:
+class DeferredOperations:
     """The operations that wait: PyTorch computes their results, to go on with, while they are written down.
 
     Those that led to a tensor which a node returns are then carried out, in their order, on tensors that take the
@@ -36,17 +36,17 @@ class Deferred:
         self._waiting: dict[int, Tensor] = {}  # by memory, which so is not given to others
         self._before: dict[int, Tensor] = {}  # copies of those that were written to later
 
-    def has(self, x: Tensor) -> bool:
+    def is_waiting(self, x: Tensor) -> bool:
         """Whether the tensor's numbers wait to be computed."""
         return memory_of(x) in self._waiting
 
-    def takes(self, function: Any, is_rule: bool, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    def must_wait(self, function: Any, is_rule: bool, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Whether an operation is to wait; rules that give several gradients know whose each of them is."""
         # What reads a tensor that waits has to wait too. Of all else the rules wait, since they round. Rules that
         # return several gradients, such as convolution_backward, name the operand of each themselves, by
         # `target_operand`.
         operands = list(tensors_in((arguments, options)))
-        if any(map(self.has, operands)):
+        if any(map(self.is_waiting, operands)):
             return True
         if is_rule:
             gives_gradients = len(function._schema.returns) > 1 and "backward" in function.overloadpacket.__name__
@@ -70,7 +70,7 @@ class Deferred:
         # PyTorch's own result goes on at once, and the operation is carried out later. It then needs the operand as it
         # was before this write.
         for x in written:
-            if not self.has(x):
+            if not self.is_waiting(x):
                 self._before[memory_of(x)] = _copy_of(x)
         result = plain(function, arguments, options)
         results = written or list(tensors_in(result))
@@ -80,33 +80,33 @@ class Deferred:
                 "to, and these gradients have different roles. Compute it in the forward pass, or give "
                 "activation_gradients and weight_gradients one format, and leave out overrides and the observer."
             )
-        if written or not all(map(self.has, results)):  # else it is a view
+        if written or not all(map(self.is_waiting, results)):  # else it is a view
             self._steps.append(DeferredOperation(function, arguments, options, results))
             self._waiting.update((memory_of(x), x) for x in results)
         return result
 
-    def carried_out(self, result: Tensor) -> Tensor:
+    def carry_out(self, result: Tensor) -> Tensor:
         """A tensor that the node returns, by the operations that led to it."""
-        replacements = self._made(result)
+        replacements = self._replacements(result)
         pair = replacements.get(memory_of(result))
-        return result if pair is None else seen_as(result, *pair)
+        return result if pair is None else view_like(result, *pair)
 
-    def _made(self, result: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
+    def _replacements(self, result: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
         """By memory, what PyTorch made on the way to a tensor, and what takes its place."""
         replacements: dict[int, tuple[Tensor, Tensor]] = {}
         if self._before:
-            with undispatched():
+            with without_dispatch():
                 replacements.update((memory, (x, _copy_of(x))) for memory, x in self._before.items())
 
         def real(x: Tensor) -> Tensor:
             pair = replacements.get(memory_of(x))
-            return x if pair is None else seen_as(x, *pair)
+            return x if pair is None else view_like(x, *pair)
 
         for step in self._leading_to(result):
-            results = step.function(*replaced(step.arguments, real), **replaced(step.options, real))
+            results = step.function(*replace_tensors(step.arguments, real), **replace_tensors(step.options, real))
             for plain, x in zip(step.results, tensors_in(results), strict=False):
                 if memory_of(plain) not in replacements:
-                    replacements[memory_of(plain)] = plain, _laid_out_as(x, plain)
+                    replacements[memory_of(plain)] = plain, _match_strides(x, plain)
         return replacements
 
     def end(self) -> None:
@@ -131,11 +131,11 @@ def _copy_of(x: Tensor) -> Tensor:
     return copy
 
 
-def _laid_out_as(real: Tensor, plain: Tensor) -> Tensor:
+def _match_strides(real: Tensor, plain: Tensor) -> Tensor:
     # What PyTorch keeps for its own way back, such as the buffer of log_sigmoid, a rule may leave empty.
     if real.stride() == plain.stride() or real.shape != plain.shape:
         return real
-    with undispatched():
+    with without_dispatch():
         copy = torch.empty_strided(plain.shape, plain.stride(), dtype=real.dtype).copy_(real)
     put_tag(copy, tag_of(real))
     return copy

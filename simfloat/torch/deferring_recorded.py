@@ -10,17 +10,17 @@ from typing import Any
 
 import torch
 
-from simfloat.torch.deferring import Deferred
+from simfloat.torch.deferring import DeferredOperations
 from simfloat.torch.forward_log import LoggedOperation
-from simfloat.torch.open_run import undispatched
-from simfloat.torch.storage import memory_of, seen_as
+from simfloat.torch.open_run import without_dispatch
+from simfloat.torch.storage import memory_of, view_like
 from simfloat.torch.tags import put_tag, stored_format, tag_of, weight_path
 from simfloat.torch.tensor_arguments import tensors_in
 
 Tensor = torch.Tensor
 
 
-class DeferredRecorded(Deferred):
+class DeferredRecordedOperations(DeferredOperations):
     """The operations that wait, with their notes: of each of them a gradient may be asked for later."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class DeferredRecorded(Deferred):
             self._notes.append((noted, operands, result))
         return result
 
-    def carried_out(self, result: Tensor) -> Tensor:
+    def carry_out(self, result: Tensor) -> Tensor:
         """A tensor that the node returns, with its numbers by the operations that led to it."""
         memory = memory_of(result)
         if memory in self._returned:  # another operand's too, whose gradient has a role of its own
@@ -53,11 +53,11 @@ class DeferredRecorded(Deferred):
             shared = result
         # Autograd recorded the operations when PyTorch computed them. They are carried out here for their numbers only.
         with torch.no_grad():
-            replacements = self._made(shared)
+            replacements = self._replacements(shared)
             for other_memory, (plain, real) in replacements.items():
                 if other_memory in self._waiting and other_memory not in self._returned and other_memory != memory:
                     _give(plain, real)
-            _give(result, seen_as(shared, *replacements[memory]))
+            _give(result, view_like(shared, *replacements[memory]))
         self._returned.add(memory_of(result))
         return result
 
@@ -73,7 +73,7 @@ class DeferredRecorded(Deferred):
 
 def _give(plain: Tensor, real: Tensor) -> None:
     """Give a recorded tensor its numbers, which is no writing that autograd would know."""
-    with undispatched():
+    with without_dispatch():
         # `.data` leaves the version of the tensor as it is. A counted write would make the next backward pass fail,
         # because autograd has saved this tensor.
         plain.data.copy_(real)

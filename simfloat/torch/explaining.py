@@ -16,7 +16,7 @@ from simfloat.table import Table
 from simfloat.table import table as aligned
 from simfloat.torch.module_paths import tensors_in
 from simfloat.torch.simulated_model import Run
-from simfloat.torch.tensor_arguments import called
+from simfloat.torch.tensor_arguments import call_model
 
 #: What PyTorch says of an operation that it has no derivative of, or of one of its operands.
 # PyTorch raises a RuntimeError like any other: its text is the only sign, and has the operation's name with or without
@@ -47,9 +47,9 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
     lacking: re.Match[str] | None = None
     with run:
         if isinstance(sample, Mapping):
-            results = called(run.model, **sample)
+            results = call_model(run.model, **sample)
         else:
-            results = called(run.model, *sample) if isinstance(sample, tuple) else called(run.model, sample)
+            results = call_model(run.model, *sample) if isinstance(sample, tuple) else call_model(run.model, sample)
         differentiable = [x for x in tensors_in(results) if x.requires_grad]
         try:
             torch.autograd.backward([x.sum() for x in differentiable])
@@ -59,7 +59,7 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
                 raise
     rows: list[tuple[str, ...]] = [("layer", "operation", "carried out by", *SHOWN, "to a policy")]
     for name, place in shown:
-        stored = place.in_force.policy.recipe(place.path, UPDATE).weights
+        stored = place.active_policy.policy.recipe(place.path, UPDATE).weights
         cells = [str(stored if role == "weights" else getattr(place.recipe, role)) for role in SHOWN]
         rows.append((place.path or OUTSIDE, name, "rule", *cells, " ".join(place.operations)))
     for func, how, path in run.met:

@@ -20,7 +20,7 @@ COMPLEX = "complex numbers have no rules; write the module in real numbers."
 SPARSE = "sparse tensors have no rules; make the layer dense, as by nn.Embedding(sparse=False)."
 
 
-def floating_in(values: Iterable[Any]) -> list[torch.Tensor]:
+def floating_tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
     """The tensors of floating or complex numbers among arguments, in their order."""
     tensors: list[torch.Tensor] = []
     for value in values:
@@ -28,14 +28,14 @@ def floating_in(values: Iterable[Any]) -> list[torch.Tensor]:
             if value.dtype.is_floating_point or value.dtype.is_complex:
                 tensors.append(value)
         elif isinstance(value, LISTS):
-            tensors += floating_in(value)
+            tensors += floating_tensors_in(value)
     return tensors
 
 
 def operands_of(run: RunContext, func: Any, args: Arguments, options: Options) -> list[torch.Tensor]:
     """The tensors of floating numbers among an operation's arguments; ValueError for complex and sparse ones."""
     # This runs for every operation, and most have no options: then no tuple is built.
-    operands = floating_in((*args, *options.values()) if options else args)
+    operands = floating_tensors_in((*args, *options.values()) if options else args)
     for x in operands:
         if x.dtype.is_complex:
             raise refusal(run, func, COMPLEX)
@@ -44,7 +44,7 @@ def operands_of(run: RunContext, func: Any, args: Arguments, options: Options) -
     return operands
 
 
-def of_integers(func: Any, args: Arguments, options: Options) -> tuple[Any, list[torch.Tensor]]:
+def integer_result(func: Any, args: Arguments, options: Options) -> tuple[Any, list[torch.Tensor]]:
     """Return PyTorch's result for arguments without floating numbers, and the floating tensors in it.
 
     These are quotients and the like, which a policy rounds; what is made of no tensor is data, and not among them.
@@ -52,7 +52,7 @@ def of_integers(func: Any, args: Arguments, options: Options) -> tuple[Any, list
     result = func(*args, **options)
     # arange or full of integers makes numbers of no tensor. These are data, as an input is, and are not rounded.
     is_of_tensors = any(isinstance(x, torch.Tensor) for x in args)
-    return result, floating_in(result if isinstance(result, LISTS) else (result,)) if is_of_tensors else []
+    return result, floating_tensors_in(result if isinstance(result, LISTS) else (result,)) if is_of_tensors else []
 
 
 def refusal(run: RunContext, func: Any, remedy: str) -> ValueError:

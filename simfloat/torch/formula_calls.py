@@ -16,17 +16,17 @@ import torch
 
 from simfloat.environment import in_usual_environment
 from simfloat.formulas import exponentials
-from simfloat.simulation.inside import Inside
+from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
-from simfloat.torch.open_run import running, undispatched
+from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.phases import Backward
 from simfloat.torch.recurrent_steps import gradient_of
 from simfloat.torch.rules.aten_losses import nll_loss, nll_loss_slope
-from simfloat.torch.rules.aten_pointwise import rectified, rectified_slope
+from simfloat.torch.rules.aten_pointwise import relu, threshold_backward
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import Tag, put_tag, tag_of
-from simfloat.torch.tensor_arrays import laid_out_as, numbers_of, tensor_of
-from simfloat.torch.unwatched import is_packed, is_plain, is_unwatched
+from simfloat.torch.tensor_arrays import match_layout, numbers_of, tensor_of
+from simfloat.torch.unwatched import has_saved_tensor_hooks, is_plain, is_unwatched
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -52,7 +52,7 @@ class FormulaCall(NamedTuple):
 
 
 RELU = FormulaCall(
-    "relu", aten.relu.default, rectified, aten.threshold_backward.default, rectified_slope, is_composite=False
+    "relu", aten.relu.default, relu, aten.threshold_backward.default, threshold_backward, is_composite=False
 )
 LOG_SOFTMAX = FormulaCall(
     "log_softmax",
@@ -72,14 +72,14 @@ def relu_layer(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Tensor:
-        run: Any = running()
+        run: Any = active_run()
         # Calls by keyword, and calls that do not fit, are left to PyTorch's function, which knows the names and the
         # errors.
-        if run is None or options or len(args) != 1 or is_packed() or not is_unwatched(run, RELU.name):
+        if run is None or options or len(args) != 1 or has_saved_tensor_hooks() or not is_unwatched(run, RELU.name):
             return function(*args, **options)
         if not _is_operand(args[0]):
             return function(*args)
-        with undispatched():
+        with without_dispatch():
             return apply(run, RELU, args[0], (), (), (0,))
 
     return call
@@ -90,15 +90,15 @@ def class_loss(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Tensor:
-        run: Any = running()
+        run: Any = active_run()
         # F.cross_entropy hands all six on by position: input, target, weight, reduction, ignore_index and
         # label_smoothing (torch 2.13).
-        if run is None or options or len(args) != 6 or is_packed() or not _are_classes(*args):
+        if run is None or options or len(args) != 6 or has_saved_tensor_hooks() or not _are_classes(*args):
             return function(*args, **options)
         if not (_is_served(run, LOG_SOFTMAX) and _is_served(run, NLL_LOSS)):
             return function(*args)
         x, target, *others, _ = args
-        with undispatched():
+        with without_dispatch():
             # Two nodes, as PyTorch has them: log_softmax and nll_loss have places of their own, and roundings of their
             # own. With ReLUs, cross-entropies and complete gradients in one call each PyTorch hands over 4 calls of an
             # MLP's step (65 by single operations), which takes 3.7 times as long as torch float32 on Zen 4 (5.0
@@ -140,13 +140,13 @@ class FormulaNode(torch.autograd.Function):
     ) -> Tensor:
         """The result."""
         # The table of the run lists the operation as if PyTorch had handed it over.
-        run.meet(call.operation, "decomposition" if call.is_composite else "rule")
+        run.count_operation(call.operation, "decomposition" if call.is_composite else "rule")
         place = run.simulation.place(call.name, run.path)
         note = run.notes.begin(place, (x,))
-        u: Any = Inside.forward(run.simulation, place, ()) if call.is_composite else place.forward
+        u: Any = CompositeArithmetic.forward(run.simulation, place, ()) if call.is_composite else place.forward
         outputs = call.formula(u, numbers_of(x), *[label.numpy() for label in labels], *others)
         result, *saved = outputs if isinstance(outputs, tuple) else (outputs,)
-        tensor, *saved = [_tagged(place, tensor_of(array, x.dtype)) for array in (result, *saved)]
+        tensor, *saved = [_put_format(place, tensor_of(array, x.dtype)) for array in (result, *saved)]
         if note is not None:
             note.format, note.is_one_call = place.forward.format, True
         # Without this autograd makes a tensor of zeros for a result without a gradient, and a formula would round
@@ -165,7 +165,7 @@ class FormulaNode(torch.autograd.Function):
         """The gradient of x."""
         if g is None:
             return (None,) * 6
-        with undispatched():
+        with without_dispatch():
             call, saved = context.call, context.saved_tensors
         read, labels, saved_outputs = saved[0], saved[1 : 1 + context.labels], saved[1 + context.labels :]
         if torch.is_grad_enabled():
@@ -173,12 +173,12 @@ class FormulaNode(torch.autograd.Function):
             # the node.
             gradient = call.way_back(g, read, *labels, *context.further, *saved_outputs)
         else:
-            with undispatched():
+            with without_dispatch():
                 arrays = [numbers_of(g), numbers_of(read), *[label.numpy() for label in labels]]
                 arithmetic = Backward(context.note, context.run.simulation, None).to_operand(0).arithmetic(())
                 slope = call.slope(arithmetic, *arrays, *context.further, *map(numbers_of, saved_outputs))
                 tensor = gradient_of(slope, arithmetic.format, g.dtype)
-                gradient = laid_out_as(tensor, g)
+                gradient = match_layout(tensor, g)
                 put_tag(gradient, tag_of(tensor))
         return None, None, gradient, None, None, None
 
@@ -187,7 +187,7 @@ class FormulaNode(torch.autograd.Function):
 apply: Callable[..., Tensor] = super(torch.autograd.Function, FormulaNode).apply
 
 
-def _tagged(place: Place, made: Tensor) -> Tensor:
+def _put_format(place: Place, made: Tensor) -> Tensor:
     """A result of the forward pass, of which its format is known."""
     put_tag(made, Tag(place.forward.format))
     return made

@@ -9,7 +9,7 @@ import torch
 
 from simfloat.formats import FP32, Format
 from simfloat.simulation.place import Place
-from simfloat.torch.tags import FORMAT_OF, stored, tag_of
+from simfloat.torch.tags import FORMAT_OF, stored_tensor, tag_of
 
 #: How many operations are remembered; older ones are forgotten first.
 REMEMBERED = 1 << 20
@@ -45,7 +45,7 @@ class Operand(NamedTuple):
 
 def origin_of(x: torch.Tensor) -> Origin:
     """The edge of autograd that leads to x."""
-    x = stored(x)
+    x = stored_tensor(x)
     node = x.grad_fn
     return Origin(ACCUMULATING, id(x)) if node is None else Origin(node._sequence_nr(), x.output_nr)
 
@@ -99,7 +99,7 @@ class ForwardLog:
             return None
         # A rounded copy of a parameter is a tensor without history: whether the parameter wants a gradient is asked of
         # the tensor that the program gave.
-        if not any([stored(x).requires_grad for x in operands]):
+        if not any([stored_tensor(x).requires_grad for x in operands]):
             self.skip()
             return None
         # Before autograd writes over a number that it needs for the way back, it copies it, by an operation of its own.
@@ -134,11 +134,11 @@ class ForwardLog:
         """Know that the last node is that of no operation unless it is known of which."""
         self._notes.setdefault(sequence_number() - 1, None)
 
-    def at(self, number: int) -> LoggedOperation | None:
+    def at_number(self, number: int) -> LoggedOperation | None:
         """The note of the node of this number, if it is that of the operation itself."""
         return self._notes.get(number)
 
-    def of(self, node: Any) -> LoggedOperation | None:
+    def at_node(self, node: Any) -> LoggedOperation | None:
         """The note of a node; None if no operation of this run made it."""
         number = node._sequence_nr()
         if number != self._last_lookup[0]:

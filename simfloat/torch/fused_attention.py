@@ -13,18 +13,18 @@ from typing import Any
 import torch
 
 from simfloat.formats import Format
-from simfloat.formulas.weighted_rows import weighted
+from simfloat.formulas.weighted_rows import weighted_values
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.floating_operands import Arguments, Options
 from simfloat.torch.handlers import Handler
-from simfloat.torch.narrowing import Narrowed
-from simfloat.torch.open_run import is_transformed, running, undispatched
+from simfloat.torch.narrowing import StraightThroughRounding
+from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
 from simfloat.torch.phases import Backward, Forward, target_operand
 from simfloat.torch.recomputing import is_recomputing
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import NOTHING, Tag, put_tag, tag_of
-from simfloat.torch.tensor_arrays import NARROW, laid_out_as, numbers_of, tensor_of
+from simfloat.torch.tensor_arrays import NARROW, match_layout, numbers_of, tensor_of
 
 Tensor = torch.Tensor
 
@@ -51,7 +51,7 @@ def attention(
     It stands above autograd in the place of PyTorch's own kernel, so that no name by which a program calls the
     operation passes it by.
     """
-    run: Any = running()
+    run: Any = active_run()
     arguments = query, key, value, attn_mask, dropout_p, is_causal
     if run is None or is_transformed():
         return OPERATION.decompose(*arguments, scale=scale, enable_gqa=enable_gqa)
@@ -70,7 +70,7 @@ class Attention(Handler):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The result of its operations, which are simulated."""
-        with run.again:
+        with run.redispatch:
             return attention(*args, **options)
 
 
@@ -87,13 +87,13 @@ def _fused(
     is_causal: bool, scale: float | None, enable_gqa: bool,
 ) -> Tensor:  # fmt: skip
     """The result: softmax(q k^T * scale + mask) v, with dropout of the probabilities."""
-    run.meet(OPERATION, "decomposition")
-    place = place.unobserved if is_recomputing() else place
+    run.count_operation(OPERATION, "decomposition")
+    place = place.without_observer if is_recomputing() else place
     dtype, operands = q.dtype, (q, k, v)
     if dtype in NARROW:
         # PyTorch's fused kernels read and write 16-bit numbers and hold scores and probabilities in FP32.
         q, k, v = q.float(), k.float(), v.float()
-    q, k, v = (Entered.apply(x, run, place) for x in (q, k, v))
+    q, k, v = (AttentionInput.apply(x, run, place) for x in (q, k, v))
     if enable_gqa:
         k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     scores = (q @ k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
@@ -107,21 +107,21 @@ def _fused(
         weights = torch.dropout(weights, dropout_p, True)
     shape = torch.broadcast_shapes(weights.shape[:-2], v.shape[:-2])
     weights, v = (x.expand(*shape, *x.shape[-2:]) for x in (weights, v))
-    result = Left.apply(Weighted.apply(weights, v, run), run, place, operands)
+    result = AttentionOutput.apply(WeightedValues.apply(weights, v, run), run, place, operands)
     return result.to(dtype) if dtype in NARROW else result
 
 
-class Entered(torch.autograd.Function):
+class AttentionInput(torch.autograd.Function):
     """(x, run, place) -> x inside of a fused composite, whose gradient is rounded where it leaves it."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, run: RunContext, place: Place) -> Tensor:
         """The numbers."""
-        with undispatched():
+        with without_dispatch():
             # A copy, since what is known of numbers belongs to their memory, and inside of the composite something else
             # is known.
             copy = run.parameters.read(x).clone(memory_format=torch.preserve_format)
-        return _noted(context, run, place, (x,), copy, tag_of(x).format)
+        return _put_note(context, run, place, (x,), copy, tag_of(x).format)
 
     @staticmethod
     def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, None, None]:
@@ -131,26 +131,28 @@ class Entered(torch.autograd.Function):
         way = Backward(context.note, context.run.simulation, None).to_operand(0)
         arithmetic = way.arithmetic(())
         if torch.is_grad_enabled():
-            return Narrowed.apply(g, arithmetic), None, None
-        rounded = _rounded(g, arithmetic)
+            return StraightThroughRounding.apply(g, arithmetic), None, None
+        rounded = _round_tensor(g, arithmetic)
         put_tag(rounded, way.tag(arithmetic.format, ()))
         return rounded, None, None
 
 
-class Weighted(torch.autograd.Function):
+class WeightedValues(torch.autograd.Function):
     """(weights, values, run) -> their product, by the formula of fused attention; gradients are those of a product."""
 
     @staticmethod
     def forward(context: Any, weights: Tensor, values: Tensor, run: RunContext) -> Tensor:
         """The product."""
         place = run.simulation.place("matmul", run.path, run.composites)
-        place = place.unobserved if is_recomputing() else place
+        place = place.without_observer if is_recomputing() else place
         phase = Forward(place, run.simulation)
         arithmetic, inputs = phase.arithmetic((weights, values)), phase.inputs(weights, values)
-        with undispatched():
-            product = tensor_of(weighted(arithmetic, numbers_of(weights), numbers_of(values), inputs), weights.dtype)
+        with without_dispatch():
+            product = tensor_of(
+                weighted_values(arithmetic, numbers_of(weights), numbers_of(values), inputs), weights.dtype
+            )
         context.save_for_backward(weights, values)
-        return _noted(context, run, place, (weights, values), product, arithmetic.format)
+        return _put_note(context, run, place, (weights, values), product, arithmetic.format)
 
     @staticmethod
     def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
@@ -170,7 +172,7 @@ class Weighted(torch.autograd.Function):
         return of_weights, of_values, None
 
 
-class Left(torch.autograd.Function):
+class AttentionOutput(torch.autograd.Function):
     """(x, run, place, operands) -> x rounded as the result of a fused composite of these operands."""
 
     @staticmethod
@@ -179,7 +181,7 @@ class Left(torch.autograd.Function):
         arithmetic = Forward(place, run.simulation).arithmetic(operands)
         if run.shown is not None:
             run.shown[str(OPERATION), place] = None
-        return _noted(context, run, place, (x,), _rounded(x, arithmetic), arithmetic.format)
+        return _put_note(context, run, place, (x,), _round_tensor(x, arithmetic), arithmetic.format)
 
     @staticmethod
     def backward(context: Any, g: Tensor | None) -> tuple[Tensor | None, None, None, None]:
@@ -190,11 +192,16 @@ class Left(torch.autograd.Function):
         way = Backward(note, context.run.simulation, None)
         if torch.is_grad_enabled():
             # Recorded: the rounding has to be a node as well, which passes gradients of gradients on.
-            return Narrowed.apply(g, note.place.to_activation(0, note.format)) if way.narrows else g, None, None, None
-        return way.entered(g), None, None, None
+            return (
+                StraightThroughRounding.apply(g, note.place.to_activation(0, note.format)) if way.may_narrow else g,
+                None,
+                None,
+                None,
+            )
+        return way.in_result_format(g), None, None, None
 
 
-def _noted(
+def _put_note(
     context: Any, run: RunContext, place: Place, operands: tuple[Tensor, ...], made: Tensor, format: Format | None
 ) -> Tensor:
     """The result of a function of autograd, of which its format is known, and its node where the operation ran."""
@@ -206,6 +213,6 @@ def _noted(
     return made
 
 
-def _rounded(x: Tensor, arithmetic: Arithmetic) -> Tensor:
-    with undispatched():
-        return laid_out_as(tensor_of(arithmetic.round(numbers_of(x)), x.dtype), x)
+def _round_tensor(x: Tensor, arithmetic: Arithmetic) -> Tensor:
+    with without_dispatch():
+        return match_layout(tensor_of(arithmetic.round(numbers_of(x)), x.dtype), x)

@@ -10,15 +10,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from simfloat.torch.floating_operands import LISTS, Arguments, Options, floating_in, of_integers, operands_of, refusal
-from simfloat.torch.numbers_put_in import PutIn, is_number
-from simfloat.torch.open_run import undispatched
-from simfloat.torch.phases import Backward, Forward, OfParameter
+from simfloat.torch.floating_operands import (
+    LISTS,
+    Arguments,
+    Options,
+    floating_tensors_in,
+    integer_result,
+    operands_of,
+    refusal,
+)
+from simfloat.torch.numbers_put_in import InsertedNumbers, is_number
+from simfloat.torch.open_run import without_dispatch
+from simfloat.torch.phases import Backward, Forward, ParameterPhase
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, in_type, put_tag, tag_of
-from simfloat.torch.tensor_arguments import is_view, replaced
-from simfloat.torch.tensor_arrays import NARROW, in_single, numbers_of, result_type, tensor_of
+from simfloat.torch.tensor_arguments import is_view, replace_tensors
+from simfloat.torch.tensor_arrays import NARROW, in_float32, numbers_of, result_type, tensor_of
 
 
 class Handler:
@@ -60,18 +68,18 @@ class Movement(Handler):
         note, format_sources = run.note(func, operands), operands
         # An optimizer makes tensors of constants for its own counting, which no policy rounds.
         if self.puts_in and not (self.makes and run.optimizing.optimizer is not None):
-            put_in = PutIn(func, args, options)
-            format_sources = put_in.into
+            put_in = InsertedNumbers(func, args, options)
+            format_sources = put_in.target_operands
             if put_in.numbers and put_in.format is not None:
-                args, options = put_in.rounded(run.place_of_movement(func), put_in.format)
+                args, options = put_in.round_arguments(run.place_of_movement(func), put_in.format)
         result = func(*args, **options)
         # A result that is tagged already shares the memory of an operand, so nothing is to be added.
         if note is None and isinstance(result, torch.Tensor) and tag_of(result) is not NOTHING:
             return result  # a view of what is known
-        for moved in floating_in(result if isinstance(result, LISTS) else (result,)):
+        for moved in floating_tensors_in(result if isinstance(result, LISTS) else (result,)):
             tag = tag_of(moved)
             if tag is NOTHING:
-                tag = in_type(run.moved(operands, format_sources), moved.dtype)
+                tag = in_type(run.tag_of_moved(operands, format_sources), moved.dtype)
                 tag = Tag(tag.format) if self.chooses and tag.is_weight else tag
                 put_tag(moved, tag)
             if note is not None:
@@ -79,10 +87,10 @@ class Movement(Handler):
         # The momentum of SGD begins as a clone of the gradient: a movement, and yet the first value of a moment, which
         # the policy rounds to `optimizer_state`.
         is_copy = run.optimizing.optimizer is not None and func is torch.ops.aten.clone.default
-        return run.optimizing.begun(result) if is_copy else result
+        return run.optimizing.round_first_moment(result) if is_copy else result
 
 
-class Plain(Handler):
+class PassThrough(Handler):
     """An operation without numbers of its own, such as a mark for a profiler, or one on integers."""
 
     how = "PyTorch"
@@ -103,7 +111,7 @@ class Zeros(Movement):
         return super().__call__(run, torch.ops.aten.zeros.default, args, options, into)
 
 
-class Ruled(Handler):
+class Rule(Handler):
     """A rule computes the result from a RuleCall and the operation's arguments; `operation` names it in a policy."""
 
     how = "rule"
@@ -121,29 +129,29 @@ class Ruled(Handler):
         """The result by the rule; PyTorch's own where no floating numbers take part, and an optimizer's counting."""
         operands = operands_of(run, func, args, options)
         if not operands:
-            result, operands = of_integers(func, args, options)
+            result, operands = integer_result(func, args, options)
             if not operands:
-                return run.left_alone(result, operands)
+                return run.leave_to_pytorch(result, operands)
         requested_dtype = options.get("dtype")
         # Numbers become integers before anything is computed.
         if requested_dtype is not None and not requested_dtype.is_floating_point:
-            return run.left_alone(func(*args, **options), operands)
-        phase = run.phase(self.operation_for(args), self.ordered(operands), into)
+            return run.leave_to_pytorch(func(*args, **options), operands)
+        phase = run.phase(self.operation_for(args), self.in_policy_order(operands), into)
         if phase is None:
-            return run.left_alone(func(*args, **options), operands)
+            return run.leave_to_pytorch(func(*args, **options), operands)
         dtype = options.pop("dtype", None) or self.type_of(phase, operands, args)
         phase.in_type(dtype)
-        if phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter):
+        if phase.place.is_written and dtype != torch.float64 and not isinstance(phase, ParameterPhase):
             # PyTorch's kernels take Python's numbers as float32 where tensors have at most 32 bits; defaults that the
             # dispatcher does not hand on are among them. Kernels of 16-bit types on the CPU bring some numbers to the
             # tensor's own type.
-            args, options = in_single((*args, *numbers_left_out(func, len(args)))), in_single(options)
+            args, options = in_float32((*args, *omitted_defaults(func, len(args)))), in_float32(options)
             if dtype in NARROW and not phase.place.is_for_cuda:
-                args, options = in_own_type(func, args, options, dtype)
-        if self.is_entered and isinstance(phase, Backward) and phase.narrows:
+                args, options = cast_numbers(func, args, options, dtype)
+        if self.is_entered and isinstance(phase, Backward) and phase.may_narrow:
             # A gradient arrives as the operation after this one made it. What an addition hands on unchanged is rounded
             # here, before the formula reads it.
-            args = tuple([phase.entered(x) if isinstance(x, torch.Tensor) else x for x in args])
+            args = tuple([phase.in_result_format(x) if isinstance(x, torch.Tensor) else x for x in args])
         # Rules lay out their results as PyTorch's elementwise kernels do: as the first operand of that shape.
         options.pop("memory_format", None)
         call = RuleCall(phase, operands, dtype, func, run.shown, is_primitive=self.is_primitive)
@@ -153,7 +161,7 @@ class Ruled(Handler):
         """The operation's name."""
         return self.operation
 
-    def ordered(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
+    def in_policy_order(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
         """The operands in the order in which a policy's operation has them."""
         return operands
 
@@ -164,40 +172,40 @@ class Ruled(Handler):
 
 #: Operations before which PyTorch's CPU kernels bring a number to the type of the result: which arguments these are.
 #: Others, products and quotients by a number among them, take it as a float32 one.
-BROUGHT = {
+CAST_ARGUMENTS = {
     **dict.fromkeys(("add", "sub", "rsub"), (0, 1, 2)),
     **dict.fromkeys(("pow", "fmod", "remainder", "atan2", "hypot", "nextafter", "copysign"), (0, 1)),
     "div": (0,),
 }
 
 
-def in_own_type(func: Any, args: Arguments, options: Options, dtype: torch.dtype) -> tuple[Arguments, Options]:
+def cast_numbers(func: Any, args: Arguments, options: Options, dtype: torch.dtype) -> tuple[Arguments, Options]:
     """The arguments with numbers of a 16-bit type where PyTorch's CPU kernels bring them there."""
-    places = BROUGHT.get(func.overloadpacket.__name__)
+    places = CAST_ARGUMENTS.get(func.overloadpacket.__name__)
     if places is None:
         return args, options
-    args = tuple(brought(x, dtype) if at in places else x for at, x in enumerate(args))
-    return args, {name: brought(x, dtype) if name == "alpha" else x for name, x in options.items()}
+    args = tuple(cast_number(x, dtype) if at in places else x for at, x in enumerate(args))
+    return args, {name: cast_number(x, dtype) if name == "alpha" else x for name, x in options.items()}
 
 
-def brought(x: Any, dtype: torch.dtype) -> Any:
+def cast_number(x: Any, dtype: torch.dtype) -> Any:
     """A number, Python's or a tensor without axes, as one of a type; anything else itself."""
     if not is_number(x) or (isinstance(x, torch.Tensor) and x.dtype == dtype):
         return x
-    with undispatched():
+    with without_dispatch():
         # By way of float32, as PyTorch converts a double to a 16-bit type: the second rounding is part of its result.
         number = torch.tensor(float(np.float32(float(x)))).to(dtype).item()
     return torch.tensor(number, dtype=torch.float64) if isinstance(x, torch.Tensor) else number
 
 
 @cache
-def numbers_left_out(func: Any, count: int) -> tuple[float, ...]:
+def omitted_defaults(func: Any, count: int) -> tuple[float, ...]:
     """The numbers behind so many arguments that PyTorch does not hand on, since they are the operation's defaults."""
     defaults = [argument.default_value for argument in func._schema.arguments[count:]]
     return tuple(takewhile(lambda default: isinstance(default, float), defaults))
 
 
-class Composed(Handler):
+class Decomposition(Handler):
     """A function of the operation's own arguments, written in PyTorch's operations, which are then simulated."""
 
     how = "decomposition"
@@ -210,14 +218,14 @@ class Composed(Handler):
         """The function's result, inside of a composite of the operation's name."""
         operands = operands_of(run, func, args, options)
         if not operands:
-            integer_output, operands = of_integers(func, args, options)
+            integer_output, operands = integer_result(func, args, options)
             if not operands:
-                return run.left_alone(integer_output, operands)
+                return run.leave_to_pytorch(integer_output, operands)
         result_dtype = result_type(operands)
         # In a narrow type of the program's own, steps are taken in FP32.
         is_narrow = result_dtype in NARROW and run.keeps_own_types(self.operation)
         if is_narrow:
-            args, options = replaced(args, _widened), replaced(options, _widened)
+            args, options = replace_tensors(args, _to_float32), replace_tensors(options, _to_float32)
         # The operations inside come to this dispatch mode again. Autograd does not see them: one node is PyTorch's, and
         # its formula is a rule of its own.
         with run.inside(self.operation, operands):
@@ -228,11 +236,13 @@ class Composed(Handler):
 
         def round_once(phase: Forward, x: torch.Tensor) -> torch.Tensor:
             dtype = result_dtype if is_narrow and x.dtype == torch.float32 else x.dtype
-            return _rounded(RuleCall(phase, operands, dtype, func, run.shown, is_primitive=True), x)
+            return _round_result(RuleCall(phase, operands, dtype, func, run.shown, is_primitive=True), x)
 
-        return self._closed(round_once, phase, result)
+        return self._round_at_border(round_once, phase, result)
 
-    def _closed(self, round_once: Callable[[Forward, torch.Tensor], torch.Tensor], phase: Forward, result: Any) -> Any:
+    def _round_at_border(
+        self, round_once: Callable[[Forward, torch.Tensor], torch.Tensor], phase: Forward, result: Any
+    ) -> Any:
         """Round the results of a fused composite once, and each of its gradients to the role of its operand."""
 
         def round_floating(phase: Forward, x: Any) -> Any:
@@ -246,7 +256,7 @@ class Composed(Handler):
         return (*(round_floating(phase, x) for x in result[: self.results]), *result[self.results :])
 
 
-def _widened(x: torch.Tensor) -> torch.Tensor:
+def _to_float32(x: torch.Tensor) -> torch.Tensor:
     """A tensor of a narrow type in float32."""
     if x.dtype not in NARROW:
         return x
@@ -255,20 +265,20 @@ def _widened(x: torch.Tensor) -> torch.Tensor:
     return wide
 
 
-def _rounded(call: RuleCall, x: torch.Tensor) -> torch.Tensor:
+def _round_result(call: RuleCall, x: torch.Tensor) -> torch.Tensor:
     """A result of a fused composite, rounded once."""
     call.begin()
-    return call.laid_out(call.tensor(call.round(x)))
+    return call.match_operand_layout(call.tensor(call.round(x)))
 
 
-class Expanded(Handler):
+class ImplicitComposite(Handler):
     """An operation that PyTorch makes of others, met below autograd, as inside of a user's rule."""
 
     how = "decomposition"
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """Return the result of PyTorch's decomposition, whose operations are simulated."""
-        with run.again:
+        with run.redispatch:
             return func.decompose(*args, **options)
 
 
@@ -282,10 +292,10 @@ class InPlace(Handler):
         """The first operand, written to."""
         target = args[0]
         if not target.is_floating_point():
-            return run.left_alone(func(*args, **options), [])
+            return run.leave_to_pytorch(func(*args, **options), [])
         # Asked before the rule runs: an addition to a parameter or to a moment is rounded as the policy's last
         # addition.
-        into = run.optimizing.moment_of(target, run.known_of(target))
+        into = run.optimizing.moment_of(target, run.tag_of_target(target))
         # The nodes of operations in place are numbered otherwise (`ForwardLog.begin`). The rule may fail before it
         # reads this, hence the finally.
         run.notes.in_place = True
@@ -301,7 +311,7 @@ class InPlace(Handler):
         return target
 
 
-class Written(Handler):
+class OutVariant(Handler):
     """An operation whose result is written to `out`."""
 
     def __init__(self, functional: Any, handler: Handler) -> None:
@@ -310,12 +320,12 @@ class Written(Handler):
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """`out`, written to."""
         out = options.pop("out")
-        into = run.optimizing.moment_of(out, run.known_of(out))
+        into = run.optimizing.moment_of(out, run.tag_of_target(out))
         run.write(out, into, self.handler(run, self.functional, args, options, into), self.is_rule)
         return out
 
 
-class Overwritten(Handler):
+class InPlaceMovement(Handler):
     """Numbers are moved, or made, into the first operand."""
 
     how = "movement"
@@ -331,21 +341,21 @@ class Overwritten(Handler):
         if not isinstance(target, torch.Tensor) or not target.is_floating_point():
             return func(*args, **options)
         # The target is an operand only for the note: it may want a gradient. Its numbers are not read.
-        into, (_, *sources) = run.known_of(target), operands_of(run, func, args, {})
+        into, (_, *sources) = run.tag_of_target(target), operands_of(run, func, args, {})
         run.note(func, [target, *sources])
         keeps, is_partial = self.keeps, self.puts_in and not self.fills
         if self.puts_in and into.format is not None and not into.is_weight:  # a parameter is rounded below
-            put_in = PutIn(func, args, options)
+            put_in = InsertedNumbers(func, args, options)
             if put_in.numbers and not (sources and self.fills and _is_single(target)):
-                args, options = put_in.rounded(run.place_of_movement(func), into.format)
+                args, options = put_in.round_arguments(run.place_of_movement(func), into.format)
                 keeps = True
         result = func(*args, **options)
-        moved = run.moved(sources)
+        moved = run.tag_of_moved(sources)
         if keeps:
             moved = moved._replace(format=into.format)
         elif is_partial and sources:
-            moved = moved._replace(format=run.moved([target, *sources]).format)
-        run.overwritten(target, into, moved)
+            moved = moved._replace(format=run.tag_of_moved([target, *sources]).format)
+        run.note_overwrite(target, into, moved)
         return result
 
 
@@ -373,12 +383,12 @@ class ForEach(Handler):
         named = [{k: x[i] if isinstance(x, list | tuple) else x for k, x in options.items()} for i in range(count)]
         if self.factor_at == len(args) - 1:
             named = [{"value": row.pop(), **options_of_row} for row, options_of_row in zip(rows, named, strict=True)]
-        with run.again:
+        with run.redispatch:
             results = [self.single(*row, **options_of_row) for row, options_of_row in zip(rows, named, strict=True)]
         return None if self.is_in_place else results
 
 
-class Refused(Handler):
+class UnsupportedOperation(Handler):
     """An operation without a rule, and the reason."""
 
     how = "refused"
@@ -388,18 +398,18 @@ class Refused(Handler):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """PyTorch's own result where neither operands nor results are floating numbers; else ValueError."""
-        operands = floating_in((*args, *options.values()))
+        operands = floating_tensors_in((*args, *options.values()))
         if not operands:
-            result, operands = of_integers(func, args, options)
+            result, operands = integer_result(func, args, options)
             if not operands:
-                return run.left_alone(result, operands)
+                return run.leave_to_pytorch(result, operands)
         if run.shown is not None:
             run.note(func, operands)
             return func(*args, **options)
         raise refusal(run, func, self.remedy)
 
 
-class Unscale(Handler):
+class Unscaling(Handler):
     """Gradients are multiplied by the inverse of the scale, each product rounded to `weights`."""
 
     how = "rule"

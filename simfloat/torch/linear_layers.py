@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
-from simfloat.torch.narrowing import in_rows
-from simfloat.torch.open_run import running, undispatched
+from simfloat.torch.narrowing import linear_of_matrix
+from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.phases import Backward
 from simfloat.torch.recurrent_steps import gradient_of
 from simfloat.torch.run_context import RunContext
@@ -32,11 +32,11 @@ aten = torch.ops.aten
 
 def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
     """A wrapper of PyTorch's function of a linear layer."""
-    by_operations = in_rows(function)
+    by_operations = linear_of_matrix(function)
 
     @wraps(function)
     def call(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        run: Any = running()
+        run: Any = active_run()
         x = input
         # An MLP's step of 65 calls that PyTorch hands to Python became one of 26 when linear layers and updates were
         # one call each: 5.5 to 6.1 instead of 7.2 to 7.6 times torch float32 on the Xeon of benchmarks/README.md.
@@ -45,13 +45,17 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         # What every operation asks for first: a switched policy, or memory that the program gave a parameter, is seen
         # here.
         run.parameters.of(aten.t.default, (weight, bias), {})
-        rows = x if x.ndim == 2 else _moved(run, aten.view.default, x, -1, x.shape[-1])
+        rows = x if x.ndim == 2 else _view_with_note(run, aten.view.default, x, -1, x.shape[-1])
         # The transposition is a node of its own, as in PyTorch. Shares of the weight's gradient then meet in the same
         # node, and are added in the same order, as those of the single operations.
-        weight = _moved(run, aten.t.default, weight)
+        weight = _view_with_note(run, aten.t.default, weight)
         run.meet(aten.mm.default if bias is None else aten.addmm.default, "rule")
         product = apply(run, rows, weight, bias)
-        return product if x.ndim == 2 else _moved(run, aten.view.default, product, *x.shape[:-1], product.shape[1])
+        return (
+            product
+            if x.ndim == 2
+            else _view_with_note(run, aten.view.default, product, *x.shape[:-1], product.shape[1])
+        )
 
     return call
 
@@ -69,10 +73,10 @@ def _are_plain(x: Any, weight: Any, bias: Any) -> bool:
     return bias is None or (bias.shape == weight.shape[:1] and weight_path(bias) is not None)
 
 
-def _moved(run: RunContext, operation: Any, x: Tensor, *shape: int) -> Tensor:
+def _view_with_note(run: RunContext, operation: Any, x: Tensor, *shape: int) -> Tensor:
     """A view of a tensor, with its node of autograd and its note, as the operation gives it."""
-    run.meet(operation, "movement")
-    with undispatched():
+    run.count_operation(operation, "movement")
+    with without_dispatch():
         # Autograd makes its node all the same; only the way to Python is left out.
         view = x.view(shape) if shape else x.t()
     if torch.is_grad_enabled():
@@ -93,16 +97,16 @@ class LayerProduct(torch.autograd.Function):
         note = run.notes.begin(place, (x, weight) if bias is None else (x, weight, bias))
         # Without this autograd makes zeros for a missing gradient.
         context.set_materialize_grads(False)
-        context.run, context.note, context.are_turned = run, note, (_is_turned(x), _is_turned(weight))
+        context.run, context.note, context.are_turned = run, note, (_is_transposed(x), _is_transposed(weight))
         # As PyTorch, of each what the gradient of the other one is made of.
         _, of_x, of_weight, _ = context.needs_input_grad
         context.save_for_backward(x if of_weight else None, weight if of_x else None)
-        with undispatched():
+        with without_dispatch():
             arithmetic, read = place.forward, run.parameters.read
             inputs = place.input(weight_path(x)), place.input(weight_path(weight))
             result = arithmetic.matmul(numbers_of(read(x)), numbers_of(read(weight)), *inputs)
             if bias is not None:
-                arithmetic = run.simulation.beside(place, "add", place.path, place.operations[:-1]).forward
+                arithmetic = run.simulation.sibling(place, "add", place.path, place.operations[:-1]).forward
                 result = arithmetic.add(result, numbers_of(read(bias)))
             product = tensor_of(result, x.dtype)
         put_tag(product, Tag(arithmetic.format))
@@ -118,21 +122,21 @@ class LayerProduct(torch.autograd.Function):
             return None, None, None, None
         needed, (x, weight) = context.needs_input_grad[1:], context.saved_tensors
         if torch.is_grad_enabled():
-            return None, *_recorded(context, g, x, weight, needed)
-        with undispatched():
-            return None, *_computed(context, g, x, weight, needed)
+            return None, *_recorded_gradients(context, g, x, weight, needed)
+        with without_dispatch():
+            return None, *_array_gradients(context, g, x, weight, needed)
 
 
 #: Of a function of autograd, without its search for the transforms of torch.func, of which there are none.
 apply: Callable[..., Tensor] = super(torch.autograd.Function, LayerProduct).apply
 
 
-def _is_turned(x: Tensor) -> bool:
+def _is_transposed(x: Tensor) -> bool:
     """Whether the columns of a matrix lie one behind the other."""
     return x.stride() == (1, x.shape[0])
 
 
-def _recorded(
+def _recorded_gradients(
     context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
 ) -> list[Tensor | None]:
     """The gradients by the operations of PyTorch's formula, for gradients of gradients; autograd sums the bias's."""
@@ -147,13 +151,13 @@ def _recorded(
     return [of_x, of_weight, g if needed[2] else None]
 
 
-def _computed(
+def _array_gradients(
     context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
 ) -> list[Tensor | None]:
     """The gradients."""
     run, note = context.run, context.note
     way, place, read = Backward(note, run.simulation, None), note.place, run.parameters.read
-    g = way.entered(g)
+    g = way.in_result_format(g)
     values, gradients = numbers_of(g), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
         to_x = way.to_operand(0).arithmetic(())
@@ -162,23 +166,23 @@ def _computed(
     if x is not None and needed[1]:
         to_weight = way.to_operand(1).arithmetic(())
         product = to_weight.matmul(values.T, numbers_of(read(x)), place.gradient, place.input(weight_path(x)))
-        gradient = _handed_on(run, note.operands[1].path, product, to_weight.format)
+        gradient = _parameter_gradient(run, note.operands[1].path, product, to_weight.format)
         gradients[1] = None if gradient is None else gradient.t()
     if needed[2]:
         addition = way.of_bias()
         # The gradient of a bias is a sum: `roles_used` names the role `reduce` for this place from now on.
         addition.place.has_summed = True
         to_bias = addition.arithmetic(())
-        gradients[2] = _handed_on(run, note.operands[2].path, to_bias.sum(values, (0,)), to_bias.format)
+        gradients[2] = _parameter_gradient(run, note.operands[2].path, to_bias.sum(values, (0,)), to_bias.format)
     return gradients
 
 
-def _handed_on(run: RunContext, path: str, array: NDArray, format: Format) -> Tensor | None:
+def _parameter_gradient(run: RunContext, path: str, array: NDArray, format: Format) -> Tensor | None:
     """A parameter's gradient, for autograd to hand on; None where it is complete, and becomes `.grad` here.
 
     Autograd, too, keeps it as it is, by up to two operations, each of which comes to Python.
     """
-    leaf = run.ways.completed(path)
+    leaf = run.backward_nodes.completed_parameter(path)
     gradient = gradient_of(array, format, torch.float32, None if leaf is None else path)
     # A hook of the program may have set `.grad` during the pass, which began without one.
     if leaf is None or leaf.grad is not None or not leaf.is_contiguous():

@@ -9,7 +9,7 @@ from typing import Any
 BY_PYTORCH = "PyTorch"
 
 
-class MetOperations:
+class OperationCounts:
     """The operations so far; they are told apart by identity, since PyTorch's own comparison takes longer."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ import torch
 from simfloat.simulation import Simulation
 from simfloat.torch.calls import is_going_on
 from simfloat.torch.forward_log import sequence_number
-from simfloat.torch.open_run import opened, running
+from simfloat.torch.open_run import active_run, open_run
 from simfloat.torch.tensor_arguments import tensors_in
 
 #: How many changes of the module that runs are remembered; older ones are forgotten first.
@@ -58,7 +58,7 @@ class ModulePaths:
         self._model = torch.nn.Module()
         self._modules: list[tuple[torch.nn.Module, tuple[Any, ...]]] = []  # of the model, with their parts
         self._path_of: dict[int, str] = {}  # of the modules that are listened to, by identity
-        self._moved: Callable[[torch.nn.Module], None] = lambda model: None
+        self._when_moved: Callable[[torch.nn.Module], None] = lambda model: None
         self._node_numbers: list[int] = []  # that the next node had when
         self._paths: list[str | None] = []  # this began to run; None is what lies outside of the block
 
@@ -66,14 +66,14 @@ class ModulePaths:
         self,
         model: torch.nn.Module,
         check: Callable[[str, torch.nn.Module], None],
-        moved: Callable[[torch.nn.Module], None],
+        when_moved: Callable[[torch.nn.Module], None],
     ) -> None:
         """Listen to the modules of a model; one that occurs twice has the path that is listed first.
 
         Each is checked before it runs; copies of them, which listen too, are not. `moved` is called where parts of
         the model have other paths than before.
         """
-        self._model, self._moved = model, moved
+        self._model, self._when_moved = model, when_moved
         self._log("")
         listed = list(model.named_modules())
         self._path_of = {id(module): path for path, module in listed}
@@ -82,7 +82,7 @@ class ModulePaths:
 
             def enter(called: torch.nn.Module, _: Any, module: torch.nn.Module = module) -> None:
                 if self._is_here():
-                    self.forget_ended()
+                    self.forget_ended_calls()
                     if not self._calls and torch._C._current_autograd_node() is None:
                         self.follow()
                     path = self._path_of[id(module)]
@@ -119,11 +119,11 @@ class ModulePaths:
         for module, path in self._path_of.items():
             self._path_of[module] = now.get(module, "" if path in listed_paths else path)
         self._modules = [(module, _parts(module)) for _, module in listed]
-        self._moved(self._model)
+        self._when_moved(self._model)
 
     def _check_open(self, gradient: torch.Tensor) -> None:
         """Raise ValueError for a backward pass outside of the block, which PyTorch would compute as ever."""
-        if not self._hooks or running() is None:
+        if not self._hooks or active_run() is None:
             raise ValueError(
                 "backward() was called outside of the block in which the model ran, or while that was paused, where "
                 "nothing is simulated; call it inside, and the optimizer's step too, unlike with torch.autocast."
@@ -157,7 +157,7 @@ class ModulePaths:
         """Know nothing of nodes that were made so far."""
         self._node_numbers, self._paths = [], []
 
-    def at(self, number: int) -> str | None:
+    def path_at(self, number: int) -> str | None:
         """The path of the module that ran when the node of this number was made; None outside of the block."""
         # The log has one entry for each change of the module that runs. That is less than one for each node, and costs
         # nothing for operations without a node.
@@ -179,7 +179,7 @@ class ModulePaths:
 
         A copy that was made inside of the block listens for ever, and is on its own once the block has ended.
         """
-        run = opened()
+        run = open_run()
         if run is None and not self._hooks:
             return False
         if run is None:
@@ -187,7 +187,7 @@ class ModulePaths:
                 f"{type(self._model).__name__} is simulated in another thread's block, and nothing would be in this "
                 "thread; call it in the thread that opened the block."
             )
-        return run.simulation is self._simulation and running() is run
+        return run.simulation is self._simulation and active_run() is run
 
     def _enter(self, path: str) -> None:
         self._simulation.note_path(path)
@@ -197,10 +197,10 @@ class ModulePaths:
         self._log(path)
 
     def _leave(self, result: Any) -> None:
-        run = running()
+        run = active_run()
         if run is None or run.simulation is not self._simulation:
             return
-        self.forget_ended()
+        self.forget_ended_calls()
         if self._calls:
             self._calls.pop()
         if not self._calls:
@@ -211,7 +211,7 @@ class ModulePaths:
                     x.register_hook(self._check_open)
         self.resume()
 
-    def forget_ended(self) -> None:
+    def forget_ended_calls(self) -> None:
         """Know no more of calls that ended in an error of which PyTorch told nothing."""
         calls = self._calls
         # The stack is searched where modules begin and end, and between steps. Searching it at every operation gave the

@@ -13,7 +13,7 @@ import torch
 
 from simfloat.environment import in_usual_environment
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.torch.open_run import OpenRun, running
+from simfloat.torch.open_run import OpenRun, active_run
 from simfloat.torch.recomputing import is_recomputing
 from simfloat.torch.tags import Tag, put_tag, tag_of
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
@@ -23,12 +23,12 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rn
 
 
 #: The functions that drop whole channels; others make their factors like their operand.
-DROPPING = (
+CHANNEL_DROPOUTS = (
     "feature_dropout", "feature_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_",
 )  # fmt: skip
 
 
-class Narrowed(torch.autograd.Function):
+class StraightThroughRounding(torch.autograd.Function):
     """Numbers rounded by an arithmetic; gradients pass as they are."""
 
     @staticmethod
@@ -52,12 +52,12 @@ def takes_formats(run: OpenRun) -> bool:
     return others.is_widest and not products.is_widest
 
 
-def in_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+def linear_of_matrix(function: Callable[..., Any]) -> Callable[..., Any]:
     """A linear layer whose input is first made a matrix: of others PyTorch adds the bias as of any two operands."""
 
     @wraps(function)
     def call(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        run = running()
+        run = active_run()
         if run is None or bias is None or not isinstance(x, torch.Tensor) or x.ndim == 2 or not takes_formats(run):
             return function(x, weight, bias)
         # PyTorch has one operation for a matrix with a bias (addmm). For other shapes it may add the bias separately,
@@ -68,7 +68,7 @@ def in_rows(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def narrowing(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_autocast_types(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of a recurrent layer, whose initial states are first rounded as results of its products will be.
 
     Its input is first laid out step by step, so that the addition of a bias is a linear layer's.
@@ -76,18 +76,18 @@ def narrowing(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        run = running()
+        run = active_run()
         if run is None or not takes_formats(run):
-            return function(*(args if run is None else under_autocast(run, function, args)), **options)
+            return function(*(args if run is None else autocast_operands(run, function, args)), **options)
         # Sequences of several lengths have the sizes of their batches, integers, before the states.
         at = 2 if isinstance(args[1], torch.Tensor) and not args[1].is_floating_point() else 1
         # Initial states are FP32 data as a rule. Left wide they would make the first step's additions wide, where
         # autocast has narrow ones in all steps.
         states = args[at]
         if isinstance(states, tuple):
-            narrow: Any = tuple(narrowed(run, x) for x in states)
+            narrow: Any = tuple(round_state(run, x) for x in states)
         else:
-            narrow = narrowed(run, states)
+            narrow = round_state(run, states)
         x, others = args[0], args[at + 1 :]
         if x.ndim < 3 or at == 2:
             return function(*args[:at], narrow, *others, **options)
@@ -99,7 +99,7 @@ def narrowing(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def under_autocast(run: OpenRun, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+def autocast_operands(run: OpenRun, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The operands of a recurrent layer as the program's own autocast has them: those of an LSTM are cast as a whole.
 
     It is one operation there, by oneDNN or cuDNN. Of the other layers, and of LSTMs with projections or sequences of
@@ -116,28 +116,32 @@ def under_autocast(run: OpenRun, function: Callable[..., Any], args: tuple[Any, 
     return x, (h, c), parameters, *others
 
 
-def narrowed(run: OpenRun, x: torch.Tensor) -> torch.Tensor:
+def round_state(run: OpenRun, x: torch.Tensor) -> torch.Tensor:
     """A state as a recurrent layer takes it."""
     place = run.simulation.place("linear", run.path)
-    products = (place.unobserved if is_recomputing() else place).forward
-    return x if tag_of(x).format == products.format else Narrowed.apply(x, products.named("cast_input"))
+    products = (place.without_observer if is_recomputing() else place).forward
+    return (
+        x
+        if tag_of(x).format == products.format
+        else StraightThroughRounding.apply(x, products.with_operation("cast_input"))
+    )
 
 
-def alike(function: Callable[..., Any]) -> Callable[..., Any]:
+def dropout_in_operand_format(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that multiplies an operand by chance, whose factors it makes as numbers of the operand's format."""
 
     @wraps(function)
     def call(x: torch.Tensor, *args: Any, **options: Any) -> Any:
-        run = running()
+        run = active_run()
         if run is None:
             return function(x, *args, **options)
         # Dropout of channels makes its factors as new numbers, of which nothing tells that they belong to x. As data
         # they would be FP32, and the product wide.
-        before = run.made
-        run.made = tag_of(x).format
+        before = run.constant_format
+        run.constant_format = tag_of(x).format
         try:
             return function(x, *args, **options)
         finally:
-            run.made = before
+            run.constant_format = before
 
     return call

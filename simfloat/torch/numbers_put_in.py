@@ -10,15 +10,15 @@ import torch
 
 from simfloat.formats import Format
 from simfloat.simulation.place import Place
-from simfloat.simulation.widest import widest
-from simfloat.torch.floating_operands import Arguments, Options, floating_in
+from simfloat.simulation.widest import widest_format
+from simfloat.torch.floating_operands import Arguments, Options, floating_tensors_in
 from simfloat.torch.tags import stored_format, tag_of
 from simfloat.torch.tensor_arrays import numbers_of
 
 Tensor = torch.Tensor
 
 #: By PyTorch's name: the arguments that may be a single number.
-PUT_IN: dict[str, tuple[str, ...]] = {
+NUMBER_ARGUMENTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("masked_fill", "index_fill", "fill", "scatter", "constant_pad_nd"), ("value",)),
     **dict.fromkeys(("copy", "select_scatter", "slice_scatter", "as_strided_scatter", "diagonal_scatter"), ("src",)),
     **dict.fromkeys(("index_put", "_index_put_impl", "_unsafe_index_put", "heaviside"), ("values",)),
@@ -30,9 +30,9 @@ PUT_IN: dict[str, tuple[str, ...]] = {
 
 
 @cache
-def arguments_put_in(func: Any) -> tuple[tuple[int, str], ...]:
+def number_arguments(func: Any) -> tuple[tuple[int, str], ...]:
     """The places and names of the arguments of an operation that may be a single number."""
-    names = PUT_IN.get(func.overloadpacket.__name__.removesuffix("_"), ())
+    names = NUMBER_ARGUMENTS.get(func.overloadpacket.__name__.removesuffix("_"), ())
     return tuple((at, x.name) for at, x in enumerate(func._schema.arguments) if x.name in names)
 
 
@@ -41,13 +41,13 @@ def is_number(x: Any) -> bool:
     return not x.ndim if isinstance(x, Tensor) else isinstance(x, int | float) and not isinstance(x, bool)
 
 
-class PutIn:
+class InsertedNumbers:
     """The numbers among the arguments of a movement, and the format of what they are put into."""
 
     def __init__(self, func: Any, args: Arguments, options: Options) -> None:
         self._args, self._options = args, options
-        positional = {at: args[at] for at, _ in arguments_put_in(func) if at < len(args)}
-        named = {name: options[name] for _, name in arguments_put_in(func) if name in options}
+        positional = {at: args[at] for at, _ in number_arguments(func) if at < len(args)}
+        named = {name: options[name] for _, name in number_arguments(func) if name in options}
         requested_dtype = options.get("dtype")
         is_floating = requested_dtype is None or requested_dtype.is_floating_point
         candidates = (positional | named).items() if is_floating else ()
@@ -55,29 +55,33 @@ class PutIn:
         others = [x for at, x in enumerate(args) if at not in self.numbers]
         others += [x for name, x in options.items() if name not in self.numbers]
         #: The operands whose formats decide that of the result.
-        self.into = floating_in(others)
+        self.target_operands = floating_tensors_in(others)
         # As torch.where(condition, 1.0, 0.0), where no operand is a tensor with axes.
-        if not self.into:  # a choice between numbers, of which those that were rounded count
+        if not self.target_operands:  # a choice between numbers, of which those that were rounded count
             single = [x for x in self.numbers.values() if isinstance(x, Tensor) and x.is_floating_point()]
-            self.into = [x for x in single if tag_of(x).format is not None] or single
+            self.target_operands = [x for x in single if tag_of(x).format is not None] or single
 
     @property
     def format(self) -> Format | None:
         """The format of the result; None where nothing is known of what the numbers are put into."""
-        formats = [tag_of(x).format for x in self.into]
-        return None if all(format is None for format in formats) else widest(map(stored_format, self.into))
+        formats = [tag_of(x).format for x in self.target_operands]
+        return (
+            None
+            if all(format is None for format in formats)
+            else widest_format(map(stored_format, self.target_operands))
+        )
 
-    def rounded(self, place: Place, format: Format) -> tuple[Arguments, Options]:
+    def round_arguments(self, place: Place, format: Format) -> tuple[Arguments, Options]:
         """The arguments, with these numbers rounded to the format."""
-        rounded_numbers = {key: _rounded(x, place, format) for key, x in self.numbers.items()}
+        rounded_numbers = {key: _round_number(x, place, format) for key, x in self.numbers.items()}
         args = tuple(rounded_numbers.get(at, x) for at, x in enumerate(self._args))
         return args, {name: rounded_numbers.get(name, x) for name, x in self._options.items()}
 
 
-def _rounded(x: Any, place: Place, format: Format) -> Any:
+def _round_number(x: Any, place: Place, format: Format) -> Any:
     """A number rounded to a format; itself where it is one of the format's."""
     value = numbers_of(x)
-    rounded = place.put_in(value, format)
+    rounded = place.round_constant(value, format)
     # The argument itself, not a float of equal value: PyTorch may treat an int otherwise, as in the type of a result.
     if value == rounded and np.signbit(value) == np.signbit(rounded):
         return x

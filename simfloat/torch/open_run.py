@@ -15,7 +15,7 @@ from simfloat.formats import Format
 from simfloat.simulation import Simulation
 
 #: A ``with`` block whose operations PyTorch carries out itself, without telling a mode of dispatch.
-undispatched = torch._C._DisableTorchDispatch
+without_dispatch = torch._C._DisableTorchDispatch
 
 # An attribute of the thread, not a context variable: autograd numbers its nodes for each thread, so a run belongs to
 # one anyway, and every wrapper of a function of PyTorch reads this first.
@@ -28,7 +28,7 @@ class OpenRun(Protocol):
 
     simulation: Simulation
     run: Any  # as the program has it, a `Run`
-    made: Format | None  # what numbers are of that are made of no tensor; None for data
+    constant_format: Format | None  # what numbers are of that are made of no tensor; None for data
 
     @property
     def path(self) -> str:
@@ -54,14 +54,14 @@ class OpenRun(Protocol):
         ...
 
 
-def opened() -> OpenRun | None:
+def open_run() -> OpenRun | None:
     """The run whose block is open in this thread, paused or not; None outside of any."""
     return getattr(_thread, "run", None)
 
 
-def running() -> OpenRun | None:
+def active_run() -> OpenRun | None:
     """The run whose block is open in this thread; None outside of any, and while the run is paused."""
-    return None if getattr(_thread, "is_paused", False) else opened()
+    return None if getattr(_thread, "is_paused", False) else open_run()
 
 
 def is_transformed() -> bool:
@@ -76,7 +76,7 @@ def this_thread() -> object:
     return _thread.token
 
 
-def run_in_thread(run: OpenRun | None) -> None:
+def set_open_run(run: OpenRun | None) -> None:
     """Open the block of a run in this thread; None closes it."""
     _thread.run = run
 

@@ -16,14 +16,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.weak import WeakIdKeyDictionary
 
 from simfloat.arithmetic import Observer
-from simfloat.arithmetic.observer import tell, wants
-from simfloat.kernels.events import TOTAL, UNCHANGED, wants_more
+from simfloat.arithmetic.observer import notify, wants
+from simfloat.kernels.events import TOTAL, UNCHANGED, wants_optional_counts
 from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
 from simfloat.simulation.streams import Streams
 from simfloat.torch.calls import is_going_on
-from simfloat.torch.open_run import running
+from simfloat.torch.open_run import active_run
 from simfloat.torch.tags import FORMAT_OF, Tag, put_own_tag, put_tag, tag_of, weight_path
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 from simfloat.updates.update_arithmetic import COMPENSATION, count_stalled
@@ -34,10 +34,10 @@ COUNTERS = ("step", "mu_product", "mu", "eta")
 
 
 #: The moment that an optimizer begins as a copy of a gradient, where others begin as zeros.
-BEGUN: dict[type[torch.optim.Optimizer], str] = {torch.optim.SGD: "momentum_buffer"}
+COPIED_MOMENTS: dict[type[torch.optim.Optimizer], str] = {torch.optim.SGD: "momentum_buffer"}
 
 #: A running maximum, which is no rounding's result: its elements stay as they were in most steps, and lose nothing.
-LARGEST = "max_exp_avg_sq"
+RUNNING_MAXIMUM = "max_exp_avg_sq"
 
 #: The random streams with which a parameter was last updated, and which state of its memory that left.
 _LAST_UPDATES: MutableMapping[torch.Tensor, tuple[Streams, tuple[int, int]]] = WeakIdKeyDictionary()
@@ -62,7 +62,7 @@ class MomentEvents(Observer):
     def __init__(self, observer: Observer, before: NDArray | None, size: int) -> None:
         self._observer, self._before, self._size = observer, before, size
         self._events: NDArray[np.int64] | None = None
-        self.more = wants_more(observer)
+        self.more = wants_optional_counts(observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Keep the events of one rounding in the place of those before, or add them where it is of further elements."""
@@ -71,14 +71,14 @@ class MomentEvents(Observer):
         else:
             self._events += events
 
-    def pass_on(self, after: NDArray, gradient: NDArray | None) -> None:
+    def release(self, after: NDArray, gradient: NDArray | None) -> None:
         """Give the observer the events, with how many elements the step left as they were."""
         if self._events is not None:
             self._events[UNCHANGED] = count_stalled(self._before, after, gradient)
-            tell(self._observer, self._events, "moment")
+            notify(self._observer, self._events, "moment")
 
 
-class Optimizing:
+class OptimizerSteps:
     """The state of a run that concerns the optimizer whose step runs."""
 
     def __init__(self, simulation: Simulation) -> None:
@@ -129,7 +129,7 @@ class Optimizing:
             self._fused.pop()["fused"] = True
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if get_ident() != self._thread or running() is None:
+        if get_ident() != self._thread or active_run() is None:
             return
         self._end_step()  # where the one before ended in an error
         self._follow()
@@ -151,7 +151,7 @@ class Optimizing:
                 # seed, would take the same random bits twice. The state of its memory tells whether anything else wrote
                 # to it in between.
                 streams, state = _LAST_UPDATES.get(parameter, (None, None))
-                self._simulation.repeats.update(streams if state == _state_of(parameter) else None)
+                self._simulation.repeated_draws.update(streams if state == _state_of(parameter) else None)
         # The frame of torch's `profile_hook_step` wrapper, which lives until the step has ended, by an error too:
         # PyTorch calls no hook then.
         self._step = sys._getframe(1), optimizer
@@ -175,7 +175,7 @@ class Optimizing:
                     self._before[f"{path}.{name}"] = numbers_of(moment).copy()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if get_ident() != self._thread or running() is None:
+        if get_ident() != self._thread or active_run() is None:
             return
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -193,7 +193,7 @@ class Optimizing:
         if events is not None:
             if gradient is not None and gradient.layout is not torch.strided:
                 gradient = None
-            events.pass_on(numbers_of(moment), None if gradient is None else numbers_of(gradient))
+            events.release(numbers_of(moment), None if gradient is None else numbers_of(gradient))
 
     def to_moment(self, place: Place, name: str, size: int) -> Arithmetic:
         """The arithmetic that makes a moment, whose observer receives each element of it once a step."""
@@ -201,12 +201,12 @@ class Optimizing:
         observer = arithmetic.target.observer
         if observer is None:
             return arithmetic
-        if name == LARGEST:
-            return arithmetic.observed_by(None)
+        if name == RUNNING_MAXIMUM:
+            return arithmetic.with_observer(None)
         if path not in self._moments:
             before = self._before.get(path)
             self._moments[path] = MomentEvents(observer, before, size if before is None else before.size)
-        return arithmetic.observed_by(self._moments[path])
+        return arithmetic.with_observer(self._moments[path])
 
     def _store(self, path: str, name: str, moment: torch.Tensor, *, is_first: bool = False) -> None:
         """Round a moment to `optimizer_state`, unless its last rounding was to it; its first value in any case."""
@@ -233,9 +233,9 @@ class Optimizing:
                 return tag
         return tag
 
-    def begun(self, copy: torch.Tensor) -> torch.Tensor:
+    def round_first_moment(self, copy: torch.Tensor) -> torch.Tensor:
         """A copy that an optimizer makes: rounded to `optimizer_state` if it is the first value of a moment."""
-        name, path = BEGUN.get(type(self.optimizer)), tag_of(copy).owner  # type: ignore[arg-type]
+        name, path = COPIED_MOMENTS.get(type(self.optimizer)), tag_of(copy).owner  # type: ignore[arg-type]
         if name is not None and path is not None:
             self._store(path, name, copy, is_first=True)
         return copy

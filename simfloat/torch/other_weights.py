@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from simfloat.torch.open_run import running
+from simfloat.torch.open_run import active_run
 
 
 def with_other_weights(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -16,7 +16,7 @@ def with_other_weights(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(module: torch.nn.Module, others: dict[str, Any], *args: Any, **options: Any) -> Any:
-        run = running()
+        run = active_run()
         if run is None:
             return function(module, others, *args, **options)
         above = next((path for path, each in run.run.model.named_modules() if each is module), None)

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from simfloat.formats import Format
 from simfloat.simulation import Simulation
-from simfloat.simulation.arithmetic import Arithmetic, HeldEvents, Input
+from simfloat.simulation.arithmetic import Arithmetic, Input, PendingEvents
 from simfloat.simulation.place import Place
-from simfloat.simulation.widest import widest
+from simfloat.simulation.widest import widest_format
 from simfloat.torch.forward_log import LoggedOperation, Operand
-from simfloat.torch.observing import held_events, observed_at
-from simfloat.torch.optimizing import Optimizing
+from simfloat.torch.observing import observed_at, pending_events_at
+from simfloat.torch.optimizing import OptimizerSteps
 from simfloat.torch.tags import FORMAT_OF, Tag, put_tag, stored_format, tag_of, weight_path
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 
@@ -26,7 +26,7 @@ Tensors = Sequence[torch.Tensor]
 WITH_BIAS = ("linear", "matmul", "conv2d", "conv_transpose2d")
 
 #: Under this name the memory of a gradient has what it was rounded to where it entered a node, and when.
-ENTERED = "_simfloat_entered"
+ROUNDED_ON_ENTRY = "_simfloat_entered"
 
 # A rule that returns several gradients is one call for PyTorch, and often several operations in its turn: the name of
 # the operand has to reach them through dispatch, where there are no arguments for it.
@@ -72,10 +72,10 @@ class Forward:
         """Whether it is a composite that computes in the format of `reduce`, and rounds its result once."""
         return self.place.recipe.fused
 
-    def beside(self, operation: str, format: Format) -> Forward:
+    def sibling(self, operation: str, format: Format) -> Forward:
         """That of another operation in the same place, on a result of this format."""
-        place = self.simulation.beside(self.place, operation, self.place.path, self.place.operations[:-1])
-        return Beside(place, self.simulation, self.note, format)
+        place = self.simulation.sibling(self.place, operation, self.place.path, self.place.operations[:-1])
+        return ForwardInFormat(place, self.simulation, self.note, format)
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
         """The arithmetic of the result."""
@@ -84,13 +84,13 @@ class Forward:
         # As in array promotion, constants without axes do not count beside arrays.
         counting = [x for x in operands if x.ndim or tag_of(x).format is not None] or operands
         # A constant without a tag is data. Beside tensors it would make results FP32 whatever their formats are.
-        return self.place.forward_in(widest(stored_format(x) for x in counting))
+        return self.place.forward_in(widest_format(stored_format(x) for x in counting))
 
     def total(self, arithmetic: Arithmetic, a: NDArray, b: NDArray) -> tuple[Format, NDArray]:
         """a + b as the result, and its format."""
         return arithmetic.format, arithmetic.add(a, b)
 
-    def chosen(self, arithmetic: Arithmetic, x: NDArray) -> tuple[Format, NDArray]:
+    def round_selected(self, arithmetic: Arithmetic, x: NDArray) -> tuple[Format, NDArray]:
         """Numbers that were found among operands as the result, and their format."""
         return arithmetic.format, arithmetic.round(x)
 
@@ -114,7 +114,7 @@ class Forward:
         return Tag(format)
 
 
-class Beside(Forward):
+class ForwardInFormat(Forward):
     """An operation of the forward pass whose result has a given format where others take the widest of operands.
 
     It is that of a product to which a bias is added, and of the operand that a result is written into.
@@ -137,31 +137,35 @@ class Backward(Forward):
         note: LoggedOperation,
         simulation: Simulation,
         operand: Operand | None,
-        kept: list[HeldEvents] | None = None,
+        pending_events: list[PendingEvents] | None = None,
     ) -> None:
         # The place is that of the forward operation, with the policy that was in force then: a policy that is switched
         # between forward and backward pass changes nothing.
         super().__init__(note.place, simulation)
-        self.way_back, self.operand = note, operand  # whose gradient is computed
-        self._kept = kept  # where the events of a rounding are kept until it is known if it was the last one
-        self._events: HeldEvents | None = None
+        self.forward_note, self.operand = note, operand  # whose gradient is computed
+        self._pending_events = (
+            pending_events  # where the events of a rounding are kept until it is known if it was the last one
+        )
+        self._events: PendingEvents | None = None
 
-    def beside(self, operation: str, format: Format) -> Forward:
+    def sibling(self, operation: str, format: Format) -> Forward:
         """The backward pass of one operation is that of one place."""
         return self
 
     def to_operand(self, number: int) -> Backward:
         """The operation as one that computes the gradient of the operand of this number."""
-        return Backward(self.way_back, self.simulation, self.way_back.operand(number), self._kept)
+        return Backward(self.forward_note, self.simulation, self.forward_note.operand(number), self._pending_events)
 
     def inside(self, operation: str) -> Backward:
         """An operation inside of a fused composite, on the same way."""
-        place = self.simulation.beside(self.place, operation, self.place.path, self.place.operations)
-        return Backward(LoggedOperation(place, self.way_back.operands), self.simulation, self.operand, self._kept)
+        place = self.simulation.sibling(self.place, operation, self.place.path, self.place.operations)
+        return Backward(
+            LoggedOperation(place, self.forward_note.operands), self.simulation, self.operand, self._pending_events
+        )
 
     def has_bias(self) -> bool:
         """Whether the operation adds a bias to a contraction; a product of three operands is a composite."""
-        way = self.way_back
+        way = self.forward_note
         if way.is_composite or way.is_of_backward:
             return False
         return self.place.operation in WITH_BIAS and len(way.operands) == 3
@@ -170,55 +174,55 @@ class Backward(Forward):
         """Whether an operation is one of the addition of the bias: its sums, and all that reaches it."""
         # One node of PyTorch's, addmm or convolution, has two operations of a policy, the product and the addition. The
         # sum over rows is the only operation of the formula that concerns the bias.
-        return self.has_bias() and (operation == "sum" or self.operand == self.way_back.operands[2])
+        return self.has_bias() and (operation == "sum" or self.operand == self.forward_note.operands[2])
 
     def of_bias(self) -> Backward:
         """The backward pass of the addition of the bias, on the way to it."""
-        way = self.way_back
-        addition = self.simulation.beside(self.place, "add", self.place.path, self.place.operations[:-1])
+        way = self.forward_note
+        addition = self.simulation.sibling(self.place, "add", self.place.path, self.place.operations[:-1])
         # Operand 1 of the addition is operand 2 of the node. Random bits belong to the place, which is that of the
         # addition.
         bias = way.operands[2]._replace(number=1, format=way.format or way.operands[2].format)
         return Backward(
-            LoggedOperation(addition, (way.operands[0], bias), way.format), self.simulation, bias, self._kept
+            LoggedOperation(addition, (way.operands[0], bias), way.format), self.simulation, bias, self._pending_events
         )
 
     @property
-    def narrows(self) -> bool:
+    def may_narrow(self) -> bool:
         """Whether gradients that enter the operation may have another format than those of its result."""
-        return self.way_back.format is not None and (self.place.takes_formats or self.has_bias())
+        return self.forward_note.format is not None and (self.place.takes_formats or self.has_bias())
 
-    def entered(self, x: torch.Tensor) -> torch.Tensor:
+    def in_result_format(self, x: torch.Tensor) -> torch.Tensor:
         """A gradient in the format that the gradients of the operation's result have.
 
         Autograd hands on what an addition passes back, where a rounding belongs: to the other format that the operand
         of the addition may have, or that its recipe may ask for. What the node itself made does not enter it.
         """
-        tag, format = tag_of(x), self.way_back.format
+        tag, format = tag_of(x), self.forward_note.format
         if not tag.is_gradient or format is None or tag.node == current_number():
             return x
         # Nodes are numbered in the order of the program: a gradient that was there when this operation ran has a
         # smaller one.
-        if self.way_back.is_of_backward and (tag.node or 0) < (current_number() or 0):
+        if self.forward_note.is_of_backward and (tag.node or 0) < (current_number() or 0):
             return x  # a gradient that the operation itself read, made before it
         place = self.place
         if self.has_bias():
-            place = self.simulation.beside(place, "add", place.path, place.operations[:-1])
+            place = self.simulation.sibling(place, "add", place.path, place.operations[:-1])
         elif not place.takes_formats:
             return x
         arithmetic = place.to_activation(0, format)
         if arithmetic.format == tag.format:
             return x
-        return self._entered_once(x, tag, arithmetic)
+        return self._round_once(x, tag, arithmetic)
 
-    def _entered_once(self, x: torch.Tensor, tag: Tag, arithmetic: Arithmetic) -> torch.Tensor:
+    def _round_once(self, x: torch.Tensor, tag: Tag, arithmetic: Arithmetic) -> torch.Tensor:
         """A gradient rounded when its node first reads it: other operations of the node read the same numbers."""
         # The formula of addmm reads the gradient twice, once transposed, and that of a norm for three operands. One
         # rounding is right, and events count once. The task's number is part of the key, because a second backward pass
         # through a retained graph may hand on the same memory, and is rounded again.
         storage, passing = x.untyped_storage(), torch._C._current_graph_task_id()
         now = passing, current_number(), arithmetic.format, x.storage_offset()
-        before, shape, strides, rounded = getattr(storage, ENTERED, (None, (), (), x))
+        before, shape, strides, rounded = getattr(storage, ROUNDED_ON_ENTRY, (None, (), (), x))
         if now == before and (x.shape, x.stride()) == (shape, strides):
             return rounded
         # A transposed view has shape and strides exchanged; its numbers are those of the rounded tensor, transposed.
@@ -226,13 +230,13 @@ class Backward(Forward):
             return rounded.t()
         rounded = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
         put_tag(rounded, tag._replace(format=arithmetic.format))
-        setattr(storage, ENTERED, (now, x.shape, x.stride(), rounded))
+        setattr(storage, ROUNDED_ON_ENTRY, (now, x.shape, x.stride(), rounded))
         return rounded
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
         """That of the gradient of the operand which it reaches."""
         if self.operand is None:
-            return self.place.to_activation(0, widest(map(stored_format, operands)))
+            return self.place.to_activation(0, widest_format(map(stored_format, operands)))
         number, path, format, _ = self.operand
         if path is None:
             return self.place.to_activation(number, format)
@@ -242,12 +246,12 @@ class Backward(Forward):
         """The arithmetic of a parameter's gradient, whose events are passed on once it is known if it is complete."""
         # Autograd may add this to other shares. Whether an observer hears of it at the parameter's path is known at the
         # leaf.
-        self._events = held_events(self.place, path)
+        self._events = pending_events_at(self.place, path)
         if self._events is None:
             return arithmetic
-        if self._kept is not None:
-            self._kept.append(self._events)
-        return arithmetic.observed_by(self._events)
+        if self._pending_events is not None:
+            self._pending_events.append(self._events)
+        return arithmetic.with_observer(self._events)
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """One operand is a gradient, the other one is not."""
@@ -266,7 +270,7 @@ class Backward(Forward):
         return Tag(format, is_gradient, node=current_number(), events=self._events)
 
 
-class Sum(Backward):
+class GradientSum(Backward):
     """An addition of gradients that reach one operand from several places; none of them enters an operation."""
 
     def is_of_bias(self, operation: str) -> bool:
@@ -274,7 +278,7 @@ class Sum(Backward):
         return False
 
     @property
-    def narrows(self) -> bool:
+    def may_narrow(self) -> bool:
         """No: a gradient is added as it is."""
         return False
 
@@ -283,12 +287,12 @@ class Sum(Backward):
 
         Automatic mixed precision casts a parameter once for all products, whose gradients so meet in narrow numbers.
         """
-        if self.way_back.weight is not None and self.operand is not None:
-            self.operand = self.operand._replace(format=widest(map(stored_format, operands)))
+        if self.forward_note.weight is not None and self.operand is not None:
+            self.operand = self.operand._replace(format=widest_format(map(stored_format, operands)))
         return super().arithmetic(operands)
 
 
-class Complete(Backward):
+class CompleteGradient(Backward):
     """An operation on a complete gradient: mostly the addition to what earlier backward passes left in `.grad`."""
 
     #: Whether it is that addition, and no operation of a hook.
@@ -301,7 +305,7 @@ class Complete(Backward):
         return observed_at(path, self.place, arithmetic)
 
 
-class OfParameter(Forward):
+class ParameterPhase(Forward):
     """An operation on what belongs to a parameter, outside of forward and backward passes: all have one place."""
 
     @property
@@ -309,12 +313,12 @@ class OfParameter(Forward):
         """No: it is no part of the model's passes, in which composites are fused."""
         return False
 
-    def beside(self, operation: str, format: Format) -> Forward:
+    def sibling(self, operation: str, format: Format) -> Forward:
         """The phase itself: all operations on what belongs to a parameter have one place."""
         return self
 
 
-class Clipping(OfParameter):
+class Clipping(ParameterPhase):
     """An operation on gradients outside of a backward pass and of an optimizer."""
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
@@ -326,7 +330,7 @@ class Clipping(OfParameter):
         return Tag(format, True, self.place.path or None)
 
 
-class Share(Clipping):
+class ReplicaMean(Clipping):
     """The multiplication of a gradient that makes it one replica's share of the mean over all of them."""
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
@@ -334,10 +338,10 @@ class Share(Clipping):
         return self.place.to_replicas
 
 
-class Update(OfParameter):
+class Update(ParameterPhase):
     """An operation of an optimizer on what belongs to one parameter, written to `into` if that is known."""
 
-    def __init__(self, place: Place, simulation: Simulation, optimizing: Optimizing, into: Tag) -> None:
+    def __init__(self, place: Place, simulation: Simulation, optimizing: OptimizerSteps, into: Tag) -> None:
         super().__init__(place, simulation)
         self.optimizing, self.into = optimizing, into
 
@@ -353,11 +357,11 @@ class Update(OfParameter):
         """Whether the operation adds to a parameter or to a moment of an optimizer."""
         return self.into.is_weight or bool(self.into.moment)
 
-    def chosen(self, arithmetic: Arithmetic, x: NDArray) -> tuple[Format, NDArray]:
+    def round_selected(self, arithmetic: Arithmetic, x: NDArray) -> tuple[Format, NDArray]:
         """Numbers that were found among operands, in the moment's format where they become one."""
         if self.into.moment:
             arithmetic = self.optimizing.to_moment(self.place, self.into.moment, x.size)
-        return super().chosen(arithmetic, x)
+        return super().round_selected(arithmetic, x)
 
     def total(self, arithmetic: Arithmetic, a: NDArray, b: NDArray) -> tuple[Format, NDArray]:
         """a + b: the policy's last addition if it goes to a parameter, a moment's if it goes there."""

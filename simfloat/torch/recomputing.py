@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import checkpoint
 
-from simfloat.torch.open_run import OpenRun, running
+from simfloat.torch.open_run import OpenRun, active_run
 
 #: The number of the node in whose backward pass a part of the forward pass runs again.
 _runs_again: ContextVar[int | None] = ContextVar("simfloat.torch again", default=None)
@@ -44,12 +44,12 @@ def is_within_rerun() -> bool:
     return _runs_again.get() is not None
 
 
-class Again:
+class RecomputedPart:
     """A part of a forward pass that begins now, for being run again, at the same path."""
 
     def __init__(self, function: Callable[..., Any], run: OpenRun) -> None:
         self._function, self._run = function, run
-        self._moment, self._path, self._policy = run.simulation.moment(), run.path, run.simulation.policy
+        self._moment, self._path, self._policy = run.simulation.stream_positions(), run.path, run.simulation.policy
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Run it again as it ran first. Raises ValueError under another policy, by which numbers would be others."""
@@ -62,7 +62,7 @@ class Again:
             )
         # As TransformerEngine and Megatron do with their generators: the same random bits and the same amaxes as in the
         # first pass, and afterwards on from where both were.
-        with self._run.simulation.again_from(self._moment), self._run.at_path(self._path), recomputing():
+        with self._run.simulation.replay_from(self._moment), self._run.at_path(self._path), recomputing():
             return self._function(*args, **options)
 
 
@@ -71,8 +71,8 @@ def reentrant(before: staticmethod) -> staticmethod:
 
     @wraps(before.__func__)
     def forward(context: Any, function: Callable[..., Any], *args: Any) -> Any:
-        run = running()
-        again = function if run is None else Again(function, run)
+        run = active_run()
+        again = function if run is None else RecomputedPart(function, run)
         results = before.__func__(context, function, *args)
         # After the first run: until then PyTorch's own `run_function` is the one that the context has.
         context.run_function = again
@@ -86,8 +86,8 @@ def remembering(before: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(before)
     def begin(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        run = running()
-        return before(function if run is None else Again(function, run), *args, **options)
+        run = active_run()
+        return before(function if run is None else RecomputedPart(function, run), *args, **options)
 
     return begin
 

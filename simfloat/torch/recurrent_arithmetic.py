@@ -33,10 +33,10 @@ class RecurrentArithmetic(Elementwise):
         # the layer.
         arithmetic = self._arithmetics.get(operation)
         if arithmetic is None:
-            arithmetic = self._arithmetics[operation] = self._chosen(self.place(operation))
+            arithmetic = self._arithmetics[operation] = self._arithmetic_of(self.place(operation))
         return arithmetic
 
-    def _chosen(self, place: Place) -> Arithmetic:
+    def _arithmetic_of(self, place: Place) -> Arithmetic:
         return place.forward
 
     def apply(self, operation: str, *operands: NDArray) -> NDArray:
@@ -47,17 +47,17 @@ class RecurrentArithmetic(Elementwise):
         """x where it is above 0, else 0."""
         return self._at("relu").round(slopes.where_above(x, x))
 
-    def hidden(self, h: NDArray, weight: NDArray, path: str, bias: NDArray | None) -> NDArray:
+    def hidden_gates(self, h: NDArray, weight: NDArray, path: str, bias: NDArray | None) -> NDArray:
         """Return the contribution of the hidden state to the gates, by the weight at a path."""
         place = self.products
         product = place.forward.matmul(h, weight, place.input(), place.input(path))
         return product if bias is None else self.add(product, bias)
 
 
-class RecurrentSlopes(RecurrentArithmetic):
+class RecurrentGradients(RecurrentArithmetic):
     """The arithmetic of the backward pass through the steps of a layer."""
 
-    def _chosen(self, place: Place) -> Arithmetic:
+    def _arithmetic_of(self, place: Place) -> Arithmetic:
         return place.to_activation()
 
     def negative(self, g: NDArray) -> NDArray:
@@ -76,7 +76,7 @@ class RecurrentSlopes(RecurrentArithmetic):
         """The gradient through a ReLU."""
         return self._at("relu").round(slopes.where_above(y, g))
 
-    def joined(self, parts: Sequence[NDArray | None]) -> NDArray | None:
+    def concatenate(self, parts: Sequence[NDArray | None]) -> NDArray | None:
         """Gradients side by side."""
         like = next((x for x in parts if x is not None), None)
         return None if like is None else np.concatenate([np.zeros_like(like) if x is None else x for x in parts], 1)
@@ -103,7 +103,7 @@ class RecurrentSlopes(RecurrentArithmetic):
         return first
 
 
-class RecordedSlopes:
+class RecordedGradients:
     """The derivatives of RecurrentSlopes as operations that autograd records, for gradients of gradients."""
 
     add, multiply, negative = staticmethod(torch.add), staticmethod(torch.mul), staticmethod(torch.neg)
@@ -116,7 +116,7 @@ class RecordedSlopes:
         return torch.ops.aten.threshold_backward(g, y, 0)
 
     @staticmethod
-    def joined(parts: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+    def concatenate(parts: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
         """Gradients side by side."""
         like = next((x for x in parts if x is not None), None)
         return None if like is None else torch.cat([torch.zeros_like(like) if x is None else x for x in parts], 1)

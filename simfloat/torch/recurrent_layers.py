@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from simfloat.formulas.recurrent_cells import CELLS
-from simfloat.torch.open_run import running
-from simfloat.torch.recurrent_steps import Layer, RecurrentSteps, StepWeights
+from simfloat.torch.open_run import active_run
+from simfloat.torch.recurrent_steps import RecurrentLayer, RecurrentSteps, StepWeights
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import weight_path
-from simfloat.torch.unwatched import is_packed, is_plain, is_unwatched
+from simfloat.torch.unwatched import has_saved_tensor_hooks, is_plain, is_unwatched
 
 Tensor = torch.Tensor
 
@@ -24,7 +24,7 @@ def in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     def wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def call(*args: Any, **options: Any) -> Any:
-            run: Any = running()
+            run: Any = active_run()
             if run is None or options or len(args) != 9 or not (is_unwatched(run) and are_parameters(name, args)):
                 return function(*args, **options)
             # A step of nn.LSTM (2 layers of 64, 25 steps) by single operations is 2,477 calls that PyTorch hands over,
@@ -79,19 +79,24 @@ def layers(
 
 
 def steps(
-    run: RunContext, name: str, given: Tensor, before: tuple[Tensor, ...], hidden: Sequence[Tensor], is_reversed: bool
+    run: RunContext,
+    name: str,
+    input_gates: Tensor,
+    before: tuple[Tensor, ...],
+    hidden: Sequence[Tensor],
+    is_reversed: bool,
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
     """The outputs of one layer in one direction, in the order of time, and its last state."""
-    count, cell = given.shape[0], CELLS[name]
+    count, cell = input_gates.shape[0], CELLS[name]
     paths = tuple(str(weight_path(p)) for p in hidden)
-    layer = Layer(run, name, run.path, cell, is_reversed, paths, len(before), count, is_packed())
+    layer = RecurrentLayer(run, name, run.path, cell, is_reversed, paths, len(before), count, has_saved_tensor_hooks())
     # Tensors that autograd saves and unpacks would come to Python one by one.
-    with layer.quiet():
+    with layer.without_run():
         weights = [
             w for p, path in zip(hidden, paths, strict=True) for w in StepWeights.apply(layer, path, *[p] * count)
         ]
-        results = RecurrentSteps.apply(layer, given, *before, *weights)
-    width = len(before) + cell.kept
+        results = RecurrentSteps.apply(layer, input_gates, *before, *weights)
+    width = len(before) + cell.saved_count
     outputs = list(results[::width])
     last = results[len(results) - width :][: len(before)]
     return outputs[::-1] if is_reversed else outputs, tuple(last)

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format
-from simfloat.formulas.recurrent_cells import Cell, plus
-from simfloat.torch.open_run import undispatched
+from simfloat.formulas.recurrent_cells import Cell, add_gradients
+from simfloat.torch.open_run import without_dispatch
 from simfloat.torch.phases import current_number
-from simfloat.torch.recurrent_arithmetic import RecordedSlopes, RecurrentArithmetic, RecurrentSlopes
+from simfloat.torch.recurrent_arithmetic import RecordedGradients, RecurrentArithmetic, RecurrentGradients
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import Tag, put_tag, stored_format
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
@@ -28,7 +28,7 @@ from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 Tensor = torch.Tensor
 
 
-class Layer(NamedTuple):
+class RecurrentLayer(NamedTuple):
     """A layer in one direction."""
 
     run: RunContext
@@ -39,11 +39,13 @@ class Layer(NamedTuple):
     parameters: tuple[str, ...]  # paths of the weight and the bias of the hidden state
     states: int
     steps: int
-    is_packed: bool  # whether hooks of the program's keep what the way back reads, and may run the layer again for it
+    has_saved_tensor_hooks: (
+        bool  # whether hooks of the program's keep what the way back reads, and may run the layer again for it
+    )
 
-    def quiet(self) -> AbstractContextManager[Any]:
+    def without_run(self) -> AbstractContextManager[Any]:
         """A block in which the run does not hear of tensors that are kept."""
-        return nullcontext() if self.is_packed else undispatched()
+        return nullcontext() if self.has_saved_tensor_hooks else without_dispatch()
 
     def order(self) -> range:
         """The steps in their order."""
@@ -55,7 +57,7 @@ class StepWeights(torch.autograd.Function):
 
     @staticmethod
     @in_usual_environment
-    def forward(context: Any, layer: Layer, path: str, *parameters: Tensor) -> tuple[Tensor, ...]:
+    def forward(context: Any, layer: RecurrentLayer, path: str, *parameters: Tensor) -> tuple[Tensor, ...]:
         """The tensors."""
         run, parameter = layer.run, parameters[0]
         context.set_materialize_grads(False)
@@ -83,8 +85,8 @@ class StepWeights(torch.autograd.Function):
         # would add these shares, in this order, each addition coming to Python.
         if torch.is_grad_enabled() or len(shares) < 2 or layer.run.ways.shares(leaf) != layer.steps:
             return None, None, *(None if g is None else g.t() for g in gradients)
-        u = RecurrentSlopes(layer.run.simulation, layer.path)
-        with undispatched():
+        u = RecurrentGradients(layer.run.simulation, layer.path)
+        with without_dispatch():
             total = u.total([numbers_of(g) for g in shares], path)
             total_gradient = gradient_of(total.T, u.products.to_weight(path, 1).format, parameter.dtype)
         return None, None, total_gradient, *[None] * (layer.steps - 1)
@@ -98,21 +100,21 @@ class RecurrentSteps(torch.autograd.Function):
 
     @staticmethod
     @in_usual_environment
-    def forward(context: Any, layer: Layer, given: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
+    def forward(context: Any, layer: RecurrentLayer, input_gates: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
         """The results, step by step."""
         run = layer.run
         context.set_materialize_grads(False)
         context.layer = layer
-        note = run.notes.begin(run.simulation.place(layer.name, layer.path), (given, *operands))
+        note = run.notes.begin(run.simulation.place(layer.name, layer.path), (input_gates, *operands))
         u = RecurrentArithmetic(run.simulation, layer.path)
         arrays = [numbers_of(x) for x in operands]
         state, results = tuple(arrays[: layer.states]), []
         weight, *biases = arrays[layer.states :: layer.steps]
-        inputs = numbers_of(given)
+        inputs = numbers_of(input_gates)
         for t in layer.order():
-            hidden = u.hidden(state[0], weight, layer.parameters[0], biases[0] if biases else None)
+            hidden = u.hidden_gates(state[0], weight, layer.parameters[0], biases[0] if biases else None)
             state, saved = layer.cell.step(u, inputs[t], hidden, state)
-            results += [tensor_of(x, given.dtype) for x in (*state, *saved)]
+            results += [tensor_of(x, input_gates.dtype) for x in (*state, *saved)]
         tag = Tag(u.products.forward.format)
         for x in results:
             put_tag(x, tag)
@@ -127,20 +129,20 @@ class RecurrentSteps(torch.autograd.Function):
     @in_usual_environment
     def backward(context: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         """The gradients of given, the state, and the weights."""
-        layer: Layer = context.layer
-        with layer.quiet():
+        layer: RecurrentLayer = context.layer
+        with layer.without_run():
             tensors, needed = context.saved_tensors, context.needs_input_grad[1:]
         if torch.is_grad_enabled():
-            way = layer.run.ways.of(torch._C._current_autograd_node())
+            way = layer.run.backward_nodes.at_node(torch._C._current_autograd_node())
             if way is not None:
                 # The prehook began to defer, since the operands have different roles. This node names them all itself.
                 way.deferred = None  # each gradient is computed once, and named
-            return None, *way_back(layer, RecordedSlopes(), tensors, gradients, needed, torch.stack)
-        u = RecurrentSlopes(layer.run.simulation, layer.path)
-        with undispatched():
+            return None, *backward_steps(layer, RecordedGradients(), tensors, gradients, needed, torch.stack)
+        u = RecurrentGradients(layer.run.simulation, layer.path)
+        with without_dispatch():
             arrays = [numbers_of(x) for x in tensors]
             result_gradients = [None if g is None else numbers_of(g) for g in gradients]
-            step_gradients = way_back(layer, u, arrays, result_gradients, needed, np.stack)
+            step_gradients = backward_steps(layer, u, arrays, result_gradients, needed, np.stack)
             format, dtype = u.place("multiply").to_activation().format, tensors[0].dtype
             of_weights = 1 + layer.states
             gradient_tensors = [
@@ -160,8 +162,8 @@ def gradient_of(array: NDArray, format: Format, dtype: torch.dtype, owner: str |
     return tensor
 
 
-def way_back(
-    layer: Layer, u: Any, tensors: Sequence[Any], gradients: Sequence[Any], needed: Sequence[bool],
+def backward_steps(
+    layer: RecurrentLayer, u: Any, tensors: Sequence[Any], gradients: Sequence[Any], needed: Sequence[bool],
     stack: Callable[[list[Any]], Any],
 ) -> list[Any]:  # fmt: skip
     """The gradients of given, of the state before the first step, and of weights, those of the last step first.
@@ -169,7 +171,7 @@ def way_back(
     `needed` says of all of these whether they are asked for.
     """
     cell, states, steps, paths = layer.cell, layer.states, layer.steps, layer.parameters
-    count, width = states + len(paths) * steps, states + cell.kept
+    count, width = states + len(paths) * steps, states + cell.saved_count
     operands, results = tensors[:count], tensors[count:]
     operand_gradients: list[Any] = [None] * (1 + count)
     of_gates: list[Any] = [None] * steps
@@ -178,7 +180,9 @@ def way_back(
         first = (steps - 1 - place) * width
         after, saved = results[first : first + states], results[first + states : first + width]
         before = operands[:states] if place == steps - 1 else results[first - width : first - width + states]
-        to_state = [plus(u, g, *more) for g, more in zip(gradients[first : first + states], later, strict=True)]
+        to_state = [
+            add_gradients(u, g, *more) for g, more in zip(gradients[first : first + states], later, strict=True)
+        ]
         further = gradients[first + states : first + width]
         of_input_gates, hidden, of_state = cell.slopes(u, to_state, further, saved, before, after)
         of_gates[t], later = of_input_gates, [[g] for g in of_state]
@@ -198,6 +202,6 @@ def way_back(
     if needed[0] and like is not None:
         operand_gradients[0] = stack([like * 0 if g is None else g for g in of_gates])
     operand_gradients[1 : 1 + states] = [
-        plus(u, *more) if wanted else None for more, wanted in zip(later, needed[1:], strict=False)
+        add_gradients(u, *more) if wanted else None for more, wanted in zip(later, needed[1:], strict=False)
     ]
     return operand_gradients

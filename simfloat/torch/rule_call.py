@@ -12,14 +12,14 @@ from simfloat.arithmetic.target import carrier_of
 from simfloat.formats import FP32, Format
 from simfloat.formulas.rounded import Rounded
 from simfloat.simulation.arithmetic import Arithmetic, Elementwise, Input
-from simfloat.simulation.inside import Inside
+from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
-from simfloat.simulation.rows import added_rows
-from simfloat.simulation.windows import Side, spread
-from simfloat.torch.phases import Backward, Complete, Forward, OfParameter
+from simfloat.simulation.rows import add_rows
+from simfloat.simulation.windows import WindowAxis, spread_gradient
+from simfloat.torch.phases import Backward, CompleteGradient, Forward, ParameterPhase
 from simfloat.torch.run_context import Shown
 from simfloat.torch.tags import FORMAT_OF, Tag, in_type, put_tag, tag_of
-from simfloat.torch.tensor_arrays import NARROW, Numbers, laid_out_as, numbers_of, result_type, tensor_of
+from simfloat.torch.tensor_arrays import NARROW, Numbers, match_layout, numbers_of, result_type, tensor_of
 
 
 class RuleCall(Elementwise):
@@ -38,11 +38,11 @@ class RuleCall(Elementwise):
         phase.in_type(dtype)
         # In a narrow type of the program's own, an operation of several steps computes in FP32 and rounds its result.
         # The addition to `.grad` is a single step, so that an observer receives how many of its sums lose an addend.
-        is_step = is_primitive or isinstance(phase, Complete) and phase.is_addition
+        is_step = is_primitive or isinstance(phase, CompleteGradient) and phase.is_addition
         self._has_steps = not is_step and dtype.itemsize < 4 and phase.place.is_written
         # An optimizer's operations are rounded one by one, with exact numbers, under every policy.
         # float64 tensors of a program are followed as they are: PyTorch's kernels take Python's numbers exactly there.
-        is_written = phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter)
+        is_written = phase.place.is_written and dtype != torch.float64 and not isinstance(phase, ParameterPhase)
         self.is_by_cpu, self.is_by_cuda = (
             is_written and not phase.place.is_for_cuda,
             is_written and phase.place.is_for_cuda,
@@ -51,15 +51,15 @@ class RuleCall(Elementwise):
         self._forced_format: Format | None = None  # of the result whatever the policy says
         self._saturates = False
 
-    def by_single(self) -> None:
+    def round_to_fp32_first(self) -> None:
         """Round results to FP32 first, where a 16-bit type of the program's own is followed."""
         self._has_steps = self.dtype.itemsize < 4 and self.phase.place.is_written
 
-    def by_steps(self) -> None:
+    def round_each_step(self) -> None:
         """Round each step to the program's own type, not its result alone."""
         self._has_steps = False
 
-    def keep(self, format: Format, *, saturates: bool) -> None:
+    def force_format(self, format: Format, *, saturates: bool) -> None:
         """Round results to this format under every policy, and steps to FP32."""
         self._forced_format, self._saturates, self._has_steps = format, saturates, True
 
@@ -73,14 +73,14 @@ class RuleCall(Elementwise):
             target = arithmetic.target._replace(
                 format=self._forced_format, dtype=carrier_of(self._forced_format), rounding=rounding
             )
-            arithmetic = arithmetic.to(target)._replace(refusal="")
-        self.arithmetic = self._fitting(self.phase.place, arithmetic)
+            arithmetic = arithmetic.with_target(target)._replace(refusal="")
+        self.arithmetic = self._in_program_type(self.phase.place, arithmetic)
         if self._has_steps:
             self._last = self.arithmetic
             # Steps are not observed: an observer counts what the program stores, which is the result in its narrow
             # type.
             steps = self._last.target._replace(format=FP32, dtype=carrier_of(FP32), observer=None)
-            self.arithmetic = self._last.to(steps)
+            self.arithmetic = self._last.with_target(steps)
         self.format = self.arithmetic.format
         return self.arithmetic
 
@@ -92,18 +92,18 @@ class RuleCall(Elementwise):
         phase = self.phase
         # An unfused backward formula has one place, that of the composite, in the role of the gradient that it
         # computes. PyTorch calls it by one operation, whose steps no policy names.
-        if isinstance(phase, OfParameter) or isinstance(phase, Backward) and not phase.is_fused or self._has_steps:
+        if isinstance(phase, ParameterPhase) or isinstance(phase, Backward) and not phase.is_fused or self._has_steps:
             return self.begin()
         if not isinstance(phase, Backward):
             operand_formats = zip(arrays, (tag_of(x).format for x in self.operands), strict=True)
-            return Inside.forward(phase.simulation, phase.place, operand_formats, self._fitting)
+            return CompositeArithmetic.forward(phase.simulation, phase.place, operand_formats, self._in_program_type)
 
         def rounds(step: Place, _: tuple[NDArray, ...]) -> Arithmetic:
-            return self._fitting(step, phase.inside(step.operation).arithmetic(self.operands))
+            return self._in_program_type(step, phase.inside(step.operation).arithmetic(self.operands))
 
-        return Inside(phase.simulation, phase.place, rounds)
+        return CompositeArithmetic(phase.simulation, phase.place, rounds)
 
-    def _fitting(self, place: Place, unchecked: Arithmetic) -> Arithmetic:
+    def _in_program_type(self, place: Place, unchecked: Arithmetic) -> Arithmetic:
         """The arithmetic of a place in the program's own type; ValueError where that does not hold its results."""
         if self._shown is not None:
             self._shown[str(self.name), place] = None
@@ -126,7 +126,7 @@ class RuleCall(Elementwise):
                 f"{arithmetic.where}: the program makes {self.name} a {self.dtype}, the policy rounds it to {format}, "
                 "and neither holds the other; take the cast out of the program, or choose a policy of that type."
             )
-        return arithmetic.to(arithmetic.target._replace(format=narrow))
+        return arithmetic.with_target(arithmetic.target._replace(format=narrow))
 
     def apply(self, operation: str, *operands: Numbers) -> NDArray:
         """An operation of the catalog."""
@@ -160,9 +160,9 @@ class RuleCall(Elementwise):
         # The negation is exact, so that one last addition serves both signs, and counts lost updates of both.
         return self.total(a, -numbers_of(b)) if self.phase.is_last_addition() else self.subtract(a, b)
 
-    def chosen(self, x: Numbers) -> NDArray:
+    def round_selected(self, x: Numbers) -> NDArray:
         """The numbers themselves as the result, rounded: as a moment where they become one."""
-        self.format, rounded = self.phase.chosen(self.arithmetic, numbers_of(x))
+        self.format, rounded = self.phase.round_selected(self.arithmetic, numbers_of(x))
         return rounded
 
     def round(self, x: Numbers) -> NDArray:
@@ -186,12 +186,14 @@ class RuleCall(Elementwise):
     def added_rows(self, rows: NDArray, places: NDArray[np.integer], shape: tuple[int, int]) -> NDArray:
         """Rows, one for each of places, added into an array of this shape by the policy's `reduce`, in their order."""
         self.phase.place.has_summed = True
-        return added_rows(self.arithmetic, rows, places, shape)
+        return add_rows(self.arithmetic, rows, places, shape)
 
-    def spread(self, parts: Iterable[NDArray], g: NDArray, sides: Sequence[Side], shape: tuple[int, ...]) -> NDArray:
+    def spread(
+        self, parts: Iterable[NDArray], g: NDArray, sides: Sequence[WindowAxis], shape: tuple[int, ...]
+    ) -> NDArray:
         """What windows give to the pixels at each of their places; through the policy's `reduce` where they overlap."""
         self.phase.place.has_summed = True
-        return spread(self.arithmetic, parts, g, sides, shape)
+        return spread_gradient(self.arithmetic, parts, g, sides, shape)
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """How both operands of a contraction are rounded."""
@@ -208,21 +210,21 @@ class RuleCall(Elementwise):
 
     def result(self, u: Rounded, array: NDArray) -> torch.Tensor:
         """A result of a formula, rounded once where it is that of a fused composite."""
-        if isinstance(u, Inside):
+        if isinstance(u, CompositeArithmetic):
             if self.phase.is_fused:
                 array = self.begin().round(array)
             else:
                 self.format = u.format_of(array) or self.begin().format
-        return self.laid_out(self.tensor(array))
+        return self.match_operand_layout(self.tensor(array))
 
-    def kept(self, u: Rounded, array: NDArray) -> torch.Tensor:
+    def saved_for_backward(self, u: Rounded, array: NDArray) -> torch.Tensor:
         """Return a tensor for the backward pass of a formula, in the type that holds all operands."""
         dtype = result_type(self.operands)
         tensor = tensor_of(array, dtype)
-        put_tag(tensor, in_type(Tag(u.format_of(array) if isinstance(u, Inside) else self.format), dtype))
+        put_tag(tensor, in_type(Tag(u.format_of(array) if isinstance(u, CompositeArithmetic) else self.format), dtype))
         return tensor
 
-    def laid_out(self, result: torch.Tensor) -> torch.Tensor:
+    def match_operand_layout(self, result: torch.Tensor) -> torch.Tensor:
         """The result in memory that is laid out as that of the first operand of its shape."""
         shape = result.shape
         for model in self.operands:
@@ -233,7 +235,7 @@ class RuleCall(Elementwise):
         # Most are, and no strides have to be compared.
         if model.is_contiguous():
             return result
-        copy = laid_out_as(result, model)
+        copy = match_layout(result, model)
         if copy is not result:
             put_tag(copy, tag_of(result))
         return copy

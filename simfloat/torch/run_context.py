@@ -14,19 +14,38 @@ from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
-from simfloat.simulation.widest import widest
+from simfloat.simulation.widest import widest_format
 from simfloat.torch.backward_nodes import BackwardNodes
-from simfloat.torch.deferring import Deferred
+from simfloat.torch.deferring import DeferredOperations
 from simfloat.torch.forward_log import ACCUMULATING, ForwardLog, LoggedOperation, Operand
 from simfloat.torch.gradients import Gradients, are_replicas, current_node
-from simfloat.torch.met_operations import MetOperations
+from simfloat.torch.met_operations import OperationCounts
 from simfloat.torch.module_paths import ModulePaths
 from simfloat.torch.open_run import is_scaling, this_thread
-from simfloat.torch.optimizing import Optimizing
-from simfloat.torch.phases import Backward, Beside, Clipping, Forward, Share, Sum, Update, target_number
+from simfloat.torch.optimizing import OptimizerSteps
+from simfloat.torch.phases import (
+    Backward,
+    Clipping,
+    Forward,
+    ForwardInFormat,
+    GradientSum,
+    ReplicaMean,
+    Update,
+    target_number,
+)
 from simfloat.torch.recomputing import is_recomputing, is_within_rerun
 from simfloat.torch.stored_parameters import StoredParameters
-from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, has_parts, put_own_tag, put_tag, stored, stored_format, tag_of
+from simfloat.torch.tags import (
+    FORMAT_OF,
+    NOTHING,
+    Tag,
+    has_parts,
+    put_own_tag,
+    put_tag,
+    stored_format,
+    stored_tensor,
+    tag_of,
+)
 from simfloat.torch.tensor_arrays import numbers_of, result_type
 
 #: Operations with the places where they compute, in a dry run.
@@ -45,16 +64,18 @@ class RunContext:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.run: Any = None  # as the program has it
-        self.again: AbstractContextManager[Any] = nullcontext()  # a block in a rule whose operations come here, too
+        self.redispatch: AbstractContextManager[Any] = (
+            nullcontext()
+        )  # a block in a rule whose operations come here, too
         self.notes = ForwardLog()
         self.paths = ModulePaths(simulation)
         self.parameters = StoredParameters(simulation)
-        self.gradients = Gradients(simulation, lambda number: self.notes.at(number))
-        self.ways = BackwardNodes(self._note_of, self.gradients)
-        self.optimizing = Optimizing(simulation)
-        self.met = MetOperations()
+        self.gradients = Gradients(simulation, lambda number: self.notes.at_number(number))
+        self.backward_nodes = BackwardNodes(self._note_of, self.gradients)
+        self.optimizing = OptimizerSteps(simulation)
+        self.operation_counts = OperationCounts()
         self.shown: Shown | None = None  # in a dry run, which only lists what has no rule
-        self.made: Format | None = None  # what numbers are of that are made of no tensor; None for data
+        self.constant_format: Format | None = None  # what numbers are of that are made of no tensor; None for data
         self._composites: tuple[str, ...] = ()
         # `path` is asked at every operation. Within a backward formula the answer is that of the node, found once.
         self._path_of = -1, ""  # of the node that was asked for last, by its number
@@ -81,7 +102,7 @@ class RunContext:
 
     def check_between_steps(self, what: str = "A policy is switched") -> None:
         """Raise ValueError for what cannot be while a module, a backward pass or an optimizer runs."""
-        self.paths.forget_ended()
+        self.paths.forget_ended_calls()
         module = self.paths.path
         if module is not None or current_node() is not None or self.optimizing.optimizer is not None:
             where = "a backward pass or an optimizer" if module is None else f"the module {module!r}"
@@ -118,22 +139,22 @@ class RunContext:
         return bool(self._composites)
 
     @property
-    def way_back(self) -> LoggedOperation | None:
+    def differentiated_operation(self) -> LoggedOperation | None:
         """The operation whose backward pass runs."""
         node = current_node()
         return None if node is None or is_recomputing() else self._note_of(node)
 
-    def meet(self, func: Any, how: str) -> None:
+    def count_operation(self, func: Any, how: str) -> None:
         """Count an operation that is about to be carried out in this way."""
-        self.met.begin(func, how, self.path)
+        self.operation_counts.begin(func, how, self.path)
 
-    def deferred(self) -> Deferred | None:
+    def deferred_operations(self) -> DeferredOperations | None:
         """Return the operations of the current backward formula that wait; None if none of them may wait."""
         node = current_node()
         # Parts of a composite do not wait: the composite itself has waited, or knows whose gradients it computes.
         if node is None or self._composites or is_recomputing():
             return None
-        way = self.ways.of(node)
+        way = self.backward_nodes.at_node(node)
         return None if way is None else way.deferred
 
     def phase(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
@@ -151,7 +172,7 @@ class RunContext:
                 phase.note = self._note_of_backward(phase.place, operands)
             return phase
         if into.is_weight:
-            self.simulation.repeats.update(None)  # what runs next has other numbers
+            self.simulation.repeated_draws.update(None)  # what runs next has other numbers
             # Not only optimizers write parameters: `p -= lr * p.grad` under no_grad is an update by its target alone.
             return self._update(str(into.owner), into)
         # With gradients enabled an optimizer evaluates a closure: that is a forward pass. Operands without an owner are
@@ -162,33 +183,33 @@ class RunContext:
         gradients = [x for x in operands if tag_of(x).is_gradient]
         # Clipping and other arithmetic on gradients between backward pass and optimizer. Inside of a module, or beside
         # something that wants a gradient, a gradient is data of a forward pass.
-        if gradients and self.paths.path is None and not any(stored(x).requires_grad for x in operands):
+        if gradients and self.paths.path is None and not any(stored_tensor(x).requires_grad for x in operands):
             # A static graph's gradients become shares of replicas after its first backward pass, still inside of it.
-            is_share = operation in ("multiply", "divide") and self.ways.are_running and are_replicas()
+            is_share = operation in ("multiply", "divide") and self.backward_nodes.are_running and are_replicas()
             place = self.simulation.place("update", tag_of(gradients[0]).owner or "")
-            return (Share if is_share else Clipping)(place, self.simulation)
+            return (ReplicaMean if is_share else Clipping)(place, self.simulation)
         # Otherwise the tag would make a product with it take the role of gradients.
         for x in gradients:  # data of a forward pass, such as a step towards a larger loss
             put_tag(x, tag_of(x)._replace(is_gradient=False))
         # The forward pass, which is also what a checkpoint runs again.
-        place = self._typed(self.simulation.place(operation, self.path, self._composites), operands)
+        place = self._in_operand_types(self.simulation.place(operation, self.path, self._composites), operands)
         is_written = self.notes.in_place
         note = None
         if torch.is_grad_enabled():
             note = self.notes.begin(place, operands)
         else:
             self.notes.skip()
-        repeats = self.simulation.repeats
+        repeats = self.simulation.repeated_draws
         # The first operation of a simulation tells whether another one ran alike, with the same seed, policy and
         # numbers.
         if not repeats.has_begun and self.shown is None:
             arrays = [numbers_of(x) for x in operands]
             repeats.begin(self.simulation.policy, place.path, operation, arrays)
         # The observer received the events of what a checkpoint runs again when it ran first.
-        place = place if node is None else place.unobserved
+        place = place if node is None else place.without_observer
         # PyTorch keeps the type of what is written to, and promotes the other operand.
         if is_written and place.is_widest:
-            return Beside(place, self.simulation, note, stored_format(operands[0]))
+            return ForwardInFormat(place, self.simulation, note, stored_format(operands[0]))
         return Forward(place, self.simulation, note)
 
     def _update(self, owner: str, into: Tag) -> Update:
@@ -208,20 +229,20 @@ class RunContext:
             return None
         if self._is_of_program(node):  # each operation of its backward pass has a place of its own
             place = self.simulation.place(operation, note.place.path, self._composites)
-            note = LoggedOperation(self._typed(place, operands), ())
+            note = LoggedOperation(self._in_operand_types(place, operands), ())
         if is_within_rerun():  # a backward pass inside of a part, whose events the observer received the first time
             note = copy(note)
-            note.place = note.place.unobserved
+            note.place = note.place.without_observer
         # A rule's own word first; else the way through the node, which the operation continues; else nothing is known,
         # and the gradient has the role of an activation's, in the widest format of the operands.
-        number, way = target_number(), self.ways.of(node)
+        number, way = target_number(), self.backward_nodes.at_node(node)
         operand: Operand | None = None
         if number is not None:
             operand = note.operand(number)
         elif way is not None:
-            operand = way.adds(operands)
+            operand = way.operand_of_addition(operands)
         # The current node stays the last one that ran while the engine adds its results to others.
-        kind = Sum if way is not None and self.ways.has_ended(way) else Backward
+        kind = GradientSum if way is not None and self.backward_nodes.has_ended(way) else Backward
         phase = kind(note, self.simulation, operand, None if way is None else way.events)
         if self._composites and phase.is_fused:
             return phase.inside(operation)
@@ -235,8 +256,8 @@ class RunContext:
         `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for, `is_whole` if
         all leaves are reached.
         """
-        self.paths.forget_ended()
-        return self.ways.open(roots, accumulates, is_recorded, is_whole)
+        self.paths.forget_ended_calls()
+        return self.backward_nodes.open(roots, accumulates, is_recorded, is_whole)
 
     def in_place_of(self, path: str, x: Any) -> Any:
         """A tensor that takes a parameter's place in a call: its numbers as rounded to the parameter's `weights`."""
@@ -250,26 +271,26 @@ class RunContext:
         copy = x.clone()
         # A clone is recorded, so gradients reach the program's tensor through it, as in MAML's inner steps.
         self.parameters.stand_in(path, copy)
-        note = None if copy.grad_fn is None else self.notes.of(copy.grad_fn)
+        note = None if copy.grad_fn is None else self.notes.at_node(copy.grad_fn)
         if note is not None:
             note.format, note.weight = tag_of(copy).format, path
         return copy
 
     def _note_of(self, node: Any) -> LoggedOperation | None:
         """The note of a node; of a program's own function its name at its module's path."""
-        note = self.notes.of(node)
-        path = self.paths.at(node._sequence_nr()) if note is None and self._is_of_program(node) else None
+        note = self.notes.at_node(node)
+        path = self.paths.path_at(node._sequence_nr()) if note is None and self._is_of_program(node) else None
         if path is None:
             return note
         return LoggedOperation(self.simulation.place(node.name().removesuffix("Backward"), path), ())
 
     def _is_of_program(self, node: Any) -> bool:
         """Whether a node is that of a program's own torch.autograd.Function, whose operations have no nodes."""
-        return isinstance(node, torch.autograd.function.BackwardCFunction) and self.notes.of(node) is None
+        return isinstance(node, torch.autograd.function.BackwardCFunction) and self.notes.at_node(node) is None
 
     def _note_of_backward(self, place: Place, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note an operation of a backward pass that is recorded: its own way back has the same place."""
-        if not self.ways.are_recorded:
+        if not self.backward_nodes.are_recorded:
             raise ValueError(
                 f"{place.where}: a backward pass records what it computes, by torch.enable_grad(), and is not asked "
                 "for gradients of gradients. Give create_graph=True, write it without, or use torch.utils.checkpoint "
@@ -280,14 +301,14 @@ class RunContext:
             note.is_of_backward = True
         return note
 
-    def _noted(self, operation: str, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
+    def _note_operation(self, operation: str, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note an operation that autograd records, if it does: of the forward pass, or of a backward pass."""
         if not operands or not torch.is_grad_enabled():
             return None
         node: Any = current_node()
         if node is None or is_recomputing():
             place = self.simulation.place(operation, self.path, self._composites)
-            return self.notes.begin(self._typed(place, operands), operands)
+            return self.notes.begin(self._in_operand_types(place, operands), operands)
         way = self.gradients.note(node.variable) if node._sequence_nr() == ACCUMULATING else self._note_of(node)
         return None if way is None else self._note_of_backward(way.place, operands)
 
@@ -297,14 +318,14 @@ class RunContext:
 
     def note(self, func: Any, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note a movement for the way back, if there is one."""
-        return None if self.is_unrecorded(func) else self._noted(_movement(func), operands)
+        return None if self.is_unrecorded(func) else self._note_operation(_movement(func), operands)
 
     def place_of_movement(self, func: Any) -> Place:
         """Where an operation that moves numbers runs."""
         return self.simulation.place(_movement(func), self.path, self._composites)
 
     @staticmethod
-    def _typed(place: Place, operands: Sequence[torch.Tensor]) -> Place:
+    def _in_operand_types(place: Place, operands: Sequence[torch.Tensor]) -> Place:
         """The place in the program's own type, where the policy is written for such types."""
         return place.in_type(FORMAT_OF[result_type(operands)]) if place.is_written else place
 
@@ -312,22 +333,24 @@ class RunContext:
         """Whether the policy is written for the program's own types where an operation runs now."""
         return self.simulation.place(operation, self.path, self._composites).is_written
 
-    def moved(self, operands: Sequence[torch.Tensor], known: Sequence[torch.Tensor] | None = None) -> Tag:
+    def tag_of_moved(
+        self, operands: Sequence[torch.Tensor], format_sources: Sequence[torch.Tensor] | None = None
+    ) -> Tag:
         """Return the tag of numbers that were moved from these operands, or created if there are none.
 
         `known` are those whose formats tell that of the result, where others are numbers put among them.
         """
         tags = [tag_of(x) for x in operands]
-        formats = tags if known is None else [tag_of(x) for x in known]
+        formats = tags if format_sources is None else [tag_of(x) for x in format_sources]
         in_backward = current_node() is not None and not is_recomputing()
         format = None
         if formats and all(tag.format == formats[0].format for tag in formats):
             format = formats[0].format
         elif formats:
             # As in torch.cat of tensors of several formats: every number is one of the widest format's.
-            format = widest(stored_format(x) for x in (operands if known is None else known))
+            format = widest_format(stored_format(x) for x in (operands if format_sources is None else format_sources))
         if not tags:
-            return Tag(self.made if format is None else format, in_backward)
+            return Tag(self.constant_format if format is None else format, in_backward)
         first = tags[0]
         owner = next((tag.owner for tag in tags if tag.owner is not None), None)
         is_gradient = any(tag.is_gradient for tag in tags)
@@ -336,14 +359,14 @@ class RunContext:
         is_weight = len(tags) == 1 and first.is_weight and self.optimizing.optimizer is None
         return Tag(format, is_gradient, owner, is_weight and not in_backward, node=first.node, events=first.events)
 
-    def left_alone(self, result: Any, operands: Sequence[torch.Tensor]) -> Any:
+    def leave_to_pytorch(self, result: Any, operands: Sequence[torch.Tensor]) -> Any:
         """A result of PyTorch's own, which the table says, and a gradient if one of the operands was."""
-        self.met.leave()
+        self.operation_counts.leave()
         if isinstance(result, torch.Tensor) and any(tag_of(x).is_gradient for x in operands):
             put_tag(result, Tag(is_gradient=True))
         return result
 
-    def known_of(self, target: torch.Tensor) -> Tag:
+    def tag_of_target(self, target: torch.Tensor) -> Tag:
         """Return the tag of a tensor that is written to: a copy of a parameter, as of an average, is no parameter."""
         tag = tag_of(target)
         if not tag.is_weight:
@@ -357,16 +380,16 @@ class RunContext:
     def write(self, target: torch.Tensor, into: Tag, result: torch.Tensor, is_rounded: bool) -> None:
         """Write a result to the target that the tag tells of."""
         target.copy_(result)
-        self.overwritten(target, into, tag_of(result), is_rounded)
+        self.note_overwrite(target, into, tag_of(result), is_rounded)
 
-    def overwritten(self, target: torch.Tensor, into: Tag, tag: Tag, is_rounded: bool = False) -> None:
+    def note_overwrite(self, target: torch.Tensor, into: Tag, tag: Tag, is_rounded: bool = False) -> None:
         """Know what was written to the target; what is no result of a rounding is rounded where it is a parameter's."""
         if into.is_weight:
             path = str(into.owner)
             # A result of a rounding to `weights` needs no second one. Rounding it would be exact, but would take the
             # time of a pass.
             if is_rounded and tag.format == self.parameters.update_place(path).recipe.weights:
-                self.parameters.written(path)
+                self.parameters.note_written(path)
             else:
                 self.parameters.conform(path, target)
             return
@@ -381,7 +404,7 @@ class RunContext:
         # A part was written: the memory holds numbers of both formats.
         if not is_whole and into.format != format:
             formats = [x for x in (into.format, format) if x is not None]
-            format = widest(formats) if len(formats) == 2 else None
+            format = widest_format(formats) if len(formats) == 2 else None
         put_tag(
             target,
             into._replace(
@@ -406,13 +429,13 @@ class RunContext:
     def inside(self, operation: str, operands: Sequence[torch.Tensor]) -> Iterator[None]:
         """A block whose operations are parts of the composite `operation` on these operands."""
         if not self._composites:
-            note = self._noted(operation, operands)
+            note = self._note_operation(operation, operands)
             if note is not None:
                 note.is_composite = True
         before = self._composites
         self._composites = (*before, operation)
         try:
-            with self.again:
+            with self.redispatch:
                 yield
         finally:
             self._composites = before

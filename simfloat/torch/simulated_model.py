@@ -19,10 +19,10 @@ from simfloat.simulation import Simulation
 from simfloat.simulation.switching import Switch, SwitchingRule
 from simfloat.table import Table
 from simfloat.table import table as aligned
-from simfloat.torch.open_run import opened, pause, run_in_thread, running
+from simfloat.torch.open_run import active_run, open_run, pause, set_open_run
 from simfloat.torch.rules.search import handler_of
 from simfloat.torch.run_context import RunContext, Shown
-from simfloat.torch.torch_settings import fused, unfused
+from simfloat.torch.torch_settings import with_fused_kernels, without_fused_kernels
 from simfloat.uninterrupted import uninterrupted
 
 
@@ -48,11 +48,11 @@ class DispatchMode(TorchDispatchMode):
         # function modes and torch.fx see no backward pass, torch.fx fails on data-dependent Python, and tensor
         # subclasses would have to replace the user's parameters.
         handler, run = handler_of(func), self.run
-        args, options = run.parameters.of(func, args, options)
-        deferred = run.deferred()
-        if deferred is not None and deferred.takes(func, handler.is_rule, args, options):
+        args, options = run.parameters.arguments_as_read(func, args, options)
+        deferred = run.deferred_operations()
+        if deferred is not None and deferred.must_wait(func, handler.is_rule, args, options):
             return deferred.result(func, args, options, handler.plain, run.note)
-        run.meet(func, handler.how)
+        run.count_operation(func, handler.how)
         return handler(run, func, args, options)
 
 
@@ -111,15 +111,15 @@ class Run:
         self._context = RunContext(self.simulation)
         self._context.run = self
         self._mode = DispatchMode(self._context)
-        self._context.again = self._again = Redispatch(self._mode)
+        self._context.redispatch = self._again = Redispatch(self._mode)
         self._depth = 0
         self._open = ExitStack()
 
     def __enter__(self) -> Run:
-        if self._depth and opened() is not self._context:
+        if self._depth and open_run() is not self._context:
             raise ValueError("The block of this run is open in another thread; a run is that of one thread at a time.")
         if self._depth == 0:
-            if opened() is not None:
+            if open_run() is not None:
                 raise ValueError(
                     "A simulated model runs inside the block of another one; simulate one torch.nn.ModuleList of both, "
                     "or end the outer block first."
@@ -140,7 +140,7 @@ class Run:
             # Each part registers its end before, or as, it begins: an error in the middle ends what has begun, in
             # reverse order. The dispatch mode comes after the preparations, so that none of them is simulated.
             stack.enter_context(self.simulation)
-            stack.enter_context(unfused())
+            stack.enter_context(without_fused_kernels())
             stack.callback(context.parameters.end)
             context.parameters.begin(self.model)
             stack.callback(context.paths.end)
@@ -149,8 +149,8 @@ class Run:
             context.optimizing.begin(context.parameters.by_path, context.paths.follow)
             stack.callback(self._again.end)
             stack.enter_context(self._mode)
-            stack.callback(run_in_thread, None)
-            run_in_thread(context)
+            stack.callback(set_open_run, None)
+            set_open_run(context)
             self._open = stack.pop_all()
 
     def __exit__(self, *error: Any) -> None:
@@ -162,7 +162,7 @@ class Run:
     @property
     def met(self) -> Counter[tuple[Any, str, str]]:
         """How often each operation was met, with how it was carried out and the path of its layer."""
-        return self._context.met.counts()
+        return self._context.operation_counts.counts()
 
     def show(self) -> Shown:
         """Run dry from now on: leave what has no rule to PyTorch. What this gives fills with what is computed where."""
@@ -218,7 +218,7 @@ class Run:
             >>> rounded, plain
             (0.333984375, 0.3333333432674408)
         """
-        if running() is not self._context:
+        if active_run() is not self._context:
             yield
             return
         block = ExitStack()
@@ -227,7 +227,7 @@ class Run:
                 # The first callback runs last: parameters are read anew once the dispatch mode is back.
                 block.callback(self._context.resume)
                 self._context.pause()
-                for part in (fused(), pause(), _disable_current_modes()):
+                for part in (with_fused_kernels(), pause(), _disable_current_modes()):
                     block.enter_context(part)
             yield
         finally:
@@ -255,7 +255,7 @@ class Run:
         """
         self._context.check_between_steps("An evaluation runs aside")
         # `devices=[]`: without it fork_rng asks for CUDA devices and saves the state of each.
-        with torch.random.fork_rng(devices=[]), self.simulation.standing_still():
+        with torch.random.fork_rng(devices=[]), self.simulation.trial_run():
             yield
 
     @property
@@ -279,7 +279,7 @@ class Run:
             total, paths = totals.get((str(func), how), (0, {}))
             totals[str(func), how] = total + count, {**paths, path or "(outside)": None}
         rows = [(name, how, " ".join(paths), str(count)) for (name, how), (count, paths) in sorted(totals.items())]
-        return aligned([("operation", "carried out by", "where", "times"), *rows], numbers=1)
+        return aligned([("operation", "carried out by", "where", "times"), *rows], number_columns=1)
 
     def __repr__(self) -> str:
         return f"simfloat.torch.{self.simulation!r}"

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from simfloat.torch.open_run import undispatched
+from simfloat.torch.open_run import without_dispatch
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class TaggedParts(Generic[T]):
         place = bisect_right(self._begins, begin) - 1
         return self._parts[place][1] if place >= 0 and end <= self._parts[place][0] else None
 
-    def put(self, x: torch.Tensor, known: T) -> None:
+    def put(self, x: torch.Tensor, tag: T) -> None:
         """Know this of the part that is the tensor's, and nothing more of those that it overlaps."""
         begin, end = extent_of(x)
         if begin == end:
@@ -56,36 +56,36 @@ class TaggedParts(Generic[T]):
         # Parts never overlap, so their ends ascend as their beginnings do.
         first = bisect_left([each for each, _ in self._parts], begin + 1)
         last = bisect_left(self._begins, end)
-        self._begins[first:last], self._parts[first:last] = [begin], [(end, known)]
+        self._begins[first:last], self._parts[first:last] = [begin], [(end, tag)]
 
     def within(self, x: torch.Tensor) -> list[tuple[torch.Tensor, T]]:
         """The parts inside of a tensor whose elements lie one behind the other, as vectors, with what is known."""
         (begin, end), size = extent_of(x), x.element_size()
-        with undispatched(), torch.no_grad():
+        with without_dispatch(), torch.no_grad():
             return [
                 (x.as_strided(((stop - start) // size,), (1,), start // size), tag)
                 for start, (stop, tag) in zip(self._begins, self._parts, strict=True)
                 if begin <= start and stop <= end
             ]
 
-    def change(self, x: torch.Tensor, known: T) -> None:
+    def change(self, x: torch.Tensor, tag: T) -> None:
         """Know this of the part that a tensor lies in, or where it lies in no single one, of what is no part."""
         begin, end = extent_of(x)
         place = bisect_right(self._begins, begin) - 1
         if place >= 0 and end <= self._parts[place][0]:
-            self._parts[place] = self._parts[place][0], known
+            self._parts[place] = self._parts[place][0], tag
         else:
-            self._whole = known
+            self._whole = tag
 
 
-def seen_as(x: torch.Tensor, plain: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+def view_like(x: torch.Tensor, plain: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
     """The view of `real` that x is of `plain`, which is laid out alike; x may show its bytes as another type."""
     if x is plain:
         return real
     records = torch.is_grad_enabled()
     try:  # torch.no_grad() in two calls of C, between which Ctrl-C cannot leave it open
         torch._C._set_grad_enabled(False)
-        with undispatched():
+        with without_dispatch():
             # In bytes: x may be a view by another type, as x.view(torch.int32).
             begins = [each.storage_offset() * each.element_size() for each in (real, x, plain)]
             begin = (begins[0] + begins[1] - begins[2]) // x.element_size()

@@ -13,14 +13,14 @@ from simfloat.arithmetic.arrays import same_bits
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import Format, nearest_even
 from simfloat.policy import Policy
-from simfloat.policy.own_types import in_type
+from simfloat.policy.own_types import policy_in_type
 from simfloat.policy.roles import UPDATE, Recipe
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
-from simfloat.torch.open_run import undispatched
-from simfloat.torch.storage import extent_of, memory_of, seen_as
+from simfloat.torch.open_run import without_dispatch
+from simfloat.torch.storage import extent_of, memory_of, view_like
 from simfloat.torch.tags import FORMAT_OF, STORED, Tag, forget_tag, put_own_tag, put_tag, weight_path
-from simfloat.torch.tensor_arguments import is_view, read_by, replaced, tensors_in
+from simfloat.torch.tensor_arguments import is_view, read_by, replace_tensors, tensors_in
 from simfloat.torch.tensor_arrays import NARROW, numbers_of, tensor_of
 
 Options = dict[str, Any]
@@ -62,7 +62,7 @@ class StoredParameters:
         new_paths, before = set(now.values()), list(self.by_path.items())
         if all(now.get(id(parameter), path) == path for path, parameter in before):
             return
-        with undispatched():
+        with without_dispatch():
             self.by_path.clear()
             self._paths.clear()
             self.copies.clear()
@@ -107,7 +107,9 @@ class StoredParameters:
                     "parameters that are there."
                 )
 
-    def of(self, function: Any, arguments: tuple[Any, ...], options: Options) -> tuple[tuple[Any, ...], Options]:
+    def arguments_as_read(
+        self, function: Any, arguments: tuple[Any, ...], options: Options
+    ) -> tuple[tuple[Any, ...], Options]:
         """The arguments of an operation as it reads them; views are taken of what is stored."""
         # Not within a backward pass, which goes on with the parameters that its forward pass read.
         if self._is_outdated and torch._C._current_autograd_node() is None:
@@ -125,7 +127,7 @@ class StoredParameters:
         if not self.copies or is_view(function):
             return arguments, options
         if options:
-            options = {name: x if name == "out" else replaced(x, self.read) for name, x in options.items()}
+            options = {name: x if name == "out" else replace_tensors(x, self.read) for name, x in options.items()}
         return read_by(function, arguments, self.read), options
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
@@ -134,14 +136,14 @@ class StoredParameters:
         stored_and_copy = None if path is None else self.copies.get(path)
         if stored_and_copy is None or memory_of(stored_and_copy[0]) != memory_of(x):  # as of an earlier rounded copy
             return x
-        copy = seen_as(x, *stored_and_copy)
+        copy = view_like(x, *stored_and_copy)
         # Autograd's questions about the copy (requires_grad, grad_fn) are answered by the tensor that it replaces.
         setattr(copy, STORED, x)
         return copy
 
     def conform(self, path: str, tensor: torch.Tensor) -> None:
         """Round what was written to a parameter, or to a part of it, to `weights`."""
-        rounded = self._rounded(path, tensor)
+        rounded = self._round_to_weights(path, tensor)
         if rounded is not None:
             with torch.no_grad():
                 # detach shares the memory and counts the write, so that a backward pass that saved the parameter
@@ -151,20 +153,20 @@ class StoredParameters:
 
     def stand_in(self, path: str, x: torch.Tensor) -> None:
         """Let a tensor of the program's be used as the parameter at a path is, rounded to `weights`."""
-        rounded = self._rounded(path, x.detach())
+        rounded = self._round_to_weights(path, x.detach())
         if rounded is not None:
-            with undispatched():
+            with without_dispatch():
                 x.data.copy_(rounded)
         put_tag(x, Tag(self._format(path), owner=path, is_weight=True))
 
-    def written(self, path: str) -> None:
+    def note_written(self, path: str) -> None:
         """Numbers of `weights` were written to a parameter, or to a part of it."""
         if self.copies:
             self._know(path, self.by_path[path].detach())
 
     def _know(self, path: str, tensor: torch.Tensor) -> None:
         """Know a parameter's memory by its path, and what is read where that is not what is stored."""
-        rounded = self._rounded(path, tensor)
+        rounded = self._round_to_weights(path, tensor)
         tag = Tag(self._format(path), owner=path, is_weight=True)
         put_own_tag(tensor, tag)
         if rounded is None:
@@ -188,7 +190,7 @@ class StoredParameters:
         for path, parameter in self.by_path.items():
             recipe = policy.recipe(path, UPDATE)
             recipe_in_type = (
-                in_type(policy, FORMAT_OF[parameter.dtype]).recipe(path, UPDATE) if recipe.written else recipe
+                policy_in_type(policy, FORMAT_OF[parameter.dtype]).recipe(path, UPDATE) if recipe.written else recipe
             )
             _check_type(path, parameter, recipe_in_type)
 
@@ -203,7 +205,7 @@ class StoredParameters:
                     "of them a number belongs to; give one its own, by p.data = p.data.clone()."
                 )
 
-    def _rounded(self, path: str, tensor: torch.Tensor) -> torch.Tensor | None:
+    def _round_to_weights(self, path: str, tensor: torch.Tensor) -> torch.Tensor | None:
         """Numbers as rounded to `weights`; None if they are of it, ValueError where their type does not hold it."""
         recipe = self.update_place(path).recipe
         format = recipe.weights

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from simfloat.formats import BF16, E2M1, E4M3, E4M3FNUZ, E5M2, E5M2FNUZ, E8M0, FP16, FP32, FP64, Format
-from simfloat.simulation.widest import widest
+from simfloat.simulation.widest import widest_format
 from simfloat.torch.storage import TaggedParts, extent_of
 
 #: The formats of PyTorch's floating types that numbers may travel as.
@@ -35,7 +35,7 @@ _NAME = "_simfloat_tag"
 STORED = "_simfloat_stored"
 
 
-def stored(x: torch.Tensor) -> torch.Tensor:
+def stored_tensor(x: torch.Tensor) -> torch.Tensor:
     """The tensor that the program gave: a parameter's own where x is its rounded copy."""
     return getattr(x, STORED, x)
 
@@ -106,7 +106,7 @@ def stored_format(tensor: torch.Tensor) -> Format:
 def in_type(tag: Tag, dtype: torch.dtype) -> Tag:
     """The tag of numbers that the program itself brought to a type, which may be too narrow for their format."""
     narrow = FORMAT_OF.get(dtype)
-    if tag.format is None or narrow is None or widest((tag.format, narrow)) == narrow:
+    if tag.format is None or narrow is None or widest_format((tag.format, narrow)) == narrow:
         return tag
     return tag._replace(format=narrow)
 

@@ -40,7 +40,7 @@ def read_by(function: Any, arguments: tuple[Any, ...], read: Callable[[Tensor], 
     """The arguments, each but those that are written to as `read` has it."""
     return tuple(
         [
-            value if is_written else read(value) if isinstance(value, Tensor) else replaced(value, read)
+            value if is_written else read(value) if isinstance(value, Tensor) else replace_tensors(value, read)
             for value, is_written in zip(arguments, _are_written(function), strict=False)
         ]
     )
@@ -53,17 +53,17 @@ def _are_written(function: Any) -> tuple[bool, ...]:
     return tuple([alias is not None and alias.is_write for alias in aliases])
 
 
-def replaced(value: Any, real: Callable[[Tensor], Tensor]) -> Any:
+def replace_tensors(value: Any, real: Callable[[Tensor], Tensor]) -> Any:
     """An argument, or several, with other tensors."""
     if isinstance(value, Tensor):
         return real(value)
     if isinstance(value, dict):
-        return {key: replaced(x, real) for key, x in value.items()}
+        return {key: replace_tensors(x, real) for key, x in value.items()}
     # Exactly these types: a NamedTuple takes its fields one by one, and no generator.
-    return type(value)(replaced(x, real) for x in value) if type(value) in (list, tuple) else value
+    return type(value)(replace_tensors(x, real) for x in value) if type(value) in (list, tuple) else value
 
 
-def called(model: torch.nn.Module, *arguments: Any, **named: Any) -> Any:
+def call_model(model: torch.nn.Module, *arguments: Any, **named: Any) -> Any:
     """Call a model. Raise ValueError with what was passed, and what to pass, where PyTorch raises TypeError."""
     try:
         return model(*arguments, **named)

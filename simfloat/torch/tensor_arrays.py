@@ -35,7 +35,7 @@ def numbers_of(x: Numbers) -> NDArray:
         if x.dtype in WIDE:
             return x.numpy()
         if x.dtype == PAIRED:
-            return _unpaired(x)
+            return _unpack_pairs(x)
         if x.itemsize < 4 and x.is_floating_point():
             # NumPy has no bfloat16 and no float8. Every number of these types is a float32 one.
             return x.float().numpy()
@@ -44,10 +44,10 @@ def numbers_of(x: Numbers) -> NDArray:
     return x if isinstance(x, np.ndarray) else np.array(float(x))
 
 
-def _unpaired(x: torch.Tensor) -> NDArray[np.float32]:
+def _unpack_pairs(x: torch.Tensor) -> NDArray[np.float32]:
     """The numbers of pairs, of which there are twice as many along the axis whose elements are next to each other."""
     if x.ndim > 1 and x.stride(-1) != 1:
-        return _unpaired(x.transpose(-1, -2)).swapaxes(-1, -2)
+        return _unpack_pairs(x.transpose(-1, -2)).swapaxes(-1, -2)
     codes = x.view(torch.uint8).numpy()
     pairs = np.stack([codes & 15, codes >> 4], -1)
     return decode(pairs.reshape(*x.shape[:-1], 2 * x.shape[-1]), E2M1)
@@ -76,7 +76,7 @@ def tensor_of(array: NDArray, dtype: torch.dtype) -> torch.Tensor:
     return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
 
-def laid_out_as(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
+def match_layout(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
     """The tensor in memory that is laid out as that of `model`, as elementwise operations lay out their results."""
     if model.is_contiguous() or model.shape != tensor.shape or is_row_major(model):
         return tensor
@@ -104,7 +104,7 @@ def result_type(operands: Sequence[torch.Tensor]) -> torch.dtype:
     return reduce(torch.promote_types, wide) if wide else torch.float32
 
 
-def in_single(value: Any) -> Any:
+def in_float32(value: Any) -> Any:
     """An argument, or several, whose Python numbers are float32 ones, as PyTorch's kernels of up to 32 bits take them.
 
     They come as such, or as float64 tensors without axes.
@@ -112,13 +112,13 @@ def in_single(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.float().double() if value.ndim == 0 and value.dtype == torch.float64 else value
     if isinstance(value, dict):
-        return {key: in_single(x) for key, x in value.items()}
+        return {key: in_float32(x) for key, x in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(in_single, value))
+        return type(value)(map(in_float32, value))
     return float(np.float32(value)) if isinstance(value, float) else value
 
 
-def exactly(x: torch.Tensor | float) -> torch.Tensor:
+def exact_tensor(x: torch.Tensor | float) -> torch.Tensor:
     """A Python number as a float64 tensor, which does not widen the results of others; a floating tensor as it is.
 
     Integers become numbers of PyTorch's default type.

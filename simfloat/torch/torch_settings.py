@@ -16,8 +16,8 @@ from simfloat.formulas.recurrent_cells import CELLS
 from simfloat.torch.formula_calls import class_loss, relu_layer
 from simfloat.torch.fused_attention import ATTENTION, attention
 from simfloat.torch.linear_layers import linear_layer
-from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, narrowing
-from simfloat.torch.open_run import running, scaling, undispatched
+from simfloat.torch.narrowing import CHANNEL_DROPOUTS, RECURRENT, dropout_in_operand_format, with_autocast_types
+from simfloat.torch.open_run import active_run, scaling, without_dispatch
 from simfloat.torch.other_weights import with_other_weights
 from simfloat.torch.recomputing import forward_pass, reentrant, remembering
 from simfloat.torch.recurrent_layers import in_one_call
@@ -88,7 +88,7 @@ class Backend:
             self._functions[1](self._before)
 
 
-class OwnKernel:
+class ReplacedKernel:
     """A function that stands in the place of PyTorch's kernel of an operation while any block needs it, above autograd.
 
     Wherever a program has the operation's function from, it comes here.
@@ -123,13 +123,13 @@ def off(before: bool) -> bool:
     return False
 
 
-def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
+def with_marked_gradients(engine: Callable[..., Any]) -> Callable[..., Any]:
     """The start of a backward pass, which first marks the gradients that it begins with, and finds the ways back."""
 
     def begin(
         outputs: Any, gradients: Any, keeps: bool, is_recorded: bool, inputs: Any, *args: Any, **options: Any
     ) -> Any:
-        run = running()
+        run = active_run()
         if run is None:
             return engine(outputs, gradients, keeps, is_recorded, inputs, *args, **options)
         check_unwrapped([*outputs, *gradients])
@@ -147,15 +147,15 @@ def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
     return begin
 
 
-def making_ones(function: Callable[..., Any]) -> Callable[..., Any]:
+def without_dispatched_ones(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the function that makes the ones with which a backward pass begins: dispatch is off if nobody looks."""
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        run: Any = running()
+        run: Any = active_run()
         if run is None or not is_alone(run):
             return function(*args, **options)
-        with undispatched():
+        with without_dispatch():
             return function(*args, **options)
 
     return call
@@ -172,12 +172,12 @@ def while_scaling(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def by_formula(step: Callable[..., Any]) -> Callable[..., Any]:
+def step_after_unscaling(step: Callable[..., Any]) -> Callable[..., Any]:
     """GradScaler.step, which unscales the gradients of a fused optimizer itself, as those of others."""
 
     @wraps(step)
     def call(scaler: Any, optimizer: Any, *args: Any, **options: Any) -> Any:
-        if running() is None or "_step_supports_amp_scaling" not in vars(optimizer):
+        if active_run() is None or "_step_supports_amp_scaling" not in vars(optimizer):
             return step(scaler, optimizer, *args, **options)
         unscales = vars(optimizer).pop("_step_supports_amp_scaling")
         try:
@@ -188,7 +188,7 @@ def by_formula(step: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Setting:
+def function_setting(owner: Any, name: str, wrapper: Callable[..., Any]) -> Setting:
     """A function that its owner has by this name."""
     return Setting(lambda: getattr(owner, name), lambda function: setattr(owner, name, function), wrapper)
 
@@ -202,27 +202,27 @@ BACKENDS = [
 #: oneDNN, the fused kernels of attention, and the fast path of nn.MultiheadAttention and nn.TransformerEncoder; and the
 #: start of backward passes, what runs again in them, what scales losses, and functions whose operands autocast makes
 #: alike.
-SETTINGS: tuple[Setting | Backend | OwnKernel, ...] = (
-    OwnKernel(ATTENTION, attention),
+SETTINGS: tuple[Setting | Backend | ReplacedKernel, ...] = (
+    ReplacedKernel(ATTENTION, attention),
     # A kernel of oneDNN, such as that of a layer of an LSTM, is one operation, in which nothing can be rounded.
     Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
     *(Backend(name, name == "math") for name in BACKENDS),
     # The fast path runs a whole encoder layer as one operation in inference mode.
     Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, off),
-    wrapped(checkpoint, "_checkpoint_without_reentrant_generator", remembering),
+    function_setting(checkpoint, "_checkpoint_without_reentrant_generator", remembering),
     Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),
-    wrapped(torch.autograd, "_make_grads", making_ones),
-    wrapped(torch.autograd, "_engine_run_backward", marking),
-    wrapped(stateless, "_functional_call", with_other_weights),
-    *(wrapped(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
-    wrapped(torch.amp.GradScaler, "step", by_formula),
-    wrapped(torch.nn.functional, "linear", linear_layer),
-    wrapped(torch, "relu", relu_layer),
-    wrapped(torch._C._nn, "cross_entropy_loss", class_loss),
-    *(wrapped(_VF, name, narrowing) for name in RECURRENT),
-    *(wrapped(_VF, name, in_one_call(name)) for name in CELLS),
-    *(wrapped(_VF, name, alike) for name in DROPPING),
-    *(wrapped(*place, update) for place, update in WHOLE_UPDATES.items()),
+    function_setting(torch.autograd, "_make_grads", without_dispatched_ones),
+    function_setting(torch.autograd, "_engine_run_backward", with_marked_gradients),
+    function_setting(stateless, "_functional_call", with_other_weights),
+    *(function_setting(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
+    function_setting(torch.amp.GradScaler, "step", step_after_unscaling),
+    function_setting(torch.nn.functional, "linear", linear_layer),
+    function_setting(torch, "relu", relu_layer),
+    function_setting(torch._C._nn, "cross_entropy_loss", class_loss),
+    *(function_setting(_VF, name, with_autocast_types) for name in RECURRENT),
+    *(function_setting(_VF, name, in_one_call(name)) for name in CELLS),
+    *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),
+    *(function_setting(*place, update) for place, update in WHOLE_UPDATES.items()),
 )
 
 # The settings are those of the process, and several threads may have blocks open.
@@ -231,7 +231,7 @@ SETTINGS: tuple[Setting | Backend | OwnKernel, ...] = (
 _lock = Lock()
 
 
-class unfused:
+class without_fused_kernels:
     """A ``with`` block without fused kernels; the settings come back after the last block of all threads."""
 
     def __enter__(self) -> None:
@@ -245,11 +245,11 @@ class unfused:
                 setting.end()
 
 
-class fused:
-    """A ``with`` block inside of one of :class:`unfused`, in which settings are what they were before it."""
+class with_fused_kernels:
+    """A ``with`` block inside of one of :class:`without_fused_kernels`, in which settings are what they were before it."""
 
     def __enter__(self) -> None:
-        unfused().__exit__()
+        without_fused_kernels().__exit__()
 
     def __exit__(self, *_: object) -> None:
-        unfused().__enter__()
+        without_fused_kernels().__enter__()

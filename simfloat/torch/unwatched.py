@@ -36,7 +36,7 @@ def is_unwatched(run: RunContext, operation: str = "linear") -> bool:
     return current_node() is None or is_recomputing()
 
 
-def is_packed() -> bool:
+def has_saved_tensor_hooks() -> bool:
     """Whether hooks of the program's keep what the way back reads, and may run operations again for it."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 

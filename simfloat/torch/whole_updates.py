@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch.autograd.graph import increment_version
 
 from simfloat.simulation.place import Place
-from simfloat.torch.open_run import running, undispatched
+from simfloat.torch.open_run import active_run, without_dispatch
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import Tag, put_tag, weight_path
 from simfloat.torch.tensor_arrays import numbers_of
@@ -40,7 +40,7 @@ def adam(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArra
     else:
         g = step.with_decay(g, options.weight_decay)
     # PyTorch's Adam has lerp, m + (1 - beta1) * (g - m), where the paper has beta1 * m + (1 - beta1) * g: other bits.
-    m = step.approach("exp_avg", g, 1 - options.beta1)
+    m = step.lerp("exp_avg", g, 1 - options.beta1)
     v = step.mean_square("exp_avg_sq", g, options.beta2)
     rate, root = options.lr / (1 - options.beta1**t), (1 - options.beta2**t) ** 0.5
     denominator = step.add(step.divide(step.sqrt(v), root), options.eps)
@@ -52,15 +52,15 @@ class ParameterUpdate(UpdateArithmetic):
     `WEIGHT`, and what is kept of it.
     """
 
-    __slots__ = ("own", "stored")
+    __slots__ = ("memory_by_name", "stored")
 
-    def __init__(self, place: Place, weight: NDArray, own: dict[str, NDArray]) -> None:
-        super().__init__(place, weight, {name: x for name, x in own.items() if name != WEIGHT})
-        self.own, self.stored = own, weight
+    def __init__(self, place: Place, weight: NDArray, memory_by_name: dict[str, NDArray]) -> None:
+        super().__init__(place, weight, {name: x for name, x in memory_by_name.items() if name != WEIGHT})
+        self.memory_by_name, self.stored = memory_by_name, weight
 
     def memory(self, name: str, shape: tuple[int, ...]) -> NDArray:
         """The memory that PyTorch has for it, if that is in C order."""
-        array = self.own.get(name)
+        array = self.memory_by_name.get(name)
         return super().memory(name, shape) if array is None or not array.flags.c_contiguous else array
 
     def store(self, weight: NDArray) -> None:
@@ -84,10 +84,10 @@ class WholeUpdates:
 
         @wraps(function)
         def call(params: list[Tensor], grads: list[Tensor], *lists: list[Any], **options: Any) -> None:
-            run: Any = running()
+            run: Any = active_run()
             optimizer = None if run is None else run.optimizing.optimizer
             is_whole = optimizer is not None and not torch.is_grad_enabled()
-            chosen = self._chosen(options) if is_whole and is_alone(run) else None
+            chosen = self._float_options(options) if is_whole and is_alone(run) else None
             if chosen is None:
                 return function(params, grads, *lists, **options)
             for i, (parameter, gradient) in enumerate(zip(params, grads, strict=True)):
@@ -103,7 +103,7 @@ class WholeUpdates:
 
         return call
 
-    def _chosen(self, options: dict[str, Any]) -> SimpleNamespace | None:
+    def _float_options(self, options: dict[str, Any]) -> SimpleNamespace | None:
         """The options of the formula; None where there are others, or tensors among them."""
         # Rare options are left to the single operations.
         if options["maximize"] or options.get("amsgrad") or options.get("grad_scale") is not None:
@@ -118,14 +118,14 @@ class WholeUpdates:
         chosen: Any,
     ) -> bool:  # fmt: skip
         """Update a parameter, if it can be by a program; whether it was done."""
-        state = self._kept(lists, i, optimizer.state.get(parameter, {}))
+        state = self._state_of(lists, i, optimizer.state.get(parameter, {}))
         path = weight_path(parameter)
         if path is None or not all(map(is_plain, (parameter, gradient, *state.values()))):
             return False
         place = run.simulation.place("update", path)
         if place.is_written:
             return False
-        with undispatched():
+        with without_dispatch():
             arrays = {name: numbers_of(x) for name, x in ((WEIGHT, parameter), *state.items())}
             step = ParameterUpdate(place, numbers_of(run.parameters.read(parameter)), arrays)
             if not run_as_program(self.formula, self.formula, step, numbers_of(gradient), chosen):
@@ -136,17 +136,17 @@ class WholeUpdates:
                     _write(state[name], array, arrays[name])
                 else:
                     state[name] = torch.from_numpy(array)
-        run.parameters.written(path)
+        run.parameters.note_written(path)
         if COMPENSATION in state:
             optimizer.state[parameter][COMPENSATION] = state.pop(COMPENSATION)
         for name, x in state.items():
             lists[self.lists.index(name)][i] = x
             if name != STEP:
                 put_tag(x, Tag(place.to_moment(name).format, owner=path, moment=name))
-        run.meet(self.last, "rule")
+        run.count_operation(self.last, "rule")
         return True
 
-    def _kept(self, lists: Sequence[list[Any]], i: int, optimizer_state: dict[str, Any]) -> dict[str, Tensor]:
+    def _state_of(self, lists: Sequence[list[Any]], i: int, optimizer_state: dict[str, Any]) -> dict[str, Tensor]:
         """Return the state of the parameter of this number, with the compensation of a Kahan update."""
         state = {name: each[i] for name, each in zip(self.lists, lists, strict=True) if i < len(each)}
         return {

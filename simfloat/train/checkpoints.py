@@ -12,20 +12,20 @@ import numpy as np
 
 from simfloat.checks import file_path, is_integer, warn
 from simfloat.train import state_file
-from simfloat.train.lock import locked
+from simfloat.train.lock import lock_folder
 from simfloat.train.manifest import BEGUN, CHANGES, Manifest
 
 #: How many are kept: should the newest one be damaged, there is the one before it.
-KEPT = 2
+KEPT_CHECKPOINTS = 2
 
 #: Under these names a checkpoint holds how many batches were taken, and what training it is of.
-TAKEN, MANIFEST = "batches", "manifest"
+BATCHES_TAKEN, MANIFEST = "batches", "manifest"
 
 #: Under this name a checkpoint tells whether all was done that follows its latest step.
 CONCLUDED = "concluded"
 
 #: What a file of states must hold to be one.
-NEEDED = ("model", "optimizer", "simulation", "history", TAKEN)
+NEEDED_STATES = ("model", "optimizer", "simulation", "history", BATCHES_TAKEN)
 
 _NAME = re.compile(r"checkpoint-(\d+)-step-\d+\.states")
 _UNFINISHED = re.compile(rf"\.checkpoint-\d+-step-\d+\.states\.\w+{re.escape(state_file.UNFINISHED)}")
@@ -44,12 +44,12 @@ class Checkpoints:
         """Whether the other folder is this one."""
         return self.folder.resolve() == other.folder.resolve()
 
-    def locked(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """A ``with`` block in which this training alone writes to the folder, which is made if there is none.
 
         OSError, before any step is made, where nothing can be written there.
         """
-        return locked(self.folder)
+        return lock_folder(self.folder)
 
     def write(self, step: int, states: Mapping[str, Any]) -> None:
         """Write a checkpoint; once it is complete, all but the newest two of this training are removed.
@@ -60,9 +60,9 @@ class Checkpoints:
         begun = states[MANIFEST][BEGUN]
         number = 1 + max(files, default=0)
         state_file.write(self.folder / f"checkpoint-{number:06d}-step-{step}.states", states)
-        older = [path for _, path in sorted(files.items()) if path not in self._damaged and _begun(path) == begun]
+        older = [path for _, path in sorted(files.items()) if path not in self._damaged and _begin_time(path) == begun]
         unfinished = [path for path in self.folder.iterdir() if _UNFINISHED.fullmatch(path.name)]
-        for path in (*older[: len(older) - KEPT + 1], *self._damaged, *unfinished):
+        for path in (*older[: len(older) - KEPT_CHECKPOINTS + 1], *self._damaged, *unfinished):
             path.unlink(missing_ok=True)
         self._damaged = []
 
@@ -135,15 +135,15 @@ def _read(path: Path) -> dict[str, Any]:
     if path.is_symlink() and not path.exists():
         raise ValueError(f"{path} is a link to nothing, and no checkpoint.")
     states = state_file.read(path)
-    if missing := [name for name in NEEDED if name not in states]:
+    if missing := [name for name in NEEDED_STATES if name not in states]:
         raise ValueError(f"{path} is no checkpoint of fit: it holds {', '.join(states)}, and no {missing[0]}.")
     for name, state in states.items():
         if not KINDS.get(name, _is_any)(state):
-            raise ValueError(f"{path} is no checkpoint of fit: its {name} is {_described(state)}.")
+            raise ValueError(f"{path} is no checkpoint of fit: its {name} is {_state_text(state)}.")
     return states
 
 
-def _described(state: Any) -> str:
+def _state_text(state: Any) -> str:
     """Describe a value that is no valid state, for a message."""
     return f"a dictionary of {', '.join(map(str, state)) or 'nothing'}" if isinstance(state, Mapping) else repr(state)
 
@@ -180,12 +180,12 @@ def _is_manifest(state: Any) -> bool:
 KINDS = {
     "model": _is_mapping, "optimizer": _is_mapping, "scaler": _is_mapping, "simulation": _is_mapping,
     "history": _is_history,
-    TAKEN: lambda state: is_integer(state, 0), CONCLUDED: lambda state: isinstance(state, bool),
+    BATCHES_TAKEN: lambda state: is_integer(state, 0), CONCLUDED: lambda state: isinstance(state, bool),
     MANIFEST: _is_manifest,
 }  # fmt: skip
 
 
-def _begun(path: Path) -> Any:
+def _begin_time(path: Path) -> Any:
     """Return the time at which the training of a checkpoint began; None where that cannot be read."""
-    manifest = state_file.read_plain(path, MANIFEST)
+    manifest = state_file.read_state(path, MANIFEST)
     return manifest.get(BEGUN) if isinstance(manifest, Mapping) else None

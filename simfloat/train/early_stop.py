@@ -41,7 +41,7 @@ class EarlyStop:
 
     def __call__(self, history: History) -> bool:
         """Whether to stop."""
-        values = self._monitored(history)
+        values = self._monitored_values(history)
         if values is not self._values:  # of another history
             self._values, self._seen, self._best, self._waited = values, 0, math.inf, 0
         for value in values[self._seen :]:
@@ -57,7 +57,7 @@ class EarlyStop:
         if self.monitor not in names:
             raise ValueError(f"EarlyStop monitors {self.monitor!r}; there is {', '.join(names)}, and no evaluate.")
 
-    def _monitored(self, history: History) -> list[float]:
+    def _monitored_values(self, history: History) -> list[float]:
         """Return the monitored values; none before the first evaluation."""
         if history.is_evaluated and not history.evaluations:
             return []  # what evaluate gives is not known yet

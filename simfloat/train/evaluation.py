@@ -12,12 +12,12 @@ from simfloat.checks import one_number
 from simfloat.train.tensor_trees import is_tensor
 
 
-def evaluated(model: Any, evaluate: Callable[[Any], Any], aside: AbstractContextManager[Any]) -> dict[str, float]:
+def run_evaluation(model: Any, evaluate: Callable[[Any], Any], aside: AbstractContextManager[Any]) -> dict[str, float]:
     """Return the numbers that `evaluate(model)` gives, by name; the model is in evaluation mode meanwhile.
 
     `aside` is a block in which `evaluate` changes no bit of the training.
     """
-    with _evaluating(model), aside:
+    with _evaluation_mode(model), aside:
         values = evaluate(model)
     if not isinstance(values, Mapping) or not values:
         raise ValueError(f"evaluate must give numbers by name, such as {{'accuracy': 0.9}}, got {values!r}.")
@@ -37,7 +37,7 @@ def as_number(what: str, value: Any) -> float:
 
 
 @contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
+def _evaluation_mode(model: Any) -> Iterator[None]:
     """A ``with`` block in which the model is in evaluation."""
     modes = [(module, module.training) for _, module in model.named_modules()]
     model.eval()

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from contextlib import nullcontext
 from typing import Any
 
-from simfloat.arithmetic.machines import machine_named
+from simfloat.arithmetic.machines import device_named
 from simfloat.checks import check_count, is_torch_model
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.train.checkpoints import Checkpoints
-from simfloat.train.differences import as_names
-from simfloat.train.feed import Feed
+from simfloat.train.differences import as_allowed_names
+from simfloat.train.feed import BatchSource
 from simfloat.train.history import History
 from simfloat.train.progress_bar import ProgressBar
-from simfloat.train.resuming import resume as resume_from
+from simfloat.train.resuming import resume_training as resume_from
 from simfloat.train.training import Callback, Training, TrainingPlan
 from simfloat.train.training_step import Metric, TrainingStep
 
@@ -121,7 +121,7 @@ def fit(
     kind = _kind_of_step(model)
     simulation = kind.simulation_in_force()
     check_count("replicas", replicas)
-    total = _total(batches, accumulation, steps)
+    total = _total_steps(batches, accumulation, steps)
     checkpoints, source = (None if folder is None else Checkpoints(folder) for folder in (checkpoint, resume))
     plan = TrainingPlan(
         steps=steps,
@@ -133,29 +133,29 @@ def fit(
         evaluate=evaluate,
         evaluate_every=evaluate_every,
         stop=stop,
-        callbacks=_listed(callbacks),
+        callbacks=_as_callbacks(callbacks),
     )
-    machine = None if device is None else machine_named(device)
+    machine = None if device is None else device_named(device)
     step = kind(
         model, loss_fn, optimizer, scaler=scaler, clip=clip, accumulation=accumulation, metrics=metrics,
         machine=machine, replicas=replicas,
     )  # fmt: skip
-    plan.check_for(step)
+    plan.check_step(step)
     if device is not None:
         model.to(device)
         optimizer.follow()
     simulation.policy.check_matched(step.paths())
-    allowed, bar = as_names(allow), ProgressBar(progress, total)
-    training = Training(step, simulation, plan, Feed(batches, is_known=bool(checkpoints or source)))
+    allowed, bar = as_allowed_names(allow), ProgressBar(progress, total)
+    training = Training(step, simulation, plan, BatchSource(batches, keeps_digests=bool(checkpoints or source)))
     if checkpoints and source and checkpoints.is_same(source):
         source = checkpoints
-    with checkpoints.locked() if checkpoints else nullcontext():
+    with checkpoints.lock() if checkpoints else nullcontext():
         resume_from(training, source, allowed)
-        training.go(bar)
+        training.run(bar)
     return training.history
 
 
-def _listed(callbacks: Any) -> tuple[Callback, ...]:
+def _as_callbacks(callbacks: Any) -> tuple[Callback, ...]:
     """The callbacks as a tuple; ValueError for what is no list of them."""
     if callable(callbacks) or not isinstance(callbacks, Iterable):
         name = getattr(callbacks, "__name__", repr(callbacks))
@@ -172,7 +172,7 @@ def _kind_of_step(model: Any) -> type[TrainingStep]:
     return TrainingStep
 
 
-def _total(batches: Any, accumulation: Any, steps: Any) -> int | None:
+def _total_steps(batches: Any, accumulation: Any, steps: Any) -> int | None:
     """How many steps there will be, if that is known; ValueError for batches or counts that are none."""
     if not isinstance(batches, Iterable):
         raise ValueError(f"batches must be an iterable of pairs (x, y), got a {type(batches).__name__}.")

@@ -31,7 +31,7 @@ def history_difference(pairs: Sequence[tuple[str, Columns, Columns]]) -> Table:
         for name in (*this, *other)
         if (name in this) != (name in other)
     ]
-    return table([HEAD, *(row for row in rows if row is not None), *alone], numbers=len(HEAD) - 1)
+    return table([HEAD, *(row for row in rows if row is not None), *alone], number_columns=len(HEAD) - 1)
 
 
 def _row(name: str, this: Sequence[Any], other: Sequence[Any]) -> Row | None:

@@ -19,12 +19,12 @@ class Interrupts:
 
     def __init__(self, holds_back: bool) -> None:
         self._holds_back = holds_back and current_thread() is main_thread()
-        self._is_let_in = self._is_waiting = False
+        self._is_allowed = self._is_waiting = False
 
     def __enter__(self) -> Self:
         self._holds_back = self._holds_back and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if self._holds_back:
-            signal.signal(signal.SIGINT, self._take)
+            signal.signal(signal.SIGINT, self._note_interrupt)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -34,19 +34,19 @@ class Interrupts:
             raise KeyboardInterrupt
 
     @contextmanager
-    def let_in(self) -> Iterator[None]:
+    def allow_interrupts(self) -> Iterator[None]:
         """A ``with`` block in which Ctrl-C interrupts, at its beginning if it was held back before."""
-        self._is_let_in = True
+        self._is_allowed = True
         try:
             if self._is_waiting:
                 self._is_waiting = False
                 raise KeyboardInterrupt
             yield
         finally:
-            self._is_let_in = False
+            self._is_allowed = False
 
-    def _take(self, number: int, frame: FrameType | None) -> Any:
-        if self._is_let_in or self._is_waiting:
+    def _note_interrupt(self, number: int, frame: FrameType | None) -> Any:
+        if self._is_allowed or self._is_waiting:
             self._is_waiting = False
             raise KeyboardInterrupt
         self._is_waiting = True

@@ -13,18 +13,18 @@ from simfloat.checks import warn
 from simfloat.uninterrupted import uninterrupted
 
 #: The file that is locked; it names the process, and goes when the training ends.
-NAME = ".lock"
+LOCK_FILE = ".lock"
 
 #: Who has locked a folder, by (process, path): the system would let the same process in again.
-_held: dict[tuple[int, str], object] = {}
+_holders: dict[tuple[int, str], object] = {}
 
 
-class Locked(ValueError):
+class FolderInUse(ValueError):
     """Another training, or another run, has the folder."""
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """A ``with`` block in which no other training writes to the folder, which is made if there is none.
 
     Raises Locked, naming the process, if another one does so now, and OSError where nothing can be written. A
@@ -34,30 +34,30 @@ def locked(folder: Path) -> Iterator[None]:
     key = os.getpid(), os.path.realpath(folder)
     holder, descriptor = object(), None
     try:
-        if _held.setdefault(key, holder) is not holder:
-            raise Locked(_refusal(folder, f"{os.getpid()}, this one"))
+        if _holders.setdefault(key, holder) is not holder:
+            raise FolderInUse(_refusal(folder, f"{os.getpid()}, this one"))
         with uninterrupted():
-            descriptor = _locked_file(folder)
+            descriptor = _open_locked_file(folder)
         yield
     finally:
         with uninterrupted():
             if descriptor is not None:
-                _release(folder / NAME, descriptor)
-            if _held.get(key) is holder:
-                del _held[key]
+                _release(folder / LOCK_FILE, descriptor)
+            if _holders.get(key) is holder:
+                del _holders[key]
 
 
-def _locked_file(folder: Path) -> int:
+def _open_locked_file(folder: Path) -> int:
     """The descriptor of the lock file, which this process has locked and written its number to."""
-    path = folder / NAME
+    path = folder / LOCK_FILE
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            _lock(descriptor)
+            _lock_file(descriptor)
         except (BlockingIOError, PermissionError):
             owner = os.read(descriptor, 200).decode(errors="replace")
             os.close(descriptor)
-            raise Locked(_refusal(folder, owner or "unknown")) from None
+            raise FolderInUse(_refusal(folder, owner or "unknown")) from None
         except OSError as error:
             warn(f"{folder} cannot be locked ({error.strerror}): see to it that no other training writes there.")
         with suppress(FileNotFoundError):
@@ -78,7 +78,7 @@ def _release(path: Path, descriptor: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def _lock(descriptor: int) -> None:
+def _lock_file(descriptor: int) -> None:
     """Lock a file, or raise OSError at once."""
     if sys.platform != "win32":
         import fcntl

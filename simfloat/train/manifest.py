@@ -13,7 +13,7 @@ import numpy as np
 from simfloat.policy import Policy
 from simfloat.simulation import Simulation, Switching
 from simfloat.table import Table, table
-from simfloat.train.saving import is_part
+from simfloat.train.saving import has_state
 from simfloat.train.training_step import TrainingStep
 from simfloat.version import __version__
 
@@ -38,7 +38,7 @@ class Manifest(dict[str, Any]):
         return table([("name", "value"), *((name, str(value)) for name, value in self.items())])
 
 
-def manifest_of(step: TrainingStep, schedule: Any, switching: Any, simulation: Simulation) -> Manifest:
+def new_manifest(step: TrainingStep, schedule: Any, switching: Any, simulation: Simulation) -> Manifest:
     """The manifest of a training that begins now, as far as it is known before the first batch."""
     policy = simulation.policy if switching is None else simulation.first_policy  # before the rule changed it
     options = step.options(schedule)
@@ -51,16 +51,16 @@ def manifest_of(step: TrainingStep, schedule: Any, switching: Any, simulation: S
             **_roles("policy", policy),
             **_rule(switching),
             "seed": simulation.seed,
-            "model": text_of(step.model),
-            "loss_fn": text_of(step.loss_fn),
-            **_with_options("optimizer", step.optimizer, options["optimizer"]),
-            **_with_options("scaler", step.scaler, options["scaler"]),
-            **_with_options("schedule", schedule, options["schedule"]),
-            "clip": plain(step.clip),
-            "accumulation": plain(step.accumulation),
-            "replicas": plain(step.replicas),
+            "model": value_text(step.model),
+            "loss_fn": value_text(step.loss_fn),
+            **_option_entries("optimizer", step.optimizer, options["optimizer"]),
+            **_option_entries("scaler", step.scaler, options["scaler"]),
+            **_option_entries("schedule", schedule, options["schedule"]),
+            "clip": plain_value(step.clip),
+            "accumulation": plain_value(step.accumulation),
+            "replicas": plain_value(step.replicas),
             **{"batch_size": None, "data": []},  # known with the first batches
-            "observer": type(simulation.observer).__name__ if is_part(simulation.observer) else None,
+            "observer": type(simulation.observer).__name__ if has_state(simulation.observer) else None,
             CHANGES: [],
         }
     )
@@ -73,7 +73,7 @@ def _versions() -> dict[str, str]:
     return {**versions, "python": platform.python_version()}
 
 
-def text_of(value: Any) -> str | None:
+def value_text(value: Any) -> str | None:
     """A function's name, or what another object prints as, whatever its address and module; None for None."""
     if value is None:
         return None
@@ -86,19 +86,19 @@ def text_of(value: Any) -> str | None:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", named)
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A number, text, or tuples of them; of other things what they print as."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.generic):
         return value.item()
-    return tuple(map(plain, value)) if isinstance(value, list | tuple) else text_of(value)
+    return tuple(map(plain_value, value)) if isinstance(value, list | tuple) else value_text(value)
 
 
-def _with_options(name: str, part: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def _option_entries(name: str, part: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """The kind of a part under its name, and its options below."""
     kind = None if part is None else type(part).__name__
-    return {name: kind, **{f"{name}.{option}": plain(value) for option, value in options.items()}}
+    return {name: kind, **{f"{name}.{option}": plain_value(value) for option, value in options.items()}}
 
 
 def _roles(name: str, policy: Policy) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _roles(name: str, policy: Policy) -> dict[str, Any]:
 
 def _rule(switching: Any) -> dict[str, Any]:
     """A rule for switching, and the roles of the policies of simfloat's own."""
-    described = {"switching": text_of(switching)}
+    described = {"switching": value_text(switching)}
     if isinstance(switching, Switching):
         described |= _roles("switching.narrow", switching.narrow) | _roles("switching.wide", switching.wide)
     return described

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from simfloat.status_line import is_watched, own_line
+from simfloat.status_line import is_line_visible, reserve_line
 
 
 class ProgressBar:
@@ -27,8 +27,8 @@ class ProgressBar:
             raise ValueError("progress=True needs the package rich: pip install rich.")
         self._bar: Any = None
         self._line = ExitStack()  # that of the terminal, while the bar is shown
-        if shown or shown is None and is_watched() and find_spec("rich"):
-            self._bar = _bar()
+        if shown or shown is None and is_line_visible() and find_spec("rich"):
+            self._bar = _new_bar()
             self._task = self._bar.add_task("", total=total, loss="", scale="", rate="")
 
     def advance(self, done: int, row: Mapping[str, Any]) -> None:
@@ -41,7 +41,7 @@ class ProgressBar:
 
     def __enter__(self) -> Self:
         if self._bar is not None:
-            self._line.enter_context(own_line())
+            self._line.enter_context(reserve_line())
             self._bar.start()
         return self
 
@@ -51,7 +51,7 @@ class ProgressBar:
         self._line.close()
 
 
-def _bar() -> Any:
+def _new_bar() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from simfloat.checks import warn
-from simfloat.train.checkpoints import CONCLUDED, MANIFEST, TAKEN, Checkpoints
-from simfloat.train.differences import check_names, differences, is_allowed, listed
+from simfloat.train.checkpoints import BATCHES_TAKEN, CONCLUDED, MANIFEST, Checkpoints
+from simfloat.train.differences import check_allowed_names, differences, is_allowed, list_differences
 from simfloat.train.history import COLUMNS
 from simfloat.train.manifest import BEGUN, CHANGES
-from simfloat.train.saving import restore
+from simfloat.train.saving import restore_parts
 from simfloat.train.training import Training
 from simfloat.train.training_step import TrainingStep
 
 #: Parts that go on without the state of one of another kind.
-REPLACED = ("optimizer", "scaler", "schedule", "observer")
+REPLACEABLE_PARTS = ("optimizer", "scaler", "schedule", "observer")
 
 States = Mapping[str, Any]
 
 
-def resume(training: Training, checkpoints: Checkpoints | None, allow: tuple[str, ...]) -> None:
+def resume_training(training: Training, checkpoints: Checkpoints | None, allow: tuple[str, ...]) -> None:
     """Go on from the newest checkpoint that is whole; from the start if there is none.
 
     Raises ValueError, and restores nothing, if it is that of another training, unless `allow` names all in which the
@@ -29,32 +29,34 @@ def resume(training: Training, checkpoints: Checkpoints | None, allow: tuple[str
     """
     newest = checkpoints and checkpoints.read()
     if not newest:
-        check_names(allow, training.manifest)
+        check_allowed_names(allow, training.manifest)
         return
     path, states = newest
-    training.feed.skip(states[TAKEN])
+    training.batch_source.skip(states[BATCHES_TAKEN])
     columns = [*COLUMNS, *training.step.metrics]
     if (before := list(states["history"]["steps"])) != columns:
         raise ValueError(f"{path} has the columns {before}, not {columns}; give the same metrics.")
     if isinstance(states.get(MANIFEST), Mapping):
-        names = _allowed(training, path, states, allow)
-        training.feed.check(states[TAKEN])  # after what tells why there are fewer batches, as their size
-        _restore_known(training, path, states, names)
+        names = _check_differences(training, path, states, allow)
+        training.batch_source.check_skipped(
+            states[BATCHES_TAKEN]
+        )  # after what tells why there are fewer batches, as their size
+        _restore_by_manifest(training, path, states, names)
     else:
-        training.feed.check(states[TAKEN])
-        _restore_unknown(training, path, states)
-    training.go_on(states[TAKEN], states.get(CONCLUDED, True))
+        training.batch_source.check_skipped(states[BATCHES_TAKEN])
+        _restore_without_manifest(training, path, states)
+    training.continue_from(states[BATCHES_TAKEN], states.get(CONCLUDED, True))
 
 
-def _allowed(training: Training, path: Path, states: States, allow: tuple[str, ...]) -> list[str]:
+def _check_differences(training: Training, path: Path, states: States, allow: tuple[str, ...]) -> list[str]:
     """The names in which the training of a checkpoint and this one differ; ValueError unless `allow` has them."""
     before, step = states[MANIFEST], len(states["history"]["steps"]["loss"])
-    now = _as_far_as_known(training.manifest_at(states[TAKEN]), before)
-    check_names(allow, before, now)
+    now = _complete_manifest(training.manifest_at(states[BATCHES_TAKEN]), before)
+    check_allowed_names(allow, before, now)
     names = differences(before, now)
     if refused := [name for name in names if not is_allowed(allow, name)]:
-        raise ValueError(f"{path} is of another training:\n{listed(refused, before, now)}")
-    for name, message in _remarks(training, before, now, step):
+        raise ValueError(f"{path} is of another training:\n{list_differences(refused, before, now)}")
+    for name, message in _warnings(training, before, now, step):
         if not is_allowed(allow, name):
             warn(f"{path} {message}")
     changed = [name for name in (*names, "simfloat") if before.get(name) != now.get(name)]
@@ -63,7 +65,7 @@ def _allowed(training: Training, path: Path, states: States, allow: tuple[str, .
     return names
 
 
-def _as_far_as_known(now: States, before: States) -> dict[str, Any]:
+def _complete_manifest(now: States, before: States) -> dict[str, Any]:
     """This training's manifest, in which batches that are missing are those of before."""
     digests, then = now["data"], before.get("data", [])
     return {
@@ -73,7 +75,7 @@ def _as_far_as_known(now: States, before: States) -> dict[str, Any]:
     }
 
 
-def _remarks(training: Training, before: States, now: States, step: int) -> Iterator[tuple[str, str]]:
+def _warnings(training: Training, before: States, now: States, step: int) -> Iterator[tuple[str, str]]:
     """Yield the warnings about a checkpoint of the same training, each with the name that allows it."""
     if (version := before.get("simfloat")) != now["simfloat"]:
         yield (
@@ -85,53 +87,53 @@ def _remarks(training: Training, before: States, now: States, step: int) -> Iter
         yield "observer", f"knows nothing of the observer {type(observer).__name__}, which begins after step {step}."
 
 
-def _restore_known(training: Training, path: Path, states: States, names: list[str]) -> None:
+def _restore_by_manifest(training: Training, path: Path, states: States, names: list[str]) -> None:
     """Bring the parts into the states of a checkpoint, but for the names that stay as they are given."""
     simulation, policy = training.simulation, training.simulation.policy
-    chosen = _kept(training, states, names)
-    restore(path, chosen, {name: part for name, part in training.parts.items() if name in chosen})
+    chosen = _chosen_states(training, states, names)
+    restore_parts(path, chosen, {name: part for name, part in training.parts.items() if name in chosen})
     if training.plan.switching is None and simulation.policy != policy:
         simulation.policy = policy
     if training.plan.schedule is not None and "schedule" in states and "schedule" not in chosen:
         training.step.replay(training.plan.schedule, training.history.steps)
 
 
-def _restore_unknown(training: Training, path: Path, states: States) -> None:
+def _restore_without_manifest(training: Training, path: Path, states: States) -> None:
     """Bring the parts into the states of a checkpoint that does not tell which training it is of."""
     warn(f"{path} has no manifest, as those of older versions: whether it is of this training is not known.")
-    unused = [name for name in states if name not in (*training.parts, TAKEN, CONCLUDED, MANIFEST, "observer")]
+    unused = [name for name in states if name not in (*training.parts, BATCHES_TAKEN, CONCLUDED, MANIFEST, "observer")]
     if unused:
         raise ValueError(f"{path} is of a training with a {unused[0]}, and fit was given none.")
-    restore(path, states, {name: part for name, part in training.parts.items() if name != "observer"})
+    restore_parts(path, states, {name: part for name, part in training.parts.items() if name != "observer"})
 
 
-def _kept(training: Training, states: States, names: list[str]) -> dict[str, Any]:
+def _chosen_states(training: Training, states: States, names: list[str]) -> dict[str, Any]:
     """The states of a checkpoint, with what is given now for the names of differences, or without them.
 
     Where a learning rate differs, or what sets it, the schedule begins anew, from the rates that it has set.
     """
-    chosen = {name: state for name, state in states.items() if name not in REPLACED or name not in names}
-    options = _options("optimizer", names)
-    rates = {"optimizer", "optimizer.lr", "schedule"} & {*names} or _options("schedule", names)
+    chosen = {name: state for name, state in states.items() if name not in REPLACEABLE_PARTS or name not in names}
+    options = _changed_options("optimizer", names)
+    rates = {"optimizer", "optimizer.lr", "schedule"} & {*names} or _changed_options("schedule", names)
     if training.plan.schedule is not None and rates:
         chosen.pop("schedule", None)
         options |= {"lr", "initial_lr"}
     if "optimizer" in chosen:
-        chosen["optimizer"] = _with_options(chosen["optimizer"], options, training.step.optimizer.param_groups)
+        chosen["optimizer"] = _replace_options(chosen["optimizer"], options, training.step.optimizer.param_groups)
     if training.step.scaler is not None and "scaler" in chosen:
-        chosen["scaler"] = {**chosen["scaler"], **_given(training.step, _options("scaler", names))}
+        chosen["scaler"] = {**chosen["scaler"], **_scaler_options(training.step, _changed_options("scaler", names))}
     left_out = "rule" if "switching" in names else None
     seed = {"seed": training.simulation.seed} if "seed" in names else {}
     chosen["simulation"] = {name: value for name, value in chosen["simulation"].items() if name != left_out} | seed
     return chosen
 
 
-def _options(part: str, names: list[str]) -> set[str]:
+def _changed_options(part: str, names: list[str]) -> set[str]:
     """The options of a part among the names."""
     return {name.removeprefix(f"{part}.") for name in names if name.startswith(f"{part}.")}
 
 
-def _with_options(state: States, options: set[str], groups: list[dict[str, Any]]) -> States:
+def _replace_options(state: States, options: set[str], groups: list[dict[str, Any]]) -> States:
     """The state of an optimizer with these options as its groups have them."""
     theirs = state.get("param_groups")
     if not isinstance(theirs, list) or len(theirs) != len(groups) or not all(isinstance(x, Mapping) for x in theirs):
@@ -143,7 +145,7 @@ def _with_options(state: States, options: set[str], groups: list[dict[str, Any]]
     }
 
 
-def _given(step: TrainingStep, options: set[str]) -> dict[str, Any]:
+def _scaler_options(step: TrainingStep, options: set[str]) -> dict[str, Any]:
     """These options of a loss scale, as its state names them."""
     values = {name: value for name, value in step.options(None)["scaler"].items() if name in options}
     if values.pop("init_scale", None) is None or step.scaler is None:

@@ -40,7 +40,7 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
     target = file_path(path)
     if not parts:
         raise ValueError("save takes what is to be saved by name, such as model=model; got nothing.")
-    state_file.write(target, states_of(parts))
+    state_file.write(target, part_states(parts))
 
 
 @in_usual_environment
@@ -65,49 +65,49 @@ def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
     """
     source = file_path(path)
     states = state_file.read(source)
-    restore(source, states, parts)
+    restore_parts(source, states, parts)
     return states
 
 
-def states_of(parts: Mapping[str, Any]) -> dict[str, Any]:
+def part_states(parts: Mapping[str, Any]) -> dict[str, Any]:
     """The state of each part by its name."""
-    return {name: _state(part) for name, part in parts.items()}
+    return {name: _part_state(part) for name, part in parts.items()}
 
 
-def restore(source: Path, states: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
+def restore_parts(source: Path, states: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
     """Bring the parts into these states: all of them, or none if one does not fit."""
     for name, part in parts.items():
         if name not in states:
             raise ValueError(f"{source} holds no {name!r}; it holds {', '.join(states)}.")
-        if not is_part(part):
+        if not has_state(part):
             raise ValueError(f"{name} is restored into a model, optimizer or other part, not a {type(part).__name__}.")
-    before = deepcopy(states_of(parts))  # the state of a PyTorch model shares its memory
+    before = deepcopy(part_states(parts))  # the state of a PyTorch model shares its memory
     begun: list[str] = []
     try:
         for name, part in parts.items():
             begun.append(name)
-            _load(part, states[name])
+            _load_part(part, states[name])
     except Exception as error:  # whatever a state of another kind is refused with, by parts of others too
         for name in begun[:-1]:
-            _load(parts[name], before[name])
+            _load_part(parts[name], before[name])
         with suppress(Exception):  # others than ours may have taken half of it
-            _load(parts[begun[-1]], before[begun[-1]])
+            _load_part(parts[begun[-1]], before[begun[-1]])
         what = "" if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: "
         raise ValueError(f"{begun[-1]} in {source} does not fit: {what}{error}") from error
 
 
-def is_part(part: Any) -> bool:
+def has_state(part: Any) -> bool:
     """Whether it has a state that can be restored."""
     return not isinstance(part, type) and (hasattr(part, "load_state_dict") or hasattr(part, "load_state"))
 
 
-def _state(part: Any) -> Any:
-    if not is_part(part):
+def _part_state(part: Any) -> Any:
+    if not has_state(part):
         return part
     return part.state_dict() if hasattr(part, "load_state_dict") else part.state
 
 
-def _load(part: Any, state: Any) -> None:
+def _load_part(part: Any, state: Any) -> None:
     if "torch" in sys.modules and isinstance(part, sys.modules["torch"].optim.Optimizer):
         from simfloat.train.torch_moments import check_moments
 

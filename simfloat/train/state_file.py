@@ -72,7 +72,7 @@ def read(path: Path) -> dict[str, Any]:
         raise DamagedFile(f"{path} is whole, but holds no states that simfloat.save wrote: {error}") from error
 
 
-def read_plain(path: Path, name: str) -> Any:
+def read_state(path: Path, name: str) -> Any:
     """The state of this name, which holds no arrays, without a look at the rest; None where it cannot be read."""
     try:
         with open(path, "rb") as file:
@@ -83,7 +83,7 @@ def read_plain(path: Path, name: str) -> Any:
         return None
 
 
-class _Hashing:
+class _DigestingFile:
     """A file whose content is digested while it is written."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -96,7 +96,7 @@ class _Hashing:
 
 def _write_checked(file: BinaryIO, states: Mapping[str, Any], arrays: list[NDArray]) -> None:
     """The content of a file, and its digest."""
-    hashing = _Hashing(file)
+    hashing = _DigestingFile(file)
     hashing.write(MAGIC)
     hashing.write(json.dumps({"arrays": len(arrays), "states": states}).encode() + b"\n")
     for array in arrays:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from simfloat.arithmetic import BitStream, GivenBits
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.arrays import Array
-from simfloat.arrays.array import array_of as array_of_format
+from simfloat.arrays.array import new_array as array_of_format
 from simfloat.arrays.array_arithmetic import ArrayArithmetic, as_arithmetic
 from simfloat.policy.serialization import parse, text_of
-from simfloat.train.tensor_trees import array_of, is_tensor, tensor_from
+from simfloat.train.tensor_trees import array_of_tensor, is_tensor, restore_tensor
 
 #: Kinds of arrays that a file can hold: truth values, integers, floating-point and complex numbers.
 KINDS = "biufc"
@@ -35,12 +35,12 @@ def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0) -> Any
     if value is None or type(value) in (bool, int, float, str):
         return value
     if is_tensor(value):
-        array, name = array_of(value, where)
+        array, name = array_of_tensor(value, where)
         arrays.append(array)
         return {"tensor": [len(arrays) - 1, name]}
     if isinstance(value, Array):
         arrays.append(on_cpu(value.numbers))
-        return {"of format": [len(arrays) - 1, _texts(value.arithmetic, where)]}
+        return {"of format": [len(arrays) - 1, _arithmetic_texts(value.arithmetic, where)]}
     value = on_cpu(value)
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
@@ -73,16 +73,16 @@ def decode(tree: Any, arrays: Sequence[NDArray]) -> Any:
     if kind == "scalar":
         return arrays[content][()]
     if kind == "tensor":
-        return tensor_from(arrays[content[0]], content[1])
+        return restore_tensor(arrays[content[0]], content[1])
     if kind == "of format":
-        return _array_from(arrays[content[0]], content[1])
+        return _formatted_array(arrays[content[0]], content[1])
     if kind == "dict":
         return {decode(key, arrays): decode(x, arrays) for key, x in content}
     items = [decode(x, arrays) for x in content]
     return tuple(items) if kind == "tuple" else items
 
 
-def _texts(arithmetic: ArrayArithmetic, where: str) -> dict[str, Any]:
+def _arithmetic_texts(arithmetic: ArrayArithmetic, where: str) -> dict[str, Any]:
     """Return the options of an array as JSON values."""
     accumulate, stream = arithmetic.accumulate, arithmetic.stream
     if isinstance(stream, GivenBits):
@@ -95,8 +95,8 @@ def _texts(arithmetic: ArrayArithmetic, where: str) -> dict[str, Any]:
     }
 
 
-def _array_from(numbers: NDArray, texts: dict[str, Any]) -> Array:
-    """Return the array with these numbers and the options that `_texts` wrote."""
+def _formatted_array(numbers: NDArray, texts: dict[str, Any]) -> Array:
+    """Return the array with these numbers and the options that `_arithmetic_texts` wrote."""
     accumulate, stream = texts["accumulate"], texts["stream"]
     arithmetic = as_arithmetic(
         parse(texts["format"]),

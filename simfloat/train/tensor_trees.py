@@ -15,7 +15,7 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def array_of(tensor: Any, where: str) -> tuple[NDArray, str]:
+def array_of_tensor(tensor: Any, where: str) -> tuple[NDArray, str]:
     """The numbers of a tensor as they are stored, and the name of its type; those that NumPy lacks as their codes.
 
     Raises ValueError, saying where, for a tensor that is no plain array of numbers.
@@ -30,12 +30,12 @@ def array_of(tensor: Any, where: str) -> tuple[NDArray, str]:
     name = str(tensor.dtype).removeprefix("torch.")
     with _disable_current_modes():
         plain = tensor.detach().cpu().resolve_conj().resolve_neg()
-        codes = _codes(tensor.dtype)
+        codes = _code_type(tensor.dtype)
         return np.asarray((plain if codes is None else plain.contiguous().view(codes)).numpy()), name
 
 
-def tensor_from(array: NDArray, name: str) -> Any:
-    """The tensor of this type that `array_of` made an array of."""
+def restore_tensor(array: NDArray, name: str) -> Any:
+    """The tensor of this type that `array_of_tensor` made an array of."""
     try:
         import torch
     except ImportError as error:
@@ -45,10 +45,10 @@ def tensor_from(array: NDArray, name: str) -> Any:
     dtype = getattr(torch, name)
     with _disable_current_modes():
         plain = torch.from_numpy(np.array(array))
-        return plain if _codes(dtype) is None else plain.view(dtype)
+        return plain if _code_type(dtype) is None else plain.view(dtype)
 
 
-def _codes(dtype: Any) -> Any:
+def _code_type(dtype: Any) -> Any:
     """The integers that the numbers of a type are written as; None if NumPy has the type."""
     import torch
 

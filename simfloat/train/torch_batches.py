@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from simfloat.checks import rectangular
+from simfloat.checks import as_rectangular_array
 from simfloat.torch.tensor_arrays import tensor_of
 
 
-def tensors_of(part: Any, dtype: torch.dtype) -> Any:
+def batch_tensors(part: Any, dtype: torch.dtype) -> Any:
     """Convert arrays and numbers of a batch to tensors, also in lists, tuples and dictionaries.
 
     Floating numbers become those of `dtype`, integers long; truth values stay, and so do tensors. ValueError for arrays
@@ -21,10 +21,10 @@ def tensors_of(part: Any, dtype: torch.dtype) -> Any:
     if isinstance(part, torch.Tensor):
         return part
     if isinstance(part, dict):
-        return {key: tensors_of(value, dtype) for key, value in part.items()}
+        return {key: batch_tensors(value, dtype) for key, value in part.items()}
     if isinstance(part, list | tuple) and any(isinstance(inner, torch.Tensor | np.ndarray) for inner in part):
-        return type(part)(tensors_of(inner, dtype) for inner in part)
-    array = rectangular(part, "a batch")
+        return type(part)(batch_tensors(inner, dtype) for inner in part)
+    array = as_rectangular_array(part, "a batch")
     if array.dtype.kind in "iu":
         array, dtype = array.astype(np.int64), torch.int64
     elif array.dtype.kind == "b":

@@ -29,7 +29,7 @@ def check_moments(optimizer: Optimizer, state: Any) -> None:
             entry = state["state"].get(number) or {}
             moments = {key: value for key, value in entry.items() if value is not None}
             shapes = ours.shapes(tuple(parameter.shape))
-            needed = ours.needed(tuple(parameter.shape), options)
+            needed = ours.required_names(tuple(parameter.shape), options)
             if missing := [key for key in needed if moments and key not in moments]:
                 raise ValueError(
                     f"The state of parameter {number} has no {' and no '.join(missing)}; {name} goes on from "

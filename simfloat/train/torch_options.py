@@ -17,13 +17,13 @@ NO_OPTIONS = ("optimizer", "last_epoch", "verbose")
 SCALER_OPTIONS = ("growth_factor", "backoff_factor", "growth_interval")
 
 #: The scale that each began with, which loading a state changes.
-_FIRST: MutableMapping[GradScaler, float | None] = WeakKeyDictionary()
+_FIRST_SCALES: MutableMapping[GradScaler, float | None] = WeakKeyDictionary()
 
 
 def scaler_options(scaler: GradScaler) -> dict[str, Any]:
     """Its options by name; none where it is disabled."""
     state = scaler.state_dict()
-    first = _FIRST.setdefault(scaler, getattr(scaler, "_init_scale", None))
+    first = _FIRST_SCALES.setdefault(scaler, getattr(scaler, "_init_scale", None))
     return {"init_scale": first, **{name: state[name] for name in SCALER_OPTIONS}} if state else {}
 
 

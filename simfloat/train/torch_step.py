@@ -14,18 +14,18 @@ from simfloat.checks import check_loss_function
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.torch.loss_leaves import parameters_of
-from simfloat.torch.open_run import opened, running
+from simfloat.torch.open_run import active_run, open_run
 from simfloat.torch.optimizing import check_calls_no_closure
 from simfloat.torch.simulated_model import Run
-from simfloat.torch.tensor_arguments import called, replaced
+from simfloat.torch.tensor_arguments import call_model, replace_tensors
 from simfloat.torch.tensor_arrays import numbers_of
 from simfloat.train.evaluation import as_number
 from simfloat.train.feed import Batch
 from simfloat.train.group_options import group_options
-from simfloat.train.torch_batches import tensors_of
+from simfloat.train.torch_batches import batch_tensors
 from simfloat.train.torch_options import scaler_options, schedule_options
 from simfloat.train.torch_parts import RandomState, TorchPart
-from simfloat.train.training_step import TrainingStep, norm_of
+from simfloat.train.training_step import TrainingStep, gradient_norm
 
 
 class TorchStep(TrainingStep):
@@ -40,7 +40,7 @@ class TorchStep(TrainingStep):
     scaler: Any
 
     schedules = torch.optim.lr_scheduler.LRScheduler
-    of_measures = torch.optim.lr_scheduler.ReduceLROnPlateau
+    measure_schedules = torch.optim.lr_scheduler.ReduceLROnPlateau
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ class TorchStep(TrainingStep):
             raise ValueError(
                 "device is of models of simfloat.nn; PyTorch models are simulated on the CPU: leave it out."
             )
-        self._run = _run_of(model)
+        self._run = _open_run(model)
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._type = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
 
     @staticmethod
     def simulation_in_force() -> Simulation:
         """Return the simulation of the run whose block is open."""
-        run = running()
+        run = active_run()
         if run is None:
-            paused = "the run is paused here" if opened() is not None else "there is no such block here"
+            paused = "the run is paused here" if open_run() is not None else "there is no such block here"
             raise ValueError(
                 "A PyTorch model is trained inside of `with simfloat.torch.simulate(model, policy):`, in which "
                 f"simfloat.train.fit is called; {paused}."
@@ -80,10 +80,10 @@ class TorchStep(TrainingStep):
         """Raise ValueError for parts of other kinds, and for those that do not belong together."""
         check_loss_function(loss_fn)
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise ValueError(f"A PyTorch model takes an optimizer of torch.optim, got a {_in_full(optimizer)}.")
+            raise ValueError(f"A PyTorch model takes an optimizer of torch.optim, got a {_full_name(optimizer)}.")
         check_calls_no_closure(optimizer, "fit")
         if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
-            raise ValueError(f"The scaler of a PyTorch model is a torch.amp.GradScaler, got a {_in_full(scaler)}.")
+            raise ValueError(f"The scaler of a PyTorch model is a torch.amp.GradScaler, got a {_full_name(scaler)}.")
         parameter_ids = {id(parameter) for parameter in model.parameters()}
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if id(parameter) not in parameter_ids:
@@ -135,33 +135,35 @@ class TorchStep(TrainingStep):
             warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")  # whose optimizer stepped before
             super().replay(schedule, steps)
 
-    def _add_gradients(self, batches: Sequence[Batch], losses: list[float], measured: list[dict[str, float]]) -> None:
+    def _add_gradients(
+        self, batches: Sequence[Batch], losses: list[float], metric_values: list[dict[str, float]]
+    ) -> None:
         self.model.zero_grad()
         for batch in batches:
-            x, y = (tensors_of(part, self._type) for part in batch)
-            output = called(self.model, x)
+            x, y = (batch_tensors(part, self._type) for part in batch)
+            output = call_model(self.model, x)
             loss = self._checked_loss(self.loss_fn(output, y))
             losses.append(float(loss.detach()))
             share = loss / len(batches) if len(batches) > 1 else loss
             (share if self.scaler is None else self.scaler.scale(share)).backward()
-            measured.append(self._measured(output, y))
+            metric_values.append(self._metric_values(output, y))
 
-    def _measured(self, output: Any, y: Any) -> dict[str, float]:
+    def _metric_values(self, output: Any, y: Any) -> dict[str, float]:
         """The numbers of the metrics, in PyTorch's own arithmetic."""
         if not self.metrics:
             return {}
         with self._run.paused(), torch.no_grad():
-            output = replaced(output, torch.Tensor.detach)
+            output = replace_tensors(output, torch.Tensor.detach)
             return {name: as_number(name, of(output, y)) for name, of in self.metrics.items()}
 
     def _update(self) -> dict[str, Any]:
         optimizer, scaler, stepped = self.optimizer, self.scaler, []
-        row = {"scale": scaler.get_scale() if scaler else 1.0, "scaled_norm": self._norm()}
+        row = {"scale": scaler.get_scale() if scaler else 1.0, "scaled_norm": self._gradient_norm()}
         if scaler:
             scaler.unscale_(optimizer)
             if scaler.is_enabled() and all(p.grad is None for p in self._parameters):
                 raise ValueError("No parameter of the optimizer has a gradient, which the scaler needs: is it frozen?")
-        row["norm"] = self._norm()
+        row["norm"] = self._gradient_norm()
         if self.clip is not None:
             torch.nn.utils.clip_grad_norm_(self._parameters, self.clip)
         hook = optimizer.register_step_post_hook(lambda *_: stepped.append(True))
@@ -175,14 +177,14 @@ class TorchStep(TrainingStep):
             hook.remove()
         return row | {"skipped": not stepped}
 
-    def _norm(self) -> float:
+    def _gradient_norm(self) -> float:
         with _disable_current_modes():
-            return norm_of([numbers_of(p.grad) for p in self._parameters if p.grad is not None])
+            return gradient_norm([numbers_of(p.grad) for p in self._parameters if p.grad is not None])
 
     def _checked_loss(self, loss: Any) -> torch.Tensor:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise ValueError(
-                f"loss_fn(model(x), y) must give a tensor of one number with a gradient, got {_told(loss)}."
+                f"loss_fn(model(x), y) must give a tensor of one number with a gradient, got {_loss_text(loss)}."
             )
         if not self._is_checked:
             _check_leaves(loss, self.model)
@@ -190,9 +192,9 @@ class TorchStep(TrainingStep):
         return loss
 
 
-def _run_of(model: torch.nn.Module) -> Run:
+def _open_run(model: torch.nn.Module) -> Run:
     """The run whose block is open; ValueError unless the model is a part of what it simulates."""
-    run: Run = running().run  # type: ignore[union-attr]
+    run: Run = active_run().run  # type: ignore[union-attr]
     parameter_ids = {id(parameter) for parameter in run.model.parameters()}
     if any(id(parameter) not in parameter_ids for parameter in model.parameters()):
         raise ValueError(
@@ -202,12 +204,12 @@ def _run_of(model: torch.nn.Module) -> Run:
     return run
 
 
-def _in_full(part: Any) -> str:
+def _full_name(part: Any) -> str:
     """The kind of a part with its module: both front ends have an SGD."""
     return f"{type(part).__module__}.{type(part).__name__}"
 
 
-def _told(loss: Any) -> str:
+def _loss_text(loss: Any) -> str:
     if not isinstance(loss, torch.Tensor):
         return f"a {type(loss).__name__}"
     return f"one of shape {tuple(loss.shape)}" + ("" if loss.requires_grad else " without a gradient")

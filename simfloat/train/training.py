@@ -12,15 +12,15 @@ from simfloat.checks import check_count, warn
 from simfloat.optim.optimizer_options import flag
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
-from simfloat.train.checkpoints import CONCLUDED, MANIFEST, TAKEN, Checkpoints
+from simfloat.train.checkpoints import BATCHES_TAKEN, CONCLUDED, MANIFEST, Checkpoints
 from simfloat.train.early_stop import EarlyStop
-from simfloat.train.evaluation import evaluated
-from simfloat.train.feed import Batch, Feed
+from simfloat.train.evaluation import run_evaluation
+from simfloat.train.feed import Batch, BatchSource
 from simfloat.train.history import COLUMNS, History
 from simfloat.train.interrupts import Interrupts
-from simfloat.train.manifest import CHANGES, manifest_of
+from simfloat.train.manifest import CHANGES, new_manifest
 from simfloat.train.progress_bar import ProgressBar
-from simfloat.train.saving import is_part, states_of
+from simfloat.train.saving import has_state, part_states
 from simfloat.train.state_trees import encode
 from simfloat.train.training_step import TrainingStep
 
@@ -60,11 +60,11 @@ class TrainingPlan:
             if not callable(function):
                 raise ValueError(f"callbacks are functions of a step and its record, got a {type(function).__name__}.")
 
-    def check_for(self, step: TrainingStep) -> None:
+    def check_step(self, step: TrainingStep) -> None:
         """Raise ValueError for a schedule or a stop that would do nothing in a training of such steps."""
         if isinstance(self.schedule, step.schedules) and self.schedule.optimizer is not step.optimizer:
             raise ValueError("schedule is one of another optimizer, whose lr it would change; make it with this one.")
-        if isinstance(self.schedule, step.of_measures):
+        if isinstance(self.schedule, step.measure_schedules):
             raise ValueError(
                 "fit tells its schedule no measure, and ReduceLROnPlateau takes one at each step: write the loop "
                 "yourself, or choose another schedule, such as CosineAnnealingLR."
@@ -76,48 +76,50 @@ class TrainingPlan:
 class Training:
     """A training: its parts by name, its history, and how many batches it has taken."""
 
-    def __init__(self, step: TrainingStep, simulation: Simulation, plan: TrainingPlan, feed: Feed) -> None:
-        self.step, self.simulation, self.plan, self.feed = step, simulation, plan, feed
-        self.history, self.taken = History(is_evaluated=plan.evaluate is not None), 0
-        self.kept = 0  # steps that the latest checkpoint holds
+    def __init__(
+        self, step: TrainingStep, simulation: Simulation, plan: TrainingPlan, batch_source: BatchSource
+    ) -> None:
+        self.step, self.simulation, self.plan, self.batch_source = step, simulation, plan, batch_source
+        self.history, self.batches_taken = History(is_evaluated=plan.evaluate is not None), 0
+        self.saved_steps = 0  # steps that the latest checkpoint holds
         self.is_concluded = True  # whether all was done that follows the latest step
         self._has_short_step = False  # whether the latest step had fewer batches than there are now for one
-        self.manifest = manifest_of(step, plan.schedule, plan.switching, simulation)
+        self.manifest = new_manifest(step, plan.schedule, plan.switching, simulation)
         self.interrupts = Interrupts(plan.checkpoints is not None)
         parts = {
             **step.parts(simulation),
             "schedule": plan.schedule,
             "history": self.history,
-            "observer": simulation.observer if is_part(simulation.observer) else None,
+            "observer": simulation.observer if has_state(simulation.observer) else None,
         }
         self.parts = {name: part for name, part in parts.items() if part is not None}
 
-    def go_on(self, taken: int, is_concluded: bool) -> None:
+    def continue_from(self, batches_taken: int, is_concluded: bool) -> None:
         """Go on after so many batches from the parts' states."""
-        self.taken, self.is_concluded = taken, is_concluded
-        self.kept = self.history.steps if is_concluded else -1
+        self.batches_taken, self.is_concluded = batches_taken, is_concluded
+        self.saved_steps = self.history.steps if is_concluded else -1
         changed = any(change["name"] == "accumulation" for change in self.manifest[CHANGES])
-        self._has_short_step = taken % self.plan.accumulation > 0 and not changed
+        self._has_short_step = batches_taken % self.plan.accumulation > 0 and not changed
 
-    def go(self, bar: ProgressBar) -> None:
+    def run(self, bar: ProgressBar) -> None:
         """Make all steps."""
         if self.plan.checkpoints:
-            for name, state in states_of(self.parts).items():
+            for name, state in part_states(self.parts).items():
                 encode(state, [], name)  # what a checkpoint cannot hold is refused before any step
         if self.plan.switching is not None:
             self.simulation.begin_following(self.plan.switching)
         with self.interrupts, bar:
             if not self.is_concluded:
-                self._conclude()
-            while group := self._next():
-                self._take(group, bar)
-            if self.history.steps != self.kept:
+                self._conclude_step()
+            while group := self._next_batches():
+                self._make_step(group, bar)
+            if self.history.steps != self.saved_steps:
                 self._save()
 
-    def _next(self) -> list[Batch]:
+    def _next_batches(self) -> list[Batch]:
         """The batches of the next step; none if there is no other."""
-        with self._losing_nothing():
-            group = [] if self._has_ended() else self.feed.take(self.plan.accumulation)
+        with self._saving_on_error():
+            group = [] if self._has_ended() else self.batch_source.take(self.plan.accumulation)
         if not group and not self.history.steps:
             raise ValueError("fit was given no batches: is the iterable a generator that was used before?")
         if group and self._has_short_step:
@@ -138,29 +140,31 @@ class Training:
             return False
         return flag("what stop gives", answer)
 
-    def _take(self, group: list[Batch], bar: ProgressBar) -> None:
+    def _make_step(self, group: list[Batch], bar: ProgressBar) -> None:
         """Make a step, and what follows it."""
-        row = self.step.take(group)
+        row = self.step.make_step(group)
         self.history.add(row)
-        self.taken += len(group)
+        self.batches_taken += len(group)
         self.is_concluded = False
         if isinstance(self.simulation.observer, Observer):
             self.simulation.observer.step(**row)
         if self.plan.schedule is not None:
             self.plan.schedule.step()
         if self.plan.callbacks:
-            with self._losing_nothing():
+            with self._saving_on_error():
                 for callback in self.plan.callbacks:
                     callback(self.history.steps, dict(row))
-        self._conclude()
+        self._conclude_step()
         bar.advance(self.history.steps, row)
 
-    def _conclude(self) -> None:
+    def _conclude_step(self) -> None:
         """Evaluate the latest step, and decide about the next one."""
         plan, steps = self.plan, self.history.steps
         if plan.evaluate and steps % plan.evaluate_every == 0:
-            with self._losing_nothing():
-                self.history.add_evaluation(evaluated(self.step.model, plan.evaluate, self.step.aside(self.simulation)))
+            with self._saving_on_error():
+                self.history.add_evaluation(
+                    run_evaluation(self.step.model, plan.evaluate, self.step.aside(self.simulation))
+                )
         if plan.switching is not None:
             self.step.switch(self.simulation, plan.switching, steps)
         self.is_concluded = True
@@ -173,7 +177,7 @@ class Training:
         steps, scaler = self.history.steps, self.step.scaler
         if scaler is None or steps % WINDOW or not all(self.history["skipped"][-WINDOW:]):
             return
-        with self._losing_nothing():  # where warnings are errors
+        with self._saving_on_error():  # where warnings are errors
             warn(
                 f"Each of the steps {steps - WINDOW + 1} to {steps} was skipped, since a gradient was not finite. The "
                 f"loss scale is now {scaler.get_scale():g}. If history.not_finite names these steps, the loss itself "
@@ -182,14 +186,14 @@ class Training:
             )
 
     @contextmanager
-    def _losing_nothing(self) -> Iterator[None]:
+    def _saving_on_error(self) -> Iterator[None]:
         """A ``with`` block of functions that leave the training as it is: whatever ends it, the steps are written."""
         try:
-            with self.interrupts.let_in():
+            with self.interrupts.allow_interrupts():
                 yield
         except BaseException as error:
             try:
-                if self.history.steps != self.kept:
+                if self.history.steps != self.saved_steps:
                     self._save()
             except OSError as unwritten:
                 error.add_note(f"The steps since the last checkpoint could not be written: {unwritten}")
@@ -197,10 +201,17 @@ class Training:
 
     def _save(self) -> None:
         if self.plan.checkpoints:
-            training_state = {TAKEN: self.taken, CONCLUDED: self.is_concluded, MANIFEST: self.manifest_at(self.taken)}
-            self.plan.checkpoints.write(self.history.steps, {**states_of(self.parts), **training_state})
-            self.kept = self.history.steps
+            training_state = {
+                BATCHES_TAKEN: self.batches_taken,
+                CONCLUDED: self.is_concluded,
+                MANIFEST: self.manifest_at(self.batches_taken),
+            }
+            self.plan.checkpoints.write(self.history.steps, {**part_states(self.parts), **training_state})
+            self.saved_steps = self.history.steps
 
-    def manifest_at(self, taken: int) -> dict[str, Any]:
+    def manifest_at(self, batches_taken: int) -> dict[str, Any]:
         """The manifest, when so many batches were taken."""
-        return self.manifest | {"batch_size": self.feed.batch_size, "data": self.feed.digests(taken)}
+        return self.manifest | {
+            "batch_size": self.batch_source.batch_size,
+            "data": self.batch_source.digests(batches_taken),
+        }

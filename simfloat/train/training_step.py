@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import Machine, is_on_gpu
+from simfloat.arithmetic.machines import Device, is_on_gpu
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_loss_function, type_name
@@ -38,7 +38,7 @@ class TrainingStep:
 
     #: Schedules that belong to an optimizer, and those of them that follow a measure.
     schedules: type[Any] = LRScheduler
-    of_measures: type[Any] = ReduceLROnPlateau
+    measure_schedules: type[Any] = ReduceLROnPlateau
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class TrainingStep:
         clip: float | None,
         accumulation: int,
         metrics: Mapping[str, Metric] | None = None,
-        machine: Machine | None = None,
+        machine: Device | None = None,
         replicas: int = 1,
     ) -> None:
         self.check_parts(model, loss_fn, optimizer, scaler)
@@ -113,7 +113,7 @@ class TrainingStep:
         for _ in range(steps):
             schedule.step()
 
-    def take(self, batches: Sequence[Batch]) -> dict[str, Any]:
+    def make_step(self, batches: Sequence[Batch]) -> dict[str, Any]:
         """Make a step with these batches, whose gradients are added; return its row of the history."""
         losses: list[float] = []
         measured: list[dict[str, float]] = []
@@ -124,21 +124,23 @@ class TrainingStep:
             with Replicas(self.model) as replicas:
                 for each in zip(*shares, strict=True):
                     self._add_gradients(each, losses, measured)
-                    replicas.keep()
+                    replicas.keep_gradients()
         row = {"loss": _mean(losses), "lr": float(self.optimizer.param_groups[0]["lr"]), **self._update()}
         return row | {name: _mean([values[name] for values in measured]) for name in self.metrics}
 
-    def _add_gradients(self, batches: Sequence[Batch], losses: list[float], measured: list[dict[str, float]]) -> None:
+    def _add_gradients(
+        self, batches: Sequence[Batch], losses: list[float], metric_values: list[dict[str, float]]
+    ) -> None:
         """The gradients of these batches, added; their losses, and what was measured, go to the lists."""
         self.model.zero_grad()
         for batch in batches:
-            x, y = batch if self.machine is None else (_taken(part, self.machine) for part in batch)
+            x, y = batch if self.machine is None else (_move_batch(part, self.machine) for part in batch)
             output = self.model(x)
             loss = _checked_loss(self.loss_fn(output, y))
             losses.append(loss.item())
             self._backward(loss, len(batches))
-            arrays = _numbers(output)
-            measured.append({name: as_number(name, of(arrays, y)) for name, of in self.metrics.items()})
+            arrays = _output_arrays(output)
+            metric_values.append({name: as_number(name, of(arrays, y)) for name, of in self.metrics.items()})
 
     def _backward(self, loss: Tensor, batches: int) -> None:
         """Add the gradients of a loss that is one of so many of the step."""
@@ -152,10 +154,10 @@ class TrainingStep:
         """Step the optimizer; return the scale, the norms, and whether the step was skipped."""
         optimizer, scaler, skipped = self.optimizer, self.scaler, False
         row: dict[str, Any] = {"scale": scaler.get_scale() if scaler else 1.0}
-        scaled_norm = norm = _norm(optimizer)
+        scaled_norm = norm = _optimizer_norm(optimizer)
         if scaler:
             scaler.unscale_(optimizer)
-            norm, skipped = _norm(optimizer), scaler.is_skipping(optimizer)
+            norm, skipped = _optimizer_norm(optimizer), scaler.is_skipping(optimizer)
         if self.clip is not None and not skipped:
             clip_grad_norm_(optimizer.params, self.clip)
         if scaler:
@@ -224,27 +226,27 @@ def _check_leaves(loss: Tensor, model: Module) -> None:
         visited.update(map(id, parents))
 
 
-def _numbers(output: Any) -> Any:
+def _output_arrays(output: Any) -> Any:
     """A model's output with arrays for tensors."""
     if isinstance(output, Tensor):
         return output.data
-    return type(output)(map(_numbers, output)) if isinstance(output, list | tuple) else output
+    return type(output)(map(_output_arrays, output)) if isinstance(output, list | tuple) else output
 
 
-def _taken(part: Any, machine: Machine) -> Any:
+def _move_batch(part: Any, machine: Device) -> Any:
     """Move the arrays of a batch to the machine."""
     if isinstance(part, list | tuple):
-        return type(part)(_taken(inner, machine) for inner in part)
-    return machine.take(part) if isinstance(part, np.ndarray) or is_on_gpu(part) else part
+        return type(part)(_move_batch(inner, machine) for inner in part)
+    return machine.to_device(part) if isinstance(part, np.ndarray) or is_on_gpu(part) else part
 
 
-def norm_of(gradients: Iterable[NDArray]) -> float:
+def gradient_norm(gradients: Iterable[NDArray]) -> float:
     """The Euclidean norm of all gradients, in float64."""
     return math.sqrt(sequential_sum(map(sum_of_squares, gradients)))
 
 
-def _norm(optimizer: Optimizer) -> float:
-    return norm_of(p.grad for p in optimizer.params if p.grad is not None)
+def _optimizer_norm(optimizer: Optimizer) -> float:
+    return gradient_norm(p.grad for p in optimizer.params if p.grad is not None)
 
 
 def _mean(values: Sequence[float]) -> float:

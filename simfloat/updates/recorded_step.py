@@ -38,7 +38,7 @@ class ObservedMoment(NamedTuple):
     before: int | None
     after: int
 
-    def stalled(self, read: Sequence[NDArray], written: Sequence[NDArray]) -> int:
+    def count_stalls(self, read: Sequence[NDArray], written: Sequence[NDArray]) -> int:
         """Count the elements that stay as they were under a gradient other than zero."""
         before = None if self.before is None else read[self.before]
         return count_stalled(before, written[self.after], read[GRADIENT])
@@ -56,15 +56,15 @@ class UpdateProgram(NamedTuple):
 
     instructions: Instructions
     outputs: tuple[str, ...]  # what it writes, by name
-    kept: tuple[str, ...]  # what of that is kept, and the names of counters, in this order
+    state_names: tuple[str, ...]  # what of that is kept, and the names of counters, in this order
     trace: NumberTrace  # of counters and options
     scalars: tuple[int, ...]  # the places of its scalars in the trace
     counters: dict[str, int]  # and of what the counters are after the step
     moments: tuple[ObservedMoment, ...]
 
-    def numbers(self, values: Sequence[float]) -> UpdateNumbers | None:
+    def step_numbers(self, values: Sequence[float]) -> UpdateNumbers | None:
         """The numbers of a step; None if the program does not serve these values."""
-        traced = self.trace.again(values)
+        traced = self.trace.repeat_with(values)
         if traced is None:
             return None
         scalars = [traced[place] for place in self.scalars]
@@ -125,18 +125,18 @@ class RecordedStep(UpdateArithmetic):
 
     def sign(self, x: Any) -> Any:
         """-1, 0 or 1, exactly; NaN for NaN."""
-        return self._writer.moved(program_table.SIGN, x)
+        return self._writer.apply_unrounded(program_table.SIGN, x)
 
-    def negated(self, x: Any) -> Any:
+    def negative(self, x: Any) -> Any:
         """-x, exactly."""
-        return self._writer.moved(program_table.NEGATE, x)
+        return self._writer.apply_unrounded(program_table.NEGATE, x)
 
     def magnitude(self, x: Any) -> Any:
         """|x|, rounded to `weights`."""
-        larger = self._writer.moved(program_table.LARGEST, x, self.negated(x))
+        larger = self._writer.apply_unrounded(program_table.LARGEST, x, self.negative(x))
         # The larger one of two zeros may be -0.
-        size = self._writer.moved(program_table.LARGEST, self._writer.fill(0.0), larger)
-        return self._writer.rounded(size, self._grid)
+        size = self._writer.apply_unrounded(program_table.LARGEST, self._writer.fill(0.0), larger)
+        return self._writer.round(size, self._grid)
 
     def at_least(self, least: float, x: Any) -> Any:
         """No instruction."""
@@ -160,7 +160,7 @@ class RecordedStep(UpdateArithmetic):
         self.state[name] = self._trace.apply(_single_product, self.state.get(name, 1.0), factor)
         return self.state[name]
 
-    def kept(self, name: str, shape: tuple[int, ...]) -> Any:
+    def previous_moment(self, name: str, shape: tuple[int, ...]) -> Any:
         """The moment of this name as the last step left it; zeros at first."""
         if name in self.state:
             return self.state[name]
@@ -169,8 +169,8 @@ class RecordedStep(UpdateArithmetic):
     def _apply(self, operation: str, *operands: Any) -> Any:
         return self._writer.apply(operation, operands, self._grid)
 
-    def _begun(self, name: str, value: Any) -> Any:
-        return self._writer.rounded(value, self._grid_of_moment(name))
+    def _round_moment(self, name: str, value: Any) -> Any:
+        return self._writer.round(value, self._grid_of_moment(name))
 
     def _add_to_moment(self, name: str, a: Any, b: Any) -> Any:
         if self._rules.is_observed:
@@ -182,7 +182,7 @@ class RecordedStep(UpdateArithmetic):
         return self._writer.apply("add", (w, u), grid, "update")
 
     def _larger(self, a: Any, b: Any) -> Any:
-        return self._writer.moved(program_table.LARGEST, a, b)
+        return self._writer.apply_unrounded(program_table.LARGEST, a, b)
 
     def _grid_of_moment(self, name: str) -> ProgramGrid:
         return program_grid(self._rules.optimizer_state, self._rules.rounding, f".{name}")

@@ -9,10 +9,10 @@ from simfloat.arithmetic import Observer
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import Draw, take_draw
 from simfloat.arithmetic.machines import as_array
-from simfloat.arithmetic.observer import tell
+from simfloat.arithmetic.observer import notify
 from simfloat.arithmetic.target import Target
 from simfloat.formats import Format
-from simfloat.kernels.events import UNCHANGED, events_for, wants_more
+from simfloat.kernels.events import UNCHANGED, events_for, wants_optional_counts
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
 from simfloat.simulation.update_rules import UpdateRules
@@ -93,7 +93,7 @@ class UpdateArithmetic:
         """-1, 0 or 1, exactly; NaN for NaN."""
         return np.sign(x)
 
-    def negated(self, x: NDArray) -> NDArray:
+    def negative(self, x: NDArray) -> NDArray:
         """-x, exactly."""
         return as_array(-x)
 
@@ -113,7 +113,7 @@ class UpdateArithmetic:
         """factor * x, rounded to `weights`; x itself or -x for a factor of 1 or -1."""
         if factor == 1.0:
             return x
-        return self.negated(x) if factor == -1.0 else self.multiply(factor, x)
+        return self.negative(x) if factor == -1.0 else self.multiply(factor, x)
 
     def with_decay(self, d: NDArray, weight_decay: float) -> NDArray:
         """d + weight_decay * w, each rounded to `weights`; d itself where weight_decay is zero."""
@@ -132,12 +132,12 @@ class UpdateArithmetic:
         """The sums along an axis, which stays, or of all, by the policy's `reduce`, rounded to `weights`."""
         axes = tuple(range(x.ndim)) if axis is None else (axis % x.ndim,)
         shape = () if axis is None else tuple(1 if i in axes else size for i, size in enumerate(x.shape))
-        return self._place.to_update.named("sum").sum(x, axes).reshape(shape)
+        return self._place.to_update.with_operation("sum").sum(x, axes).reshape(shape)
 
     def matmul(self, a: NDArray, b: NDArray) -> NDArray:
         """a @ b as a forward contraction: operands rounded to `compute`, sums by `accumulate`, rounded to `weights`."""
         place = self._place
-        return place.to_update.named("matmul").matmul(a, b, place.input(), place.input())
+        return place.to_update.with_operation("matmul").matmul(a, b, place.input(), place.input())
 
     def count(self) -> float:
         """The number of this step of the parameter, the first being 1; it is kept."""
@@ -149,7 +149,7 @@ class UpdateArithmetic:
         self.state[name] = np.array(np.float32(self.state.get(name, 1.0)) * np.float32(factor))
         return float(self.state[name])
 
-    def kept(self, name: str, shape: tuple[int, ...]) -> NDArray:
+    def previous_moment(self, name: str, shape: tuple[int, ...]) -> NDArray:
         """The moment of this name as the last step left it; zeros at first."""
         return self.state[name] if name in self.state else np.zeros(shape, np.float32, like=self.weight)
 
@@ -159,7 +159,7 @@ class UpdateArithmetic:
         An observer receives the events of an array. A number only fills the moment, which the step then updates.
         """
         if name not in self.state:
-            self.state[name] = self._begun(name, value)
+            self.state[name] = self._round_moment(name, value)
         return self.state[name]
 
     def moment(self, name: str, x: NDArray, *, keep: float | None = None, take: float | None = None) -> NDArray:
@@ -168,26 +168,26 @@ class UpdateArithmetic:
         Products are rounded to `weights`, and a factor that is left out makes none; the sum is rounded to
         `optimizer_state`. An element that stays as it was under a gradient other than zero is counted as unchanged.
         """
-        before = self.kept(name, x.shape)
+        before = self.previous_moment(name, x.shape)
         a = before if keep is None else self.multiply(keep, before)
         b = x if take is None else self.multiply(take, x)
         self.state[name] = self._add_to_moment(name, a, b)
         return self.state[name]
 
-    def approach(self, name: str, x: NDArray, share: float) -> NDArray:
+    def lerp(self, name: str, x: NDArray, share: float) -> NDArray:
         """m = m + share * (x - m), kept under `name`; m starts as zeros. PyTorch's `lerp`.
 
         The difference and its product are rounded to `weights`, the sum to `optimizer_state`. From a share of 1/2 on it
         is x - (1 - share) * (x - m).
         """
-        before = self.kept(name, x.shape)
+        before = self.previous_moment(name, x.shape)
         # The two forms are PyTorch's: the second one starts from x, so that a share of 1 gives x itself.
         difference = self.subtract(x, before)
         a, b = before, x
         if share < 0.5:
             b = self.multiply(share, difference)
         else:
-            a, b = x, self.negated(self.multiply(1.0 - share, difference))
+            a, b = x, self.negative(self.multiply(1.0 - share, difference))
         self.state[name] = self._add_to_moment(name, a, b)
         return self.state[name]
 
@@ -197,14 +197,14 @@ class UpdateArithmetic:
         Products are rounded to `weights`, that by a factor of 1 excepted; the sum is rounded to `optimizer_state`.
         """
         # PyTorch's addcmul multiplies its factor by the first operand: x * x * (1 - keep) has other bits.
-        a = self.multiply(keep, self.kept(name, x.shape))
+        a = self.multiply(keep, self.previous_moment(name, x.shape))
         b = self.multiply(self.times(1 - keep, x), x)
         self.state[name] = self._add_to_moment(name, a, b)
         return self.state[name]
 
     def keep(self, name: str, x: NDArray) -> NDArray:
         """x, rounded to `optimizer_state` and kept under `name`."""
-        self.state[name] = self._begun(name, x)
+        self.state[name] = self._round_moment(name, x)
         return self.state[name]
 
     def largest(self, name: str, x: NDArray) -> NDArray:
@@ -243,11 +243,11 @@ class UpdateArithmetic:
         assert draw is not None
         return draw
 
-    def tell(self, events: NDArray[np.int64], stream: str, operation: str) -> None:
+    def notify(self, events: NDArray[np.int64], stream: str, operation: str) -> None:
         """Give an observer the events of an operation whose results go to the target of this stream."""
         observer = self._target(stream).observer
         if observer is not None:
-            tell(observer, events, operation)
+            notify(observer, events, operation)
 
     def _target(self, stream: str) -> Target:
         place = self._place
@@ -271,28 +271,28 @@ class UpdateArithmetic:
         arrays = [np.array(float(x)) if isinstance(x, int | float) else x for x in operands]
         return self._place.to_update.apply(operation, *arrays)
 
-    def _begun(self, name: str, value: Operand) -> NDArray:
+    def _round_moment(self, name: str, value: Operand) -> NDArray:
         """Round numbers as the moment of this name."""
         arithmetic = self._place.to_moment(name)
         if isinstance(value, int | float):
             filled = np.full_like(self.weight, value, np.float64, order="C")
-            return arithmetic.observed_by(None).round(filled)
-        return self._observed(name, arithmetic, "round", value)
+            return arithmetic.with_observer(None).round(filled)
+        return self._with_stall_count(name, arithmetic, "round", value)
 
     def _add_to_moment(self, name: str, a: NDArray, b: NDArray) -> NDArray:
         """a + b, rounded as the moment of this name."""
-        return self._observed(name, self._place.to_moment(name), "add", a, b)
+        return self._with_stall_count(name, self._place.to_moment(name), "add", a, b)
 
-    def _observed(self, name: str, arithmetic: Arithmetic, operation: str, *operands: NDArray) -> NDArray:
+    def _with_stall_count(self, name: str, arithmetic: Arithmetic, operation: str, *operands: NDArray) -> NDArray:
         """An operation that makes a moment, of which an observer also receives how many elements stalled."""
         observer = arithmetic.target.observer
         if observer is None:
             result: NDArray = getattr(arithmetic, operation)(*operands)
             return result
         events = _Events(observer)
-        after: NDArray = getattr(arithmetic.observed_by(events), operation)(*operands)
+        after: NDArray = getattr(arithmetic.with_observer(events), operation)(*operands)
         events.counts[UNCHANGED] = count_stalled(self.state.get(name), after, self.gradient)
-        tell(observer, events.counts, arithmetic.target.operation)
+        notify(observer, events.counts, arithmetic.target.operation)
         return after
 
     def _add_to_parameter(self, w: NDArray, u: NDArray) -> NDArray:
@@ -328,7 +328,7 @@ class _Events(Observer):
     """Adds up the events of an addition before another observer receives them."""
 
     def __init__(self, observer: Observer | None) -> None:
-        self.counts, self.more = events_for(observer), wants_more(observer)
+        self.counts, self.more = events_for(observer), wants_optional_counts(observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call."""

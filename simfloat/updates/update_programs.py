@@ -23,7 +23,7 @@ Addend = Callable[[Any, Any, SimpleNamespace], Any]
 
 #: The latest programs by what their instructions follow from: several where numbers decide what is done, None where
 #: there is no program.
-_known: dict[Any, tuple[UpdateProgram, ...] | None] = {}
+_programs: dict[Any, tuple[UpdateProgram, ...] | None] = {}
 
 #: So many kinds of programs are known at most, and so many programs of a kind beside the latest.
 MOST, MOST_OF_A_KIND = 256, 15
@@ -55,13 +55,13 @@ def run_as_program(
     events = program_runs.run(program.instructions, scalars, *vectors, step.take_draw)
     if events is None:
         return False
-    stalled = {moment.stream: moment.stalled(*vectors) for moment in program.moments}
+    stalled = {moment.stream: moment.count_stalls(*vectors) for moment in program.moments}
     for row, (names_of_row, format) in zip(events, program.instructions.counted, strict=True):
         row[WIDE], row[PRECISE] = row[TOTAL] * is_wide(format), row[TOTAL] * is_precise(format)
         if names_of_row.operation == "moment":
             row[UNCHANGED] = stalled[names_of_row.stream]
-        step.tell(row, *names_of_row)
-    for name in program.kept:
+        step.notify(row, *names_of_row)
+    for name in program.state_names:
         state[name] = outputs[name] if name in outputs else counted[name]
     step.store(outputs[WEIGHT])
     return True
@@ -76,27 +76,27 @@ def _program(
     options: SimpleNamespace,
 ) -> tuple[UpdateProgram, UpdateNumbers]:
     """The program of an update, known or written now, with its numbers; NoProgram if there is none."""
-    # The numbers of a step stand in one list, those of the counters before those of the options. `_taken` appends them
-    # in the order in which `_with` takes them out again, so both have to walk through nested tuples alike.
+    # The numbers of a step stand in one list, those of the counters before those of the options. `_split_option` appends them
+    # in the order in which `_with_numbers` takes them out again, so both have to walk through nested tuples alike.
     values = [*counters.values()]
     key = (
         kind,
         rules,
         names,
         (*counters,),
-        tuple([(name, _taken(value, values)) for name, value in vars(options).items()]),
+        tuple([(name, _split_option(value, values)) for name, value in vars(options).items()]),
     )
     # None is known too: a step without a program is not recorded again each time it is made.
-    programs = _known.get(key, ())
+    programs = _programs.get(key, ())
     if programs is None:
         raise NoProgram
     for program in programs:
-        step_numbers = program.numbers(values)
+        step_numbers = program.step_numbers(values)
         if step_numbers is not None:
             return program, step_numbers
     try:
         trace = NumberTrace(values)
-        program = _written(addend, rules, names, counters, options, trace, iter(trace.given))
+        program = _write_program(addend, rules, names, counters, options, trace, iter(trace.traced_inputs))
     except (TypeError, AttributeError):  # what is done with a number leaves no trace: the program is for these numbers
         return _program_for_these(key, values, addend, rules, names, counters, options)
     except NoProgram:
@@ -117,12 +117,12 @@ def _program_for_these(
 ) -> tuple[UpdateProgram, UpdateNumbers]:
     """Return a program that serves these values alone, with its numbers; NoProgram if there is none."""
     key = (*key, *map(repr, values))  # texts tell 0.0 from -0.0
-    programs = _known.get(key, ())
+    programs = _programs.get(key, ())
     if programs is None:
         raise NoProgram
     if not programs:
         try:
-            programs = (_written(addend, rules, names, counters, options, NumberTrace(()), iter(values)),)
+            programs = (_write_program(addend, rules, names, counters, options, NumberTrace(()), iter(values)),)
         except NoProgram:
             _keep(key, None)
             raise
@@ -130,7 +130,7 @@ def _program_for_these(
     return programs[0], _numbers(programs[0], ())
 
 
-def _written(
+def _write_program(
     addend: Addend,
     rules: UpdateRules,
     names: tuple[str, ...],
@@ -141,7 +141,7 @@ def _written(
 ) -> UpdateProgram:
     """The program of an update, whose numbers stand in place of those of the counters and options."""
     counts = {name: next(numbers) for name in counters}
-    chosen = SimpleNamespace(**{name: _with(value, numbers) for name, value in vars(options).items()})
+    chosen = SimpleNamespace(**{name: _with_numbers(value, numbers) for name, value in vars(options).items()})
     step = RecordedStep(rules, names, counts, trace)
     u = addend(step, step.gradient, chosen)
     if not isinstance(u, Register):
@@ -150,27 +150,27 @@ def _written(
 
 
 def _numbers(program: UpdateProgram, values: Sequence[float]) -> UpdateNumbers:
-    step_numbers = program.numbers(values)
+    step_numbers = program.step_numbers(values)
     assert step_numbers is not None, "a trace holds for the numbers it is of"
     return step_numbers
 
 
 def _keep(key: Any, programs: tuple[UpdateProgram, ...] | None) -> None:
-    if len(_known) >= MOST:
-        _known.clear()
-    _known[key] = programs
+    if len(_programs) >= MOST:
+        _programs.clear()
+    _programs[key] = programs
 
 
-def _taken(value: Any, values: list[float]) -> Any:
+def _split_option(value: Any, values: list[float]) -> Any:
     """Return what an option has in common in all programs of a kind, and append its numbers to `values`."""
     if type(value) is float:
         values.append(value)
         return None
-    return tuple([_taken(part, values) for part in value]) if type(value) is tuple else repr(value)
+    return tuple([_split_option(part, values) for part in value]) if type(value) is tuple else repr(value)
 
 
-def _with(value: Any, numbers: Iterator[Any]) -> Any:
+def _with_numbers(value: Any, numbers: Iterator[Any]) -> Any:
     """An option with these numbers in place of its own."""
     if type(value) is float:
         return next(numbers)
-    return tuple([_with(part, numbers) for part in value]) if type(value) is tuple else value
+    return tuple([_with_numbers(part, numbers) for part in value]) if type(value) is tuple else value

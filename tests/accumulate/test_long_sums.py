@@ -8,8 +8,8 @@ import pytest
 
 import simfloat as sf
 from simfloat.accumulate import long_sums
-from simfloat.accumulate.long_sums import Metered, bar
-from simfloat.status_line import own_line, status
+from simfloat.accumulate.long_sums import Metered, progress_bar
+from simfloat.status_line import reserve_line, status
 from tests.test_status_line import on_terminal, wait_for
 
 R = np.random.default_rng(20)
@@ -139,8 +139,8 @@ def slowed(run, wait):
 
 
 def test_a_bar_tells_the_time_that_is_left_once_something_is_done():
-    assert bar(0.0, 3.2) == "[--------------------] 0%, 3 s"
-    assert bar(0.25, 3.0) == "[#####---------------] 25%, 3 s, 9 s left"
+    assert progress_bar(0.0, 3.2) == "[--------------------] 0%, 3 s"
+    assert progress_bar(0.25, 3.0) == "[#####---------------] 25%, 3 s, 9 s left"
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -167,5 +167,5 @@ def test_ctrl_c_in_one_piece_stops_the_others_and_frees_the_line(monkeypatch, th
     finally:
         sf.set_threads(before)
     assert len(begun) < 20, "of some hundreds"
-    with own_line() as is_own:
+    with reserve_line() as is_own:
         assert is_own

@@ -7,7 +7,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.accumulate import _tree, long_pairwise
-from simfloat.accumulate.nesting import in_postfix, program_of, text_of
+from simfloat.accumulate.nesting import as_postfix, program_of, text_of
 from simfloat.selftest.hard_numbers import hard_operands
 from simfloat.selftest.orders import dot
 from tests.bits import DETERMINISTIC, assert_bits
@@ -80,7 +80,7 @@ def test_long_sums_in_numpys_order_have_the_bits_of_their_program(format, roundi
 
 def test_the_program_of_numpys_order_is_that_of_its_postfix_form():
     for n in [*range(1, 300), 1000, 4097, 9999]:
-        assert list(_tree._made_program(n)) == program_of(_tree._postfix_of_numpy(n))
+        assert list(_tree._build_program(n)) == program_of(_tree._postfix_of_numpy(n))
 
 
 def test_products_of_numpys_order_may_be_rounded_first(rng):
@@ -166,8 +166,8 @@ def test_lanes_draw_in_places_of_their_own_and_sum_stacks_and_initial_values(rng
 @pytest.mark.parametrize("terms", [1, 2, 5, 40, 300])
 def test_every_order_has_a_text_that_is_read_back_and_a_program_with_a_low_stack(terms, rng):
     nesting = random_nesting(rng, terms)
-    postfix = in_postfix(nesting)
-    assert in_postfix(text_of(postfix)) == postfix
+    postfix = as_postfix(nesting)
+    assert as_postfix(text_of(postfix)) == postfix
     depth = np.cumsum(np.where(np.array(program_of(postfix)) >= 0, 1, -1))
     assert depth[-1] == 1 and depth.max() <= np.log2(terms) + 2
     accumulate = sf.tree(nesting, sf.FP16, sf.toward_zero)

@@ -112,7 +112,7 @@ def test_what_is_rounded_to_odd_can_be_rounded_again_in_every_mode(precision):
             for mode, least in product(MODES, range(4))
             if (rounded(odd, format.precision, mode, least) != rounded(n, format.precision, mode, least)).any()
         ]
-        assert bool(wrong) != carrier_of(precision).takes_odd(format, None, None), (format, wrong)
+        assert bool(wrong) != carrier_of(precision).allows_round_to_odd(format, None, None), (format, wrong)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -132,7 +132,7 @@ def test_what_is_rounded_to_odd_shows_all_that_a_draw_reads(precision):
     for format, bits, variant in product(formats_below(precision)[1:], (1, 2, 3), "ABC"):
         rounding = sf.stochastic(bits, variant)
         got, want = (drawn(x[:, None], np.arange(2**bits), format.precision, rounding) for x in (odd, n))
-        claimed, wrong = carrier_of(precision).shows(format, rounding, sums), (got != want).any()
+        claimed, wrong = carrier_of(precision).shows_draws(format, rounding, sums), (got != want).any()
         assert not (claimed and wrong), (format, rounding)
         proven, needed = proven + claimed, needed + wrong
     assert proven > 5 and needed > 5

@@ -30,7 +30,7 @@ def alone_and_in_a_stack(a, b, **keywords):
 def plan_of(accumulate, **keywords):
     x = np.ones((2, 2), np.float32)
     given = {"inputs": None, "output": None, "rounding": None, "stream": None, "observer": None, **keywords}
-    return product.options_of([x, x], accumulate=accumulate, **given, operation="matmul").plan
+    return product.read_options([x, x], accumulate=accumulate, **given, operation="matmul").plan
 
 
 def test_calls_that_differ_in_nothing_but_numbers_share_a_plan():
@@ -182,8 +182,8 @@ def test_what_is_remembered_is_bounded():
     kept = (
         product._default_options,
         product_plan.product_plan,
-        product_plan._engine_for,
-        product_plan._work_for,
-        operand_bounds.after_cast,
+        product_plan._engine_by_bounds,
+        product_plan._prepare_by_bounds,
+        operand_bounds.bounds_after_cast,
     )
     assert all(function.cache_info().maxsize is not None for function in kept)

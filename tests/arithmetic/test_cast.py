@@ -43,7 +43,7 @@ def test_scaled_casts_show_their_scale():
         "cast(E4M3, scale=block(32, E8M0))", "cast(E2M1, scale=block((16, 16), E4M3))",
         "cast(E4M3, scale=block(128, FP32))", "cast(E4M3, scale=block(32, E8M0, rule='floor'))",
     ]  # fmt: skip
-    assert not SCALED[0].is_plain and SCALED[0].unscaled == sf.cast(sf.E4M3)
+    assert not SCALED[0].is_plain and SCALED[0].without_scale == sf.cast(sf.E4M3)
 
 
 def test_casts_are_values_and_print_as_their_call():

@@ -6,9 +6,9 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic import plan
 from simfloat.arithmetic.catalog import FUNCTIONS
-from simfloat.arithmetic.function_tables import BFLOAT16, FLOAT16, MOST, SIZE, FunctionTable
+from simfloat.arithmetic.function_tables import BFLOAT16, FLOAT16, MOST_TABLES, SIZE, FunctionTable
 from simfloat.arithmetic.machines import CPU
-from simfloat.arithmetic.sources import Tabled, route_of
+from simfloat.arithmetic.sources import LookedUp, route_of
 from simfloat.formats.rounding import as_rounding
 from tests.bits import DETERMINISTIC, assert_bits
 
@@ -26,14 +26,14 @@ def tables_of(name, format, mode="nearest_even"):
 @pytest.fixture(autouse=True)
 def no_tables():
     """Tables of other tests are forgotten, so that the first call here computes."""
-    for table in FunctionTable.kept:
+    for table in FunctionTable.tables_in_memory:
         table.results = None
-    FunctionTable.kept.clear()
+    FunctionTable.tables_in_memory.clear()
     for name in NAMES:
         for format in (sf.BF16, sf.FP16, sf.E4M3, sf.FP32):
             for mode in DETERMINISTIC:
                 for table in tables_of(name, format, mode):
-                    table.waits = SIZE
+                    table.elements_before_look = SIZE
 
 
 @pytest.mark.parametrize("operands", OPERANDS)
@@ -44,7 +44,7 @@ def test_all_numbers_of_16_bits_have_the_results_that_were_computed(name, operan
         for mode in DETERMINISTIC[:1] if is_long else DETERMINISTIC:
             computed = getattr(sf, name)(x, format, mode)
             assert_bits(getattr(sf, name)(x, format, mode), computed, x)
-            is_tabled = route_of(name, format, as_rounding(mode), True, CPU).source is Tabled
+            is_tabled = route_of(name, format, as_rounding(mode), True, CPU).source is LookedUp
             assert any(table.results is not None for table in tables_of(name, format, mode)) == is_tabled
 
 
@@ -77,7 +77,7 @@ def test_threads_share_the_work_wherever_no_table_serves(rng, monkeypatch):
         # Two threads: no table yet, numbers that it does not hold, a table that is not looked at for a while.
         for x, waits, count in ((short, SIZE, 2), (short, 0, 1), (others, 0, 2), (halves, 0, 2), (short, SIZE, 2)):
             for table in tables_of("gelu", sf.BF16):
-                table.waits = waits
+                table.elements_before_look = waits
             got = sf.gelu(x, sf.BF16)
             assert pieces.pop() == count
             assert_bits(got, sf.gelu(x.astype(np.float64), sf.BF16).astype(np.float32))
@@ -89,7 +89,7 @@ def test_numbers_of_other_formats_make_no_tables(rng):
     x = rng.standard_normal(3 * SIZE).astype(np.float32)
     for _ in range(3):
         sf.tanh(x, sf.BF16)
-    assert not FunctionTable.kept
+    assert not FunctionTable.tables_in_memory
 
 
 def test_observers_receive_the_events_of_computing():
@@ -110,8 +110,8 @@ def test_kept_tables_are_bounded():
         for name in NAMES[:8]:
             getattr(sf, name)(x, format)
             getattr(sf, name)(x, format)
-    assert len(FunctionTable.kept) == MOST
-    assert sum(t.results is not None for f in made for name in NAMES[:8] for t in tables_of(name, f)) <= MOST
+    assert len(FunctionTable.tables_in_memory) == MOST_TABLES
+    assert sum(t.results is not None for f in made for name in NAMES[:8] for t in tables_of(name, f)) <= MOST_TABLES
 
 
 def test_stochastic_results_have_no_tables():

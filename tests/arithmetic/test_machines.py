@@ -10,7 +10,7 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic import machines, operands
 from simfloat.arithmetic.loops import Loops
-from simfloat.arithmetic.machines import CPU, GPU, machine_of
+from simfloat.arithmetic.machines import CPU, GPU, device_of
 
 ROOT = pathlib.Path(sf.__file__).parent
 
@@ -24,12 +24,12 @@ PLAIN = {
     "processor",
     "program_table",
     "unit_steps.NOTHING",
-    "unit_steps.how_of",
+    "unit_steps.codes_of_unit",
     "integer_panels.IntegerUnit",
     "integer_panels.PASS",
     "integer_sums.TOTALS",
     "integer_sums.fused_name",
-    "integer_sums.how_of",
+    "integer_sums.codes_of_unit",
     "random.philox",
     "random.words_at",
 }
@@ -158,26 +158,26 @@ def no_cupy(monkeypatch):
 
 
 def test_arrays_decide_on_the_machine():
-    assert machine_of(np.ones(3)) is machine_of(np.ones(3), np.ones(2, np.float32)) is CPU
-    assert machine_of(np.ones(3).view(np.memmap)) is CPU
+    assert device_of(np.ones(3)) is device_of(np.ones(3), np.ones(2, np.float32)) is CPU
+    assert device_of(np.ones(3).view(np.memmap)) is CPU
     assert CPU.arrays is np
 
 
 def test_a_single_number_goes_to_where_the_other_operands_are(no_cupy):
-    assert machine_of(OfCuPy()) is machine_of(np.ones(()), OfCuPy()) is machine_of(OfCuPy(), np.ones((1, 1))) is GPU
+    assert device_of(OfCuPy()) is device_of(np.ones(()), OfCuPy()) is device_of(OfCuPy(), np.ones((1, 1))) is GPU
 
 
 @pytest.mark.parametrize("arrays", [(np.ones(2), OfCuPy()), (OfCuPy(), np.ones(2))])
 def test_operands_on_two_machines_are_refused(arrays, no_cupy):
     message = "One operand is on a GPU, another, of shape .2,., is not; pass cupy.asarray of it, too"
     with pytest.raises(ValueError, match=message):
-        machine_of(*arrays)
+        device_of(*arrays)
 
 
 @pytest.mark.parametrize("arrays", [(OnGPU(),), (np.ones(2), OnGPU()), (OnGPU(), np.ones(2))])
 def test_an_array_on_a_gpu_that_is_not_cupys_is_refused(arrays):
     with pytest.raises(ValueError, match="an operand is an array on a GPU; pass one of CuPy's, cupy.asarray"):
-        machine_of(*arrays)
+        device_of(*arrays)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_second_machine_needs_no_other_call_sites(monkeypatch, rng):
         def __getattr__(self, name):
             return Room(name)
 
-    watched = machines.Machine("numpy", Watching(), in_pieces=True)
+    watched = machines.Device("numpy", Watching(), in_pieces=True)
     orders = sf.FP16, sf.sequential(sf.FP16, products=sf.FP16), sf.kahan(sf.FP16)
     want = [sf.matmul(a, b, accumulate=x) for x in orders]
     monkeypatch.setattr(machines, "CPU", watched)

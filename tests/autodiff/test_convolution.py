@@ -160,7 +160,7 @@ def test_the_kernels_gradient_is_a_product_of_matrices_random_bits_included(imag
         y = sf.Tensor(x).conv2d(w, **options)
         g = rng.standard_normal(y.shape)
         y.backward(g)
-        stream = sf.BitStream(simulation.streams.at("", "backward", "conv2d", 1).seed)
+        stream = sf.BitStream(simulation.streams.stream_at("", "backward", "conv2d", 1).seed)
     terms = Terms(images, kernels, y.shape[2:], options)
     left = np.moveaxis(g.reshape(len(g), groups, outputs // groups, -1), 0, 2).reshape(groups, outputs // groups, -1)
     met = np.zeros((*kernels[1:], groups, left.shape[-1]))

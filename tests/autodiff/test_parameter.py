@@ -66,15 +66,15 @@ def test_forward_and_backward_leave_what_is_stored_and_a_step_writes_numbers_of_
 def test_the_rounded_copy_is_made_once():
     w = sf.Parameter(np.ones((3, 2)) / 3)
     with sf.simulate(BF16) as simulation:
-        first = w.used_in(simulation).numbers
-        assert w.used_in(simulation).numbers is first
+        first = w.operand_in(simulation).numbers
+        assert w.operand_in(simulation).numbers is first
         assert w.data[0, 0] == 1 / 3  # lent, but not written to
-        assert w.used_in(simulation).numbers is first
+        assert w.operand_in(simulation).numbers is first
         w.data[0] = 0.2
-        assert w.used_in(simulation).numbers is not first
+        assert w.operand_in(simulation).numbers is not first
     known = sf.Parameter(np.float32([1.0, 2.0]))
     with sf.simulate(BF16) as simulation:
-        assert known.used_in(simulation).numbers is known.numbers  # there is nothing to round
+        assert known.operand_in(simulation).numbers is known.numbers  # there is nothing to round
 
 
 def test_what_is_written_to_its_data_is_rounded_before_the_next_use():

@@ -10,7 +10,7 @@ import simfloat as sf
 from simfloat.formats.definition import round_value
 from tests.bits import assert_bits
 from tests.reference import operate, sequential_dot
-from tests.scalar_casts import divided, elements, largest, product, tensor_scale, whole_dot
+from tests.scalar_casts import clamped_quotient, elements, largest, product, tensor_scale, whole_dot
 
 LR, EVEN = 0.05, sf.nearest_even
 
@@ -54,7 +54,7 @@ class Contractions:
             return tensor_scale(x, cast.format)
         before = self.amaxes.get(key, [])
         self.amaxes[key] = [*before, float(largest(x))][-cast.scale.history :]
-        return divided(cast.format.max / 2**cast.scale.margin, max(before)) if before else 1.0
+        return clamped_quotient(cast.format.max / 2**cast.scale.margin, max(before)) if before else 1.0
 
 
 def do(operation, *operands, format=sf.BF16):

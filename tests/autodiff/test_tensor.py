@@ -138,7 +138,7 @@ def test_overrides_reach_layers_operations_and_parameters():
     with sf.simulate(policy) as simulation:
         hidden = model.hidden(x)
         out = model.head(hidden).log_softmax()
-        used = {layer: layer.weight.used_in(simulation).numbers for layer in (model.hidden[0], model.head)}
+        used = {layer: layer.weight.operand_in(simulation).numbers for layer in (model.hidden[0], model.head)}
     assert_bits(hidden.data, sf.round(hidden.data, sf.FP16))
     assert_bits(out.data, sf.round(out.data, sf.BF16))
     for layer, format in ((model.hidden[0], sf.E5M2), (model.head, sf.FP32)):

@@ -37,7 +37,7 @@ def context(monkeypatch):
 
 def test_the_other_cores_share_the_checks_from_the_end(context, monkeypatch):
     monkeypatch.setattr(cache, "kept", lambda place: 0)
-    with selftest.compiled_ahead(list("edcba")):
+    with selftest.compile_ahead(list("edcba")):
         assert (context.started, context.killed) == (2, 0)
     assert context.shares == [["e", "c", "a"], ["d", "b"]]
     assert context.killed == 2, "nothing runs on when the checks are done"
@@ -45,7 +45,7 @@ def test_the_other_cores_share_the_checks_from_the_end(context, monkeypatch):
 
 def test_where_kernels_are_kept_nothing_is_compiled_ahead(context, monkeypatch):
     monkeypatch.setattr(cache, "kept", lambda place: 1)
-    with selftest.compiled_ahead(list("abc")):
+    with selftest.compile_ahead(list("abc")):
         pass
     assert context.started == 0
 

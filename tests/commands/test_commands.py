@@ -104,7 +104,7 @@ def test_info_tells_what_a_report_of_a_fault_needs(run):
         "native",
     }
     assert f"simfloat        {sf.__version__}" in lines and f"threads         {sf.get_threads()}" in lines
-    places = cache.places()
+    places = cache.kernel_directories()
     rows = [line for line in lines if line.startswith("kernels")]
     assert [line.split(maxsplit=4)[-1] for line in rows] == [str(place) for place in places]
 

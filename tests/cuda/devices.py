@@ -20,7 +20,7 @@ class Gpu:
 
     def take(self, array):
         """The array there."""
-        return machines.GPU.take(array)
+        return machines.GPU.to_device(array)
 
     @contextmanager
     def present(self):

@@ -17,7 +17,7 @@ from simfloat.arithmetic.machines import GPU
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Target
-from simfloat.kernels.events import wants_more
+from simfloat.kernels.events import wants_optional_counts
 from simfloat.simulation.arithmetic import Arithmetic
 
 
@@ -82,7 +82,7 @@ class Move:
         if isinstance(value, Heard):
             return Heard(more=value.more)
         if isinstance(value, Arithmetic):
-            return value.to(self.once(value.target))._replace(histories=self.once(value.histories))
+            return value.with_target(self.once(value.target))._replace(histories=self.once(value.histories))
         if isinstance(value, Target):
             return value._replace(**{name: self.once(part) for name, part in value._asdict().items()})
         if isinstance(value, tuple) and any(isinstance(one, AmaxHistory) for one in value):
@@ -122,9 +122,9 @@ def strided(device, x):
 def heard(value):
     """An observer among arguments as one that keeps what it hears."""
     if isinstance(value, Arithmetic):
-        return value.to(heard(value.target))
+        return value.with_target(heard(value.target))
     if isinstance(value, Target):
         return value._replace(observer=heard(value.observer)) if value.observer is not None else value
     if isinstance(value, Heard) or isinstance(value, type) or not callable(getattr(value, "observe", None)):
         return value
-    return Heard(value, wants_more(value))
+    return Heard(value, wants_optional_counts(value))

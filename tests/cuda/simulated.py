@@ -39,6 +39,6 @@ def received(argument):
     if isinstance(argument, ndarray):
         assert argument.flags.c_contiguous
         return argument._host
-    (kind, dtype, *_), _, numbers = one_argument.described(argument)
+    (kind, dtype, *_), _, numbers = one_argument.describe_argument(argument)
     values = np.frombuffer(numbers, dtype)
     return tuple(values) if kind == "numbers" else values[0]

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 
 import simfloat as sf  # noqa: E402
-from simfloat.telemetry.range_fit import histogram_of  # noqa: E402
+from simfloat.telemetry.range_fit import histogram_of_values  # noqa: E402
 from tests.cuda.cases import arrays, compare, given, results  # noqa: E402
 from tests.cuda.cases.arrays import X, Y  # noqa: E402
 from tests.cuda.devices import StandIn  # noqa: E402
@@ -146,4 +146,4 @@ def test_gradients_are_checked_on_the_cpu():
 def test_the_binades_of_a_gpus_gradient_are_counted():
     device = StandIn()
     with device.present():
-        assert histogram_of(device.take(X)) == histogram_of(X)
+        assert histogram_of_values(device.take(X)) == histogram_of_values(X)

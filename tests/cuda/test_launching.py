@@ -34,9 +34,9 @@ def cupy(cupy):
     runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)
     cupy.cuda = types.SimpleNamespace(Device=lambda number=0: device, Module=Module, runtime=runtime)
     cupy.started = started
-    thread_loops._loaded.cache_clear()
+    thread_loops._load_kernel.cache_clear()
     yield cupy
-    thread_loops._loaded.cache_clear()
+    thread_loops._load_kernel.cache_clear()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from simfloat.cuda import (  # noqa: E402
     thread_sequential,
 )
 from simfloat.cuda.thread_loops import threads_over  # noqa: E402
-from simfloat.cuda.thread_tiles import BESIDE, ELEMENT, FEW, QUICK, WARP  # noqa: E402
+from simfloat.cuda.thread_tiles import ELEMENT, FEW, QUICK, SIDE_BY_SIDE, WARP  # noqa: E402
 from simfloat.kernels.grid import Grid  # noqa: E402
 from simfloat.kernels.unit_steps import Unit  # noqa: E402
 
@@ -63,12 +63,12 @@ KERNELS = {
         0,
     ),
     "sums, Hopper": (
-        thread_fused.loops["truncated"]["truncated"].tiles.of(thread_fused.ROWS._replace(warp=WARP)),
+        thread_fused.loops["truncated"]["truncated"].tiles.with_tile(thread_fused.ROWS._replace(warp=WARP)),
         (*WITH_EXPONENTS, types.UniTuple(types.float64, len(Unit._fields)), GRID, types.int64, COUNTER, types.uint64),
         0,
     ),
     "sums, a unit of one's own": (
-        thread_fused.loops["sticky"]["random"].tiles.of(ELEMENT),
+        thread_fused.loops["sticky"]["random"].tiles.with_tile(ELEMENT),
         (*WITH_EXPONENTS, types.UniTuple(types.float64, len(Unit._fields)), GRID, types.int64, COUNTER, types.uint64),
         12,
     ),
@@ -82,7 +82,7 @@ KERNELS = {
         (types.Array(types.float64, 3, "C"), types.Array(types.float64, 2, "C")),
         0,
     ),
-    "facts": (thread_counting._look, (SINGLE, types.int64, COUNTERS), 0),
+    "facts": (thread_counting._gather_facts, (SINGLE, types.int64, COUNTERS), 0),
 }
 
 
@@ -128,7 +128,7 @@ STEPS = {
 def test_steps_that_the_hardware_makes_are_its_instructions_on_registers(name):
     matrix, instructions = STEPS[name]
     loops = thread_sequential.pairs if name.startswith("pairs") else thread_sequential.steps
-    loop = loops[name.split()[-1]].of(QUICK._replace(warp=WARP))
+    loop = loops[name.split()[-1]].with_tile(QUICK._replace(warp=WARP))
     ptx = compiling.compile_to_ptx(loop.body, (*[matrix] * 3, *[SINGLE_GRID] * 2, types.float32)).ptx.decode()
     found = arithmetic(ptx)
     assert set(found) == instructions
@@ -140,13 +140,13 @@ def test_steps_that_the_hardware_makes_are_its_instructions_on_registers(name):
 
 def test_rows_of_four_bytes_that_begin_where_four_numbers_are_read_at_once_are_read_so():
     loop = thread_sequential.steps["fused_native"]
-    wide = {tile: tile._replace(warp=WARP) for tile in (QUICK, BESIDE)}
-    assert loop.tile_for(2048, 2048, 4) == loop.tile_for(4, 1 << 19, 4) == wide[BESIDE]
+    wide = {tile: tile._replace(warp=WARP) for tile in (QUICK, SIDE_BY_SIDE)}
+    assert loop.tile_for(2048, 2048, 4) == loop.tile_for(4, 1 << 19, 4) == wide[SIDE_BY_SIDE]
     assert loop.tile_for(2048, 2048, 8) == loop.tile_for(2048, 2046, 4) == loop.tile_for(2046, 2048, 4) == wide[QUICK]
     assert loop.tile_for(3, 1 << 20, 4) == loop.tile_for(64, 64, 4) == FEW
     assert thread_sequential.steps["fused_plain"].tile_for(2048, 2048, 4) == ELEMENT
     matrices = (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32)
-    ptx = compiling.compile_to_ptx(loop.of(wide[BESIDE]).body, matrices).ptx.decode()
+    ptx = compiling.compile_to_ptx(loop.of(wide[SIDE_BY_SIDE]).body, matrices).ptx.decode()
     assert ptx.count("ld.global.v4.f32") % 3 == 0 and ".local" not in ptx
     assert 32 * (4 * ptx.count("ld.global.v4.f32")) == 12 * len(arithmetic(ptx))
 
@@ -190,7 +190,7 @@ def test_what_is_no_parameter_of_the_kernel_stays_and_pointers_may_be_declared_a
 	st.global.f32 [%rd1+4], %f1;
 	ld.param.b64 %rd2, [other_param_1];
 }"""
-    assert one_argument.in_one(ptx, b"loop").split(b"\n\t") == [
+    assert one_argument.with_one_parameter(ptx, b"loop").split(b"\n\t") == [
         *(b"\n.visible .entry loop(", b".param .align 8 .b8 received[20]\n)\n{"),
         *(b"ld.param.u64 %rd1, [received+8];", b"ld.param.f32 %f1, [received+16];"),
         *(b"st.global.f32 [%rd1+4], %f1;", b"ld.param.b64 %rd2, [other_param_1];\n}"),
@@ -201,9 +201,9 @@ def test_code_is_kept_on_disk_and_made_once(monkeypatch, tmp_path):
     from simfloat.kernels import cache
 
     monkeypatch.setattr(cache, "places", lambda: [tmp_path])
-    first = compiling.compiled(unfused.body, (SINGLE, SINGLE, SINGLE))
+    first = compiling.load_or_compile(unfused.body, (SINGLE, SINGLE, SINGLE))
     monkeypatch.delattr(compiling, "compile_to_ptx")
-    assert compiling.compiled(unfused.body, (SINGLE, SINGLE, SINGLE)) == first
+    assert compiling.load_or_compile(unfused.body, (SINGLE, SINGLE, SINGLE)) == first
     assert first.entry in first.ptx.decode()
 
 

@@ -32,10 +32,10 @@ def cupy(cupy, nvvm, monkeypatch, tmp_path):
     monkeypatch.setattr(standin.ndarray, "data", property(gpu.data_of), raising=False)
     monkeypatch.setattr(thread_tiles, "LEAST", 0)
     monkeypatch.setattr(thread_tiles, "WARP", 2)
-    thread_loops._loaded.cache_clear()
+    thread_loops._load_kernel.cache_clear()
     with np.errstate(all="ignore"):
         yield gpu
-    thread_loops._loaded.cache_clear()
+    thread_loops._load_kernel.cache_clear()
 
 
 def rounding(move):

@@ -36,9 +36,9 @@ def compiled(cupy):
     cupy.cuda.compiler = types.SimpleNamespace(_compile_with_cache_cuda=compile)
     cupy.clear_memo = lambda: options_of.append("forgotten")
     cupy._core = types.SimpleNamespace(_kernel=types.SimpleNamespace(ufunc=Operation, ElementwiseKernel=OwnOperation))
-    subnormal_numbers.keep.cache_clear()
+    subnormal_numbers.keep_subnormal_numbers.cache_clear()
     yield options_of
-    subnormal_numbers.keep.cache_clear()
+    subnormal_numbers.keep_subnormal_numbers.cache_clear()
 
 
 def test_the_flag_is_taken_out_once_and_what_was_compiled_is_forgotten(cupy, compiled):

@@ -50,7 +50,7 @@ class Module:
         assert c.dtype == (np.float16 if unit.sums == sf.FP16 else np.float32)
         x, y = (elements(*given) for given in ((a.get(), unit.a, unit.rows), (b.get(), unit.b, 8)))
         x = operands.Operands(x, y, c.get().astype(np.float32))
-        d[...] = machines.GPU.take(comparing.modelled(unit, self.capability, x).astype(c.dtype))
+        d[...] = machines.GPU.to_device(comparing.modelled(unit, self.capability, x).astype(c.dtype))
 
 
 def elements(words, format, rows):

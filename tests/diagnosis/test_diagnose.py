@@ -382,7 +382,7 @@ def test_gradients_that_underflow_as_operands_and_in_their_sums_have_both_mended
 
 
 def test_saturation_of_most_numbers_is_told_though_no_remedy_takes_half_of_its_harm(monkeypatch):
-    monkeypatch.setattr("simfloat.diagnosis.bad_gradients._needed", lambda *_: [])
+    monkeypatch.setattr("simfloat.diagnosis.bad_gradients._needed_roles", lambda *_: [])
     found = sf.diagnose(mlp(), MSE, [(1e5 * X, Y)], CLAMPED, steps=2)
     assert (found.first.kind, found.first.path, found.first.role) == ("saturation", "hidden.0", "compute")
     assert sf.diagnose(mlp(), MSE, [(X, Y)], CLAMPED, steps=2).faults == ()

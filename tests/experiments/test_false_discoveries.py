@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simfloat.studies.intervals import adjusted, discoveries
+from simfloat.studies.intervals import adjust_levels, discoveries
 
 
 @pytest.mark.parametrize("n", [1, 2, 19, 200])
 def test_adjusted_levels_are_benjamini_and_hochbergs(rng, n):
     p = rng.uniform(size=n) ** 3
-    np.testing.assert_allclose(adjusted(p), stats.false_discovery_control(p), rtol=1e-14)
+    np.testing.assert_allclose(adjust_levels(p), stats.false_discovery_control(p), rtol=1e-14)
 
 
 def test_the_rate_is_that_of_all_that_is_decided():

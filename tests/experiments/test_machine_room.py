@@ -13,7 +13,7 @@ import pytest
 import simfloat as sf
 from simfloat.kernels import notice
 from simfloat.studies import JobError, code_digest, machine_room, one_by_one
-from simfloat.studies.machine_room import SchedulerError, answer, answer_of, on_scheduler
+from simfloat.studies.machine_room import SchedulerError, answer, on_scheduler, worker_answer
 from tests.experiments.test_command_line import ROOT, invoke
 from tests.experiments.toy import double, run
 from tests.studies.functions import error
@@ -118,7 +118,7 @@ def test_a_function_of_ones_own_is_swept_and_searched_by_a_machine_room(room):
 
 def test_a_job_that_a_scheduler_takes_to_its_grave_is_named():
     with pytest.raises(JobError, match=r"seed 3, failed: the scheduler has lost it, or has ended \(cancelled\)"):
-        answer_of(SimpleNamespace(status="cancelled"), {"kind": "toy", "seed": 3})
+        worker_answer(SimpleNamespace(status="cancelled"), {"kind": "toy", "seed": 3})
 
 
 def test_without_work_nobody_is_asked():

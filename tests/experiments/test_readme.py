@@ -5,9 +5,9 @@ import pytest
 from experiments.catalog import EXPERIMENTS
 from experiments.readme import TABLE, escaped, finding_table, folder_of, stored_table
 from simfloat.studies import Finding
-from simfloat.studies.stored import STORED
+from simfloat.studies.stored import RESULTS_FILE
 
-KEPT = [name for name, experiment in EXPERIMENTS.items() if (folder_of(experiment) / STORED).exists()]
+KEPT = [name for name, experiment in EXPERIMENTS.items() if (folder_of(experiment) / RESULTS_FILE).exists()]
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -19,7 +19,7 @@ def test_the_table_is_that_of_the_stored_results(name):
 
 @pytest.mark.parametrize("name", KEPT)
 def test_stored_results_are_small(name):
-    assert (folder_of(EXPERIMENTS[name]) / STORED).stat().st_size < 2**20
+    assert (folder_of(EXPERIMENTS[name]) / RESULTS_FILE).stat().st_size < 2**20
 
 
 def test_every_finding_has_a_row_in_which_nothing_is_markup():

@@ -25,7 +25,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.elements, self.open, self.words = [], [], []
-        self.feed(text)
+        self.batch_source(text)
         assert not self.open, f"not closed: {self.open}"
 
     def handle_starttag(self, tag, attrs):
@@ -147,7 +147,7 @@ def test_the_last_record_of_a_run_stands_for_it(tmp_path):
      ("1000", "1000"), (True, "True"), ("nan", "nan"), ("v1.5", "v1.5"), (-0.0, "-0")],
 )  # fmt: skip
 def test_fractions_are_shortened_for_reading_and_nothing_else(value, text):
-    assert reports.shown(value) == text
+    assert reports.cell_text(value) == text
 
 
 def test_names_and_claims_are_no_markup(tmp_path, monkeypatch):

@@ -21,11 +21,11 @@ from simfloat.studies.verdicts import (
     all_of,
     compare,
     compare_shares,
-    compared,
+    comparison_word,
     count_test,
     difference_test,
     every_test,
-    fitted,
+    fitted_outcome,
     joint_test,
     judge,
     ratio_test,
@@ -115,7 +115,7 @@ def test_joint_intervals_hold_all_means_as_often_as_they_say(rng):
      (math.inf, math.inf, WORSE)],
 )  # fmt: skip
 def test_the_word_of_a_comparison_is_where_the_interval_lies(low, high, word):
-    assert compared(Interval(low, high, 5), 1.0) == word
+    assert comparison_word(Interval(low, high, 5), 1.0) == word
 
 
 def test_losses_are_compared_by_ratio_and_shares_by_points():
@@ -183,5 +183,5 @@ def test_where_all_cases_are_tried_one_exception_decides():
 
 
 def test_what_was_fitted_has_a_status_and_no_level():
-    assert fitted().verdict == FITTED and fitted().p is None
-    assert fitted().text == "none: fitted to the numbers that it shows"
+    assert fitted_outcome().verdict == FITTED and fitted_outcome().p is None
+    assert fitted_outcome().text == "none: fitted to the numbers that it shows"

@@ -7,7 +7,7 @@ import pytest
 
 from simfloat.studies import one_by_one, run_jobs
 from simfloat.studies import workspace as workspaces
-from simfloat.studies.workspace import HIDDEN, LOCK, MARKER, Workspace, write_file
+from simfloat.studies.workspace import HIDDEN_FOLDER, LOCK, MARKER, Workspace, write_file
 
 JOB = {"kind": "toy", "seed": 1}
 
@@ -30,18 +30,18 @@ def test_what_the_user_has_in_the_folder_stays(tmp_path):
         (workspace.hidden / "notes.txt").write_text("mine")
         workspace.finish()
     assert (tmp_path / "jobs" / "thesis.json").read_text() == "{}"
-    assert (tmp_path / HIDDEN / "notes.txt").read_text() == "mine"
+    assert (tmp_path / HIDDEN_FOLDER / "notes.txt").read_text() == "mine"
 
 
 def test_a_hidden_folder_of_somebody_else_is_refused_and_left_alone(tmp_path):
-    (tmp_path / HIDDEN).mkdir()
-    (tmp_path / HIDDEN / "theirs").write_text("x")
+    (tmp_path / HIDDEN_FOLDER).mkdir()
+    (tmp_path / HIDDEN_FOLDER / "theirs").write_text("x")
     with (
         pytest.raises(ValueError, match="was not made by simfloat, 'theirs' is in it"),
         Workspace(tmp_path, "experiments"),
     ):
         pass
-    assert (tmp_path / HIDDEN / "theirs").read_text() == "x"
+    assert (tmp_path / HIDDEN_FOLDER / "theirs").read_text() == "x"
 
 
 def test_two_runs_never_share_a_folder(tmp_path):
@@ -65,7 +65,7 @@ def test_what_stands_in_the_way_is_found_before_the_work(tmp_path):
     with pytest.raises(ValueError, match="Cannot write to the folder"), Workspace(tmp_path / "file", "experiments"):
         pass
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / HIDDEN).write_text("")
+    (tmp_path / "other" / HIDDEN_FOLDER).write_text("")
     with pytest.raises(ValueError, match="Cannot write to the folder"), Workspace(tmp_path / "other", "experiments"):
         pass
 
@@ -129,7 +129,7 @@ def test_a_file_is_written_completely_or_not_at_all(tmp_path):
 
 def test_a_run_that_finished_nothing_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt), Workspace(tmp_path, "experiments") as workspace:
-        assert workspace.kept() == 0
+        assert workspace.count_finished_jobs() == 0
         raise KeyboardInterrupt
     assert os.listdir(tmp_path) == []
 

@@ -40,7 +40,7 @@ def python(folder, *arguments, **environment):
 def compiled_here(tmp_path_factory):
     """A directory of kernels for copies whose kernels are these: what is compiled already serves them, too."""
     folder = tmp_path_factory.mktemp("compiled")
-    (folder / "simfloat").symlink_to(cache.places()[0], target_is_directory=True)
+    (folder / "simfloat").symlink_to(cache.kernel_directories()[0], target_is_directory=True)
     return {"NUMBA_CACHE_DIR": str(folder)}
 
 

@@ -13,18 +13,18 @@ from simfloat.kernels.functions import power, trigonometric
 def compute(a, b, c, numbers, out):
     i = cuda.grid(1)
     if i < a.size:
-        g = grid.unpack(numbers)
+        g = grid.unpack_grid(numbers)
         word = random.words_at(*(np.uint64(v) for v in (i // 4, 0, 3, 0, 2**40)))[i % 4]
         out[0, i] = plain.one_nan(plain.nearest(unrounded.add_odd(a[i], b[i], 1.0), g))
         out[1, i] = plain.one_nan(plain.nearest(unrounded.fma_odd(a[i], b[i], c[i], 1.0), g))
-        out[2, i] = plain.one_nan(general.general(unrounded.multiply_odd(a[i], b[i]), word, g))
-        out[3, i] = plain.one_nan(drawn.stochastic(unrounded.divide_odd(a[i], b[i]), word, g))
+        out[2, i] = plain.one_nan(general.round_to_any_grid(unrounded.multiply_odd(a[i], b[i]), word, g))
+        out[3, i] = plain.one_nan(drawn.round_by_threshold(unrounded.divide_odd(a[i], b[i]), word, g))
         out[4, i] = plain.one_nan(plain.nearest(trigonometric.sin_quick(a[i]), g))
         high, low, exponent = trigonometric.cos_wide(2.0**60 * a[i])
-        out[5, i] = plain.one_nan(plain.nearest(unrounded.odd_of(high, low, exponent), g))
+        out[5, i] = plain.one_nan(plain.nearest(unrounded.round_pair_to_odd(high, low, exponent), g))
         high, low, exponent = power.power_wide(a[i], 2.0 * b[i])
-        out[6, i] = plain.one_nan(plain.nearest(unrounded.odd_of(high, low, exponent), g))
-        out[7, i] = plain.one_nan(unit_steps.truncated(a[i] * b[i], g))
+        out[6, i] = plain.one_nan(plain.nearest(unrounded.round_pair_to_odd(high, low, exponent), g))
+        out[7, i] = plain.one_nan(unit_steps.truncate_to_format(a[i] * b[i], g))
         out[8, i] = plain.one_nan(matrix_core_loops._nearest_sum(*unrounded.two_product(a[i], b[i]), c[i]))
         out[9, i] = plain.one_nan(
             step_kinds.wide_add(a[i], b[i], np.float64(word), step_kinds.StepOptions(g, g, 1.0, False))

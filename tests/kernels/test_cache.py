@@ -19,11 +19,11 @@ CODE = """
 import numpy as np
 from simfloat.kernels import fused_loops, jit, rounding_loops
 x, out = np.array([[1.5, -3.0]]), np.empty((1, 2))
-fused_loops.powers_of(x, 0.0, out)
+fused_loops.fill_powers(x, 0.0, out)
 assert out.tolist() == [[1.0, 2.0]], out
 rounding_loops.copy(x[0], np.zeros(1, np.uint32), out[0], x[0])
 assert out.tolist() == [[1.5, -3.0]], out
-print(sum(sum(loop.stats.cache_misses.values()) for loop in (fused_loops.powers_of, rounding_loops.copy)), jit.__file__)
+print(sum(sum(loop.stats.cache_misses.values()) for loop in (fused_loops.fill_powers, rounding_loops.copy)), jit.__file__)
 """
 SOURCES = Path(simfloat.__file__).parent
 
@@ -137,16 +137,19 @@ def test_kernels_of_a_zipped_package_are_kept_in_the_home(tmp_path):
 def test_the_digest_of_the_sources_covers_every_kernel_file(tmp_path, monkeypatch):
     files = dict(cache._python_files(SOURCES / "kernels", ""))
     assert set(files) == {path.relative_to(SOURCES / "kernels").as_posix() for path in SOURCES.glob("kernels/**/*.py")}
-    assert re.fullmatch("[0-9a-f]{16}", cache.SOURCES)
-    assert cache.sources(tmp_path) == ""
+    assert re.fullmatch("[0-9a-f]{16}", cache.SOURCE_DIGEST)
+    assert cache.source_digest(tmp_path) == ""
     monkeypatch.setattr(cache, "SOURCES", "")
-    assert cache.places() == []
+    assert cache.kernel_directories() == []
 
 
 def test_a_file_that_vanishes_is_compiled_anew(tmp_path):
-    assert cache.read(tmp_path / "absent") is None
-    assert cache.write(tmp_path / "new" / "file", b"content") and cache.read(tmp_path / "new" / "file") == b"content"
-    assert not cache.write(tmp_path / "new" / "file" / "below", b"content")
+    assert cache.read_kernel(tmp_path / "absent") is None
+    assert (
+        cache.write_kernel(tmp_path / "new" / "file", b"content")
+        and cache.read_kernel(tmp_path / "new" / "file") == b"content"
+    )
+    assert not cache.write_kernel(tmp_path / "new" / "file" / "below", b"content")
     assert os.listdir(tmp_path / "new") == ["file"]
 
 
@@ -157,11 +160,11 @@ def test_of_a_file_that_ctrl_c_left_half_written_nothing_stays(tmp_path, monkeyp
 
     monkeypatch.setattr(Path, "write_bytes", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        cache.write(tmp_path / "kernel", b"")
+        cache.write_kernel(tmp_path / "kernel", b"")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("variable, place", [("", 0), ("/somewhere", 1)])
 def test_the_environment_variable_names_the_only_place(monkeypatch, variable, place):
     monkeypatch.setattr(cache.config, "CACHE_DIR", variable)
-    assert (cache.places() == [Path("/somewhere/simfloat")]) == bool(place)
+    assert (cache.kernel_directories() == [Path("/somewhere/simfloat")]) == bool(place)

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.machine import binade, fma, odd
-from simfloat.kernels.unrounded import nearest_integer, odd_of, power_of_two, scaled, split
+from simfloat.kernels.machine import binade, fma, round_sum_to_odd
+from simfloat.kernels.unrounded import nearest_integer, power_of_two, round_pair_to_odd, scale_by_power, split
 
 
 def test_split_gives_significand_and_exponent(rng):
@@ -30,18 +30,18 @@ def test_scaled_rounds_at_most_once(rng):
             want = float(want)
         except OverflowError:
             want = math.inf
-        assert scaled(x, exponent) == want
+        assert scale_by_power(x, exponent) == want
 
 
 def test_odd_of_keeps_a_last_bit_of_tiny_results_and_huge_ones_finite(rng):
-    assert odd_of(1.5, 0.0, -3000) == 5e-324
-    assert odd_of(-1.5, 0.0, -3000) == -5e-324
-    assert odd_of(1.5, 0.0, 3000) == 1.7976931348623157e308
+    assert round_pair_to_odd(1.5, 0.0, -3000) == 5e-324
+    assert round_pair_to_odd(-1.5, 0.0, -3000) == -5e-324
+    assert round_pair_to_odd(1.5, 0.0, 3000) == 1.7976931348623157e308
     for _ in range(300):
         x, exponent = float(rng.uniform(1, 2)), int(rng.integers(-1090, -1000))
         exact = Fraction(x) * Fraction(2) ** exponent
         units = exact / Fraction(2) ** -1074 if exact < Fraction(2) ** -1022 else None
-        got = Fraction(odd_of(x, 0.0, exponent))
+        got = Fraction(round_pair_to_odd(x, 0.0, exponent))
         if units is None or units.denominator == 1:
             assert got == exact
         else:
@@ -55,7 +55,7 @@ def test_machine_functions_mean_the_same_compiled_and_plain(rng):
     compiled = {
         "binade": njit(lambda x: binade(x)),
         "fma": njit(lambda a, b, c: fma(a, b, c)),
-        "odd": njit(lambda s, e: odd(s, e)),
+        "odd": njit(lambda s, e: round_sum_to_odd(s, e)),
     }
     for dtype in (np.float32, np.float64):
         a, b, c = (dtype(v) for v in rng.standard_normal(3))
@@ -63,7 +63,7 @@ def test_machine_functions_mean_the_same_compiled_and_plain(rng):
             c = dtype(-a * b + dtype(scale) * c)
             assert compiled["fma"](a, b, c) == fma(a, b, c)
         for e in (dtype(0), dtype(1e-30), dtype(-1e-30)):
-            assert compiled["odd"](a, e) == odd(a, e)
+            assert compiled["odd"](a, e) == round_sum_to_odd(a, e)
         assert compiled["binade"](abs(a)) == binade(abs(a))
 
 

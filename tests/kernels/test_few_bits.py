@@ -5,7 +5,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.machines import CPU
-from simfloat.arithmetic.sources import Converted, Single, route_of
+from simfloat.arithmetic.sources import ByHalfConversion, InFloat32Lanes, route_of
 from simfloat.kernels import processor
 from simfloat.kernels.few_bits import COUNTS, FEW
 from simfloat.kernels.function_loops import BLOCK
@@ -39,7 +39,7 @@ def test_the_short_loops_serve_the_modes_to_nearest():
                 assert route_of(name, format, mode, True, CPU).rounds[1] == FEW_BITS
             assert route_of(name, format, sf.toward_zero, True, CPU).rounds[1] != FEW_BITS
         assert route_of(name, sf.TF32, sf.nearest_even, True, CPU).rounds[1] != FEW_BITS
-        source = Converted if processor.CONVERTS_FP16 else Single
+        source = ByHalfConversion if processor.CONVERTS_FP16 else InFloat32Lanes
         assert route_of(name, sf.FP16, sf.nearest_even, True, CPU).source is source
 
 

@@ -20,7 +20,7 @@ def test_long_vectors_have_the_bits_of_their_pieces(name, rng):
     x[[0, CHUNK - 1, CHUNK, 2 * CHUNK, -1]] = np.nan, np.inf, 2.0**-400, -np.inf, 2.0**400
     y = np.full(1, 1.5) if name == "power" else ZERO
     words = rng.integers(0, 2**32, x.size, np.uint32)
-    numbers = grid.numbers(sf.FP32, sf.stochastic())
+    numbers = grid.pack_grid(sf.FP32, sf.stochastic())
 
     def results(start, stop):
         """Rounded to odd, to FP64, and at random."""

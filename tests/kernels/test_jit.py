@@ -8,7 +8,7 @@ import numpy as np
 
 import simfloat.kernels
 from simfloat.kernels.cache import KernelCache
-from simfloat.kernels.jit import kernel, outlined, reader, scalar
+from simfloat.kernels.jit import kernel, out_of_line, reader, scalar
 
 
 def all_kernels():
@@ -50,7 +50,7 @@ def test_what_kernels_call_has_no_wrappers_and_python_calls_it_all_the_same():
     def tripled(x):
         return 3.0 * x
 
-    inlined, called = scalar(tripled), outlined(tripled)
+    inlined, called = scalar(tripled), out_of_line(tripled)
 
     @numba.njit
     def both(x):
@@ -66,7 +66,7 @@ def test_what_kernels_call_has_no_wrappers_and_python_calls_it_all_the_same():
 
 
 def test_a_reader_gives_the_fields_in_order():
-    from simfloat.kernels.random import Counter, counter_of
+    from simfloat.kernels.random import Counter, unpack_counter
 
-    assert counter_of(np.arange(6)) == Counter(*range(6))
+    assert unpack_counter(np.arange(6)) == Counter(*range(6))
     assert reader(Counter).py_func.__name__ == "read_Counter"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate.lane_engines import DEEPEST, OrderLanes
+from simfloat.accumulate.lane_engines import MOST_PAIRWISE_TERMS, OrderLanes
 from simfloat.accumulate.tiles import UPRIGHT
 from simfloat.kernels import grid, lane_orders, pairwise_loops, processor, stepwise
 from tests.bits import DETERMINISTIC, assert_bits
@@ -29,7 +29,7 @@ SHAPES = ((5, 39, 45), (1, 8, 7), (2, 270, 3))
 def in_float64(order, a, b, start, format, rounding):
     """The sums by float64's loop, which needs to know nothing of the operands."""
     kind = {"nearest": "odd", "sticky": "sticky"}.get(rounding.steps, "directed")
-    sums, numbers = start.astype(np.float64), grid.numbers(format, rounding)
+    sums, numbers = start.astype(np.float64), grid.pack_grid(format, rounding)
     with np.errstate(invalid="ignore"):
         x, y = a.astype(np.float64), b.astype(np.float64)
         ORDERS[order][kind](
@@ -85,7 +85,7 @@ def test_stacks_are_summed_as_their_matrices_are(order, rng):
 
 
 def test_pairwise_sums_too_deep_for_a_panel_are_those_of_float64(rng):
-    a, b = operands("ties", sf.BF16, rng, 1, DEEPEST + 3, 17)
+    a, b = operands("ties", sf.BF16, rng, 1, MOST_PAIRWISE_TERMS + 3, 17)
     start = np.zeros((1, 17), np.float32)
     want = in_float64("pairwise", a, b, start, sf.BF16, sf.nearest_even)
     assert_bits(sf.matmul(a, b, accumulate=sf.pairwise(sf.BF16)), want)

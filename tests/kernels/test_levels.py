@@ -61,7 +61,7 @@ assert function(1.0) == 2.0
 made = function.outer.overloads.popitem()[1].library.codegen
 print(json.dumps([levels.LEVEL, made.magic_tuple()[1:], processor.VECTORS]))
 """
-    level = levels.within_reach()[-1]
+    level = levels.reachable_levels()[-1]
     got, made, vectors = in_a_process(code, **environment_of(level.name))
     assert got == list(level) and made == [level.processor, level.features]
     assert vectors == (512 if "+avx512f" in level.features else 256 if "+avx2" in level.features else 128)

@@ -8,8 +8,8 @@ import pytest
 
 import simfloat as sf
 from simfloat.kernels import pairwise_loops, sequential, stepwise
-from simfloat.kernels.grid import numbers, unpack
-from simfloat.kernels.likely import CERTAIN, cut_of, likely
+from simfloat.kernels.grid import pack_grid, unpack_grid
+from simfloat.kernels.likely import SURE_FROM, dropped_bits, round_unless_in_doubt
 from simfloat.selftest.hard_numbers import adversarial
 from tests.bits import assert_bits
 from tests.reference import operate
@@ -20,9 +20,9 @@ MODES = [sf.stochastic(), sf.stochastic(32, "A"), sf.stochastic(13, "B"), sf.sto
 
 @numba.njit
 def rounded(x, words, out, told, grid_numbers):
-    cut = cut_of(unpack(grid_numbers))
+    cut = dropped_bits(unpack_grid(grid_numbers))
     for i in range(x.size):
-        out[i], told[i] = likely(x[i], words[i], np.uint32(0), cut)
+        out[i], told[i] = round_unless_in_doubt(x[i], words[i], np.uint32(0), cut)
 
 
 def told_of(a, b, words, format, rounding):
@@ -30,8 +30,8 @@ def told_of(a, b, words, format, rounding):
     with np.errstate(all="ignore"):
         exact = (a + b).astype(np.float32)
     out, told = np.empty_like(exact), np.empty(exact.size, np.uint32)
-    rounded(exact, words, out, told, numbers(format, rounding))
-    return out, told >= CERTAIN
+    rounded(exact, words, out, told, pack_grid(format, rounding))
+    return out, told >= SURE_FROM
 
 
 def definition(a, b, words, format, rounding):
@@ -96,7 +96,7 @@ def test_what_is_in_doubt_is_made_again(scale, rounding, rng):
     # About a million roundings to FP16, of which 250 are in doubt, and a third of all draws of 8 zero bits.
     a, b = (sf.round(rng.standard_normal(shape), sf.FP16).astype(np.float32) for shape in ((24, 150), (150, 300)))
     b = sf.round(scale * b, sf.FP16).astype(np.float32)
-    grid, place, seed = numbers(sf.FP16, rounding), np.array([5, 300, 1, 7, 1, 0]), np.uint64(2**40 + 1)
+    grid, place, seed = pack_grid(sf.FP16, rounding), np.array([5, 300, 1, 7, 1, 0]), np.uint64(2**40 + 1)
     for loops, (likely_kind, drawn_kind), of_one_format in (
         (sequential.random_steps, ("fused_likely", "fused_drawn_odd"), False),
         (sequential.random_steps, ("unfused_likely", "unfused_drawn_odd"), False),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate.bounds import numbers_of
-from simfloat.accumulate.native_steps import own_kind
+from simfloat.accumulate.bounds import format_bounds
+from simfloat.accumulate.native_steps import hardware_kind
 from simfloat.accumulate.operand_bounds import OperandBounds, Problem
 from simfloat.arithmetic.machines import GPU
 from simfloat.cuda import cut_steps
@@ -132,9 +132,9 @@ def test_every_mode_has_steps_on_lanes_and_on_a_gpu():
 
 
 def test_a_mode_that_has_no_steps_of_a_gpu_is_rounded_as_on_a_processor(new_mode):
-    known = OperandBounds(numbers_of(sf.E4M3), sf.E4M3, True)
+    known = OperandBounds(format_bounds(sf.E4M3), sf.E4M3, True)
     for format in (sf.FP32, sf.BF16, sf.TF32, sf.FP16, sf.E5M2):
-        assert own_kind(Problem(known, known, 9, format, machine=GPU), new_mode, format) is None
+        assert hardware_kind(Problem(known, known, 9, format, device=GPU), new_mode, format) is None
 
 
 def test_no_stochastic_mode_is_to_nearest_or_aligns():

@@ -21,7 +21,7 @@ if "worker" in sys.argv:
     notice.silence()
 from simfloat.kernels import fused_loops, rounding_loops
 x, out = np.array([[1.5, -3.0]]), np.empty((1, 2))
-fused_loops.powers_of(x, 0.0, out)
+fused_loops.fill_powers(x, 0.0, out)
 rounding_loops.copy(x[0], np.zeros(1, np.uint32), out[0], x[0])
 assert out.tolist() == [[1.5, -3.0]], out
 """

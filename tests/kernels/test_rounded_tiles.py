@@ -102,7 +102,7 @@ def has_tie(format, rounding):
 @pytest.mark.parametrize("rounding", DETERMINISTIC, ids=repr)
 def test_sums_on_lanes_are_those_of_float64(rounding, fused, rng):
     for (format, inputs), mode in product(FORMATS, (rounding, rounding.saturating())):
-        numbers = grid.numbers(format, mode)
+        numbers = grid.pack_grid(format, mode)
         fast, careful = loops(format, mode, fused)
         rest = numbers, numbers, mode.zero_sum
         for kind, (m, k, n) in product(KINDS if fast and has_tie(format, mode) else (), ((5, 260, 45), (1, 40, 7))):
@@ -122,7 +122,7 @@ def test_sums_on_lanes_are_those_of_float64(rounding, fused, rng):
 def test_every_step_of_a_small_format_is_the_exact_one_rounded(rounding):
     # All x * y + s of numbers of 6 bits: sums that are exact, ties, just beside ties, tiny, and beyond the format.
     format = sf.Format(3, 2)
-    numbers, all_of_it = grid.numbers(format, rounding), all_values(format).astype(np.float32)
+    numbers, all_of_it = grid.pack_grid(format, rounding), all_values(format).astype(np.float32)
     fast, careful = loops(format, rounding, True)
     if rounding.mode == "nearest_even":
         fast.append(rounded_tiles.steps["fused_plain_watched"])  # as float32 holds all of them
@@ -270,9 +270,9 @@ def compiled_anew():
     """The loop that asks for both neighbours, compiled for this processor, and its instructions."""
     operations, kind = LANE_OPERATIONS["nearest"], STEP_KINDS["odd"]
     careful = rounded_tiles.careful_row(native_product, kind.add)
-    loop = rounded_tiles.loop_of(operations, rounded_tiles.fused_step(operations), careful, False)
+    loop = rounded_tiles.rounded_tile_loop(operations, rounded_tiles.fused_step(operations), careful, False)
     loop._cache = NullCache()
-    one, numbers = np.ones((4, 64), np.float32), grid.numbers(sf.BF16, sf.nearest_even)
+    one, numbers = np.ones((4, 64), np.float32), grid.pack_grid(sf.BF16, sf.nearest_even)
     loop(one, np.ones((64, 4), np.float32), np.zeros((4, 4), np.float32), numbers, numbers, 1.0)
     return loop, loop.inspect_asm(loop.signatures[-1])
 
@@ -289,7 +289,7 @@ def check_sums_and_instructions():
         assert len(re.findall("ldmxcsr", text)) == 4 and lower == upper >= 8
     else:
         assert len(re.findall(r"msr\s+FPCR", text)) >= 4
-    rng, numbers = np.random.default_rng(0), grid.numbers(sf.BF16, sf.nearest_even)
+    rng, numbers = np.random.default_rng(0), grid.pack_grid(sf.BF16, sf.nearest_even)
     for kind in ("ties", "sticky bits far below", "cancellation"):
         a, b = operands(kind, sf.BF16, rng, 5, 30, 11)
         got = np.zeros((5, 11), np.float32)
@@ -305,7 +305,7 @@ def check_sums_and_instructions():
 
 def check_another_order(rng):
     """A compensated sum, whose steps are turned upward by a sign."""
-    numbers, accumulate = grid.numbers(sf.E4M3, sf.toward_negative), sf.kahan(sf.E4M3, rounding=sf.toward_negative)
+    numbers, accumulate = grid.pack_grid(sf.E4M3, sf.toward_negative), sf.kahan(sf.E4M3, rounding=sf.toward_negative)
     a, b = operands("cancellation", sf.E4M3, rng, 5, 21, 9)
     got = np.zeros((5, 9), np.float32)
     assert not lane_orders.loops["kahan"]["upward_watched"](a, b, got, numbers, -1.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels.grid import numbers
+from simfloat.kernels.grid import pack_grid
 from tests.bits import assert_bits
 
 pytest.importorskip("numba_cuda", reason="needs numba-cuda for its simulator")
@@ -20,7 +20,7 @@ def test_a_simulated_grid_gives_the_same_bits(tmp_path, rng):
     c[::3] = -(a * b)[::3] + 2.0**-60
     a[:4], b[:4] = [np.inf, np.nan, -0.0, 70000.0], [1.0, 1.0, 0.5, 1.0]
     path = tmp_path / "operands.npz"
-    np.savez(path, a=a, b=b, c=c, nearest=numbers(sf.FP16), stochastic=numbers(sf.FP16, sf.stochastic()))
+    np.savez(path, a=a, b=b, c=c, nearest=pack_grid(sf.FP16), stochastic=pack_grid(sf.FP16, sf.stochastic()))
     # Without compilation, since the simulator is plain Python: the functions must mean the same there.
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-m", "tests.kernels.simulated_grid", str(path)]

@@ -5,7 +5,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.machines import CPU
-from simfloat.arithmetic.sources import Single, route_of
+from simfloat.arithmetic.sources import InFloat32Lanes, route_of
 from simfloat.kernels.single import SINGLE
 from tests.bits import DETERMINISTIC, assert_bits
 
@@ -43,7 +43,7 @@ def test_results_of_float32_numbers_are_those_of_float64(name, format, rng):
         wide = [x.astype(np.float64) for x in given]
     for mode in MODES:
         is_hardware = format == sf.FP16 and mode == sf.nearest_even
-        assert is_hardware or route_of(name, format, mode, True, CPU).source is Single
+        assert is_hardware or route_of(name, format, mode, True, CPU).source is InFloat32Lanes
         assert_bits(getattr(sf, name)(*given, format, mode), getattr(sf, name)(*wide, format, mode), *given)
 
 
@@ -57,6 +57,6 @@ def test_a_scalar_operand_is_a_vector_of_it(rng):
 
 def test_formats_that_need_more_bits_than_float32_has_are_computed_in_float64():
     for format in (sf.Format(8, 22), sf.Format(8, 20, bias=129), sf.Format(8, 7, subnormals=False), sf.E8M0):
-        assert route_of("add", format, sf.toward_zero, True, CPU).source is not Single
-    assert route_of("add", sf.BF16, sf.stochastic(), True, CPU).source is not Single
-    assert route_of("add", sf.BF16, sf.toward_zero, False, CPU).source is not Single
+        assert route_of("add", format, sf.toward_zero, True, CPU).source is not InFloat32Lanes
+    assert route_of("add", sf.BF16, sf.stochastic(), True, CPU).source is not InFloat32Lanes
+    assert route_of("add", sf.BF16, sf.toward_zero, False, CPU).source is not InFloat32Lanes

@@ -7,7 +7,7 @@ import simfloat as sf
 from simfloat.kernels import grid, pairwise_loops, sequential, stepwise
 from tests.bits import assert_bits
 
-NUMBERS = grid.numbers_below(sf.BF16, sf.nearest_even, 20, np.float32)
+NUMBERS = grid.pack_grid_below(sf.BF16, sf.nearest_even, 20, np.float32)
 UNREAD = np.zeros(6, np.int64), np.uint64(0)
 
 LOOPS = {

@@ -129,7 +129,7 @@ def operands(rng):
 def fma_of_images(a, b, c):
     """What an instruction gives of images: float64 holds the product, and what it cuts off a sum decides nothing."""
     x, y, z = np.float64(halves.number(a)), np.float64(halves.number(b)), np.float64(halves.number(c))
-    return halves.image(halves.half(fma(x, y, z)))
+    return halves.image(halves.round_to_half(fma(x, y, z)))
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_sums_of_images_are_those_that_are_emulated(computing_in_fp16, monkeypat
 
 def test_every_nan_among_images_becomes_the_one_nan():
     images, out = np.array([[0x7E01, 0xFE00, 0xFC01, 0x7C01]], np.uint16), np.empty((1, 4), np.float32)
-    halves.numbers_of["halves"](images, out)
+    halves.number_loops["halves"](images, out)
     assert (out.view(np.uint32) == 0x7FC00000).all()
 
 

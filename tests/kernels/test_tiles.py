@@ -14,7 +14,7 @@ from tests.bits import assert_bits
 @pytest.mark.parametrize("k", [255, 300])
 def test_tiles_sum_every_row_as_it_is_summed_alone(dtype, m, k):
     """A single row is no tile: its loop is another one."""
-    unread = grid.numbers(sf.FP32, sf.nearest_even).astype(dtype)
+    unread = grid.pack_grid(sf.FP32, sf.nearest_even).astype(dtype)
     loop, rest = sequential.steps["fused_native"], (unread, unread, dtype(0))
     rng, lanes = np.random.default_rng(m), width(np.zeros(1, dtype))
     for n in {1, lanes, 2 * lanes, 45}:

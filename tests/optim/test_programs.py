@@ -200,7 +200,7 @@ def test_each_instruction_is_its_operation_for_numbers_of_the_format_and_others(
 
 
 def test_one_program_serves_all_steps_and_learning_rates(monkeypatch):
-    update_programs._known.clear()
+    update_programs._programs.clear()
     p = sf.Parameter(np.ones(3, np.float32))
     optimizer = sf.optim.RAdam([p], betas=(0.9, 0.99))
     for step in range(12):
@@ -208,7 +208,7 @@ def test_one_program_serves_all_steps_and_learning_rates(monkeypatch):
         p.grad = np.float32([1.0, 2.0, step])
         with sf.simulate("bf16-standard"):
             optimizer.step()
-    kinds = list(update_programs._known.values())
+    kinds = list(update_programs._programs.values())
     assert [len(programs) for programs in kinds] == [1, 2], "the first step, and those before and after rectifying"
 
 

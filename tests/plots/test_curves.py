@@ -24,7 +24,7 @@ from simfloat.plots import (
     new_figure,
     save_figure,
 )
-from simfloat.plots.curves import STYLES, power
+from simfloat.plots.curves import STYLES, power_text
 
 
 def test_the_moving_mean_is_centred_and_shrinks_at_the_ends():
@@ -91,8 +91,8 @@ def test_ticks_of_a_logarithmic_axis_are_short(low, high):
 
 
 def test_powers_of_ten_are_written_as_such():
-    assert (power(1e-9), power(1e6), power(2e6)) == ("$10^{-9}$", "$10^{6}$", "$2\\cdot 10^{6}$")
-    assert (power(5e-324), power(9.999999e-5), power(1.7e308)) == (
+    assert (power_text(1e-9), power_text(1e6), power_text(2e6)) == ("$10^{-9}$", "$10^{6}$", "$2\\cdot 10^{6}$")
+    assert (power_text(5e-324), power_text(9.999999e-5), power_text(1.7e308)) == (
         "$4.94066\\cdot 10^{-324}$", "$10^{-4}$", "$1.7\\cdot 10^{308}$",
     )  # fmt: skip
 

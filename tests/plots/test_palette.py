@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
 from simfloat.plots.curves import STYLES
-from simfloat.plots.exponents import GAINED, KEPT, LOST
+from simfloat.plots.exponents import GAINED_STYLE, KEPT_STYLE, LOST_STYLE
 from simfloat.plots.heat_map import COLORS
 
 #: Of linear RGB, for severity 1: Machado, Oliveira and Fernandes, IEEE TVCG 15(6), 2009, table 1.
@@ -64,8 +64,8 @@ def test_lines_of_one_grey_differ_in_dashes_or_markers():
 
 
 def test_bars_of_a_histogram_differ_in_grey_or_by_their_hatching():
-    kept, gained, lost = lab(KEPT["color"])[0], lab(GAINED["facecolor"])[0], lab(LOST["facecolor"])[0]
-    assert kept + APART < gained and gained + APART < lost and LOST["hatch"]
+    kept, gained, lost = lab(KEPT_STYLE["color"])[0], lab(GAINED_STYLE["facecolor"])[0], lab(LOST_STYLE["facecolor"])[0]
+    assert kept + APART < gained and gained + APART < lost and LOST_STYLE["hatch"]
 
 
 @pytest.mark.parametrize("vision", VISION)

@@ -8,7 +8,7 @@ from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.formats.format_fields import SPECIALS, TININESS
 from simfloat.policy.operation_roles import CLASSES, roles_of
 from simfloat.policy.role_types import UPDATES
-from simfloat.policy.roles import ROLES, led_by
+from simfloat.policy.roles import ROLES, followers_of
 from tests.bits import DETERMINISTIC
 
 
@@ -110,7 +110,7 @@ def policies(draw):
         operation = (tuple(names) if len(names) > 1 or draw(st.booleans()) else names[0]) if names else None
         path = draw(paths if operation is None else st.none() | paths)
         used = {role for name in names for role in roles_of(name)} if names else {*ROLES}
-        useful = [role for role in ROLES if not led_by(role, ROLES).isdisjoint(used)]
+        useful = [role for role in ROLES if not followers_of(role, ROLES).isdisjoint(used)]
         roles = draw(st.lists(st.sampled_from(useful), unique=True, min_size=1, max_size=4))
         policy = policy.override(path, operation=operation, **{role: draw(values(role)) for role in roles})
     return policy

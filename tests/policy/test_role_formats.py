@@ -7,7 +7,7 @@ import simfloat as sf
 from experiments.models import DLRM, GPT, BERTClassifier, SequenceClassifier
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.autodiff import tape
-from simfloat.simulation.widest import widest
+from simfloat.simulation.widest import widest_format
 from tests.nn.convolutional import detector, discriminator, generator, residual_net
 from tests.roles import keep_numbers, recorded
 
@@ -114,7 +114,9 @@ def check_result(policy, variable):
     want = role(policy, node, "activations")
     if want == "widest":
         # Scalars do not count beside arrays.
-        want = widest(f for x, f in zip(node.parents, node.formats, strict=True) if x.format is not None or x.ndim)
+        want = widest_format(
+            f for x, f in zip(node.parents, node.formats, strict=True) if x.format is not None or x.ndim
+        )
     assert variable.format == want and holds(want, variable.numbers), node.place.operations
 
 

@@ -120,8 +120,8 @@ def test_bits_moved_are_those_of_operands_read_and_results_written():
 
 
 def test_scales_of_blocks_are_moved_and_kept_with_their_elements():
-    assert sf.pricing.storage_bits.bits_of(sf.scaled(sf.E4M3, sf.block(32, sf.E8M0))) == 8 + 8 / 32
-    assert sf.pricing.storage_bits.bits_of(sf.scaled(sf.E4M3, sf.block((128, 128), sf.FP32))) == 8 + 32 / 128**2
+    assert sf.pricing.storage_bits.value_bits(sf.scaled(sf.E4M3, sf.block(32, sf.E8M0))) == 8 + 8 / 32
+    assert sf.pricing.storage_bits.value_bits(sf.scaled(sf.E4M3, sf.block((128, 128), sf.FP32))) == 8 + 32 / 128**2
 
 
 def test_mixed_precision_with_adam_keeps_sixteen_bytes_a_parameter():

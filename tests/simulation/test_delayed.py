@@ -8,7 +8,7 @@ import pytest
 
 import simfloat as sf
 from tests.bits import assert_bits
-from tests.scalar_casts import divided, elements, largest
+from tests.scalar_casts import clamped_quotient, elements, largest
 
 POLICY = sf.Policy(
     compute=sf.scaled(sf.E4M3, sf.delayed(history=3, margin=1)),
@@ -31,7 +31,7 @@ class History:
         self.amaxes = [*self.amaxes, float(largest(x))][-self.length :]
         amax = max(self.amaxes) if not np.isnan(self.amaxes).any() else np.nan
         if 0 < amax < np.inf:
-            self.scale = divided(self.format.max / 2**self.margin, amax)
+            self.scale = clamped_quotient(self.format.max / 2**self.margin, amax)
         return elements(x, self.format, scale), scale
 
 

@@ -49,7 +49,7 @@ def test_evaluating_aside_may_be_interrupted_anywhere(monkeypatch):
 
         for name in ("_put_in_force", "moment"):
             monkeypatch.setattr(sim, name, interrupted)
-            with pytest.raises(KeyboardInterrupt), sim.standing_still():
+            with pytest.raises(KeyboardInterrupt), sim.trial_run():
                 pass
             monkeypatch.undo()
             assert sim.state == state and sim.observer is observer

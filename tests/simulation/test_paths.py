@@ -201,9 +201,11 @@ def test_a_parameter_that_moves_draws_from_the_stream_of_its_new_path(move, when
         model(X).sum().backward()
         if when == "before the step":
             move(model)
-        calls = {key: count for key, count in sim.streams.drawn.items() if key[1] == "update"}
+        calls = {key: count for key, count in sim.streams.calls_so_far.items() if key[1] == "update"}
         optimizer.step()
-    now = {key[0] for key, count in sim.streams.drawn.items() if key[1] == "update" and count > calls.get(key, 0)}
+    now = {
+        key[0] for key, count in sim.streams.calls_so_far.items() if key[1] == "update" and count > calls.get(key, 0)
+    }
     assert now == {path for path, _ in model.named_parameters()}
 
 

@@ -53,7 +53,7 @@ def test_parameters_are_used_in_the_new_format_and_stored_in_it_from_the_next_st
     before = model.head.weight.data.copy()
     sim.policy = "bf16-standard"
     with sim:
-        used = model.head.weight.used_in(sim)
+        used = model.head.weight.operand_in(sim)
     assert_bits(used.numbers, sf.round(before, sf.BF16))
     assert_bits(model.head.weight.data, before)
     step(model, optimizer, sim)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.simulation.inside import Formats
-from simfloat.simulation.widest import widest
+from simfloat.simulation.inside import ArrayFormats
+from simfloat.simulation.widest import widest_format
 from tests.bits import assert_bits
 from tests.cuda import standin
 
@@ -20,12 +20,12 @@ SMALL = [f for f in sf.CATALOG.values() if f.bits <= 8 and f is not sf.E8M0]
     ((sf.E4M3, sf.FP16), sf.FP16), ((sf.Format(8, 20), sf.FP32), sf.FP32), ((sf.Format(9, 9), sf.FP32), sf.FP64),
 ])  # fmt: skip
 def test_it_is_one_of_them_or_the_smallest_that_holds_them(formats, want):
-    assert widest(formats) == want
+    assert widest_format(formats) == want
 
 
 def test_it_holds_every_number_of_every_pair():
     for a, b in itertools.product(SMALL, SMALL):
-        wide = widest([a, b])
+        wide = widest_format([a, b])
         for narrow in (a, b):
             assert (sf.round(narrow.values(), wide) == narrow.values()).all()
         assert wide in (a, b) or wide.bits in (8, 16)
@@ -33,18 +33,18 @@ def test_it_holds_every_number_of_every_pair():
 
 def test_of_nothing_there_is_none():
     with pytest.raises(ValueError, match="widest of no formats"):
-        widest([])
+        widest_format([])
 
 
 @pytest.mark.parametrize("made", [np.asarray, standin.ndarray], ids=["cpu", "gpu"])
 def test_views_have_the_format_of_their_memory_on_every_machine(made):
-    formats, x, other = Formats(), made(np.ones((2, 3))), made(np.ones((2, 3)))
-    formats.put(x, sf.BF16)
+    formats, x, other = ArrayFormats(), made(np.ones((2, 3))), made(np.ones((2, 3)))
+    formats.note(x, sf.BF16)
     for view in (x.reshape(6), x[0], x.T, x[:, 1:][1]):
-        assert formats.of(view) is sf.BF16
-    assert formats.of(other.reshape(6)) is None
-    formats.put(other[1:], sf.FP16)
-    assert formats.of(other) is sf.FP16
+        assert formats.format_of(view) is sf.BF16
+    assert formats.format_of(other.reshape(6)) is None
+    formats.note(other[1:], sf.FP16)
+    assert formats.format_of(other) is sf.FP16
 
 
 AMP = sf.Policy(compute=sf.FP16, weights=sf.FP32).override(operation="pointwise", activations="widest")

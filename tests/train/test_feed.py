@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.train.feed import Feed, digest
+from simfloat.train.feed import BatchSource, digest
 
 X, Y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 1])
 
@@ -26,20 +26,20 @@ def test_other_numbers_shapes_and_types_have_another(other):
 
 
 def test_what_has_no_numbers_has_the_digest_of_its_kind():
-    assert digest(object()) == digest(object()) != digest(Feed([], is_known=True))
+    assert digest(object()) == digest(object()) != digest(BatchSource([], keeps_digests=True))
 
 
 @pytest.mark.parametrize("x, rows", [(X, 3), ((X, X[:2]), 3), ([[1, 2], [3, 4]], 2), (1.0, None), (np.zeros(()), None)])
 def test_the_size_of_a_batch_is_how_many_rows_its_first_input_has(x, rows):
-    feed = Feed([(x, Y), (X[:1], Y)], is_known=True)
+    feed = BatchSource([(x, Y), (X[:1], Y)], keeps_digests=True)
     feed.take(2)
     assert feed.batch_size == rows
 
 
 def test_the_first_batches_are_digested_where_they_are_to_be_known():
-    feed = Feed([(X, Y)] * 9, is_known=True)
+    feed = BatchSource([(X, Y)] * 9, keeps_digests=True)
     feed.skip(2)
     assert len(feed.digests(1)) == 1 and len(feed.digests(2)) == 2 and len(feed.take(5)) == 5
     assert feed.digests(7) == [digest((X, Y))] * 4
-    unknown = Feed([(X, Y)], is_known=False)
+    unknown = BatchSource([(X, Y)], keeps_digests=False)
     assert len(unknown.take(3)) == 1 and unknown.digests(1) == [] and unknown.batch_size is None

@@ -100,9 +100,9 @@ def test_while_a_folder_is_locked_or_released_it_waits_and_the_folder_is_free_ag
 
     function = getattr(lock, name)
     monkeypatch.setattr(lock, name, interrupted)
-    with pytest.raises(KeyboardInterrupt), lock.locked(tmp_path):
+    with pytest.raises(KeyboardInterrupt), lock.lock_folder(tmp_path):
         pass
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()
-    with lock.locked(tmp_path):
+    with lock.lock_folder(tmp_path):
         pass

@@ -27,7 +27,7 @@ folder = Path(sys.argv[1])
 
 #: Holds a folder until its standard input is closed.
 HOLD = """
-with lock.locked(folder):
+with lock.lock(folder):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -39,7 +39,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(400):
     try:
-        with lock.locked(folder):
+        with lock.lock(folder):
             os.close(os.open(folder / "mine", os.O_CREAT | os.O_EXCL))
             os.unlink(folder / "mine")
             taken += 1
@@ -66,7 +66,7 @@ def test_a_second_process_is_refused_at_once_with_folder_and_process_until_the_f
         assert_same(states, toy.fit("fp32", 4)[0])
         other.kill()
         other.wait(timeout=60)
-        assert names(tmp_path) == [lock.NAME, "checkpoint-000001-step-2.states", "own"]
+        assert names(tmp_path) == [lock.LOCK_FILE, "checkpoint-000001-step-2.states", "own"]
         toy.fit("fp32", 4, checkpoint=tmp_path, resume=tmp_path)
     assert names(tmp_path) == ["checkpoint-000001-step-2.states", "checkpoint-000002-step-4.states", "own"]
 

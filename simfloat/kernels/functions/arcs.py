@@ -9,7 +9,7 @@ import numpy as np
 
 from simfloat.kernels.functions.constants import SPECK, circle, pair
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma, odd
+from simfloat.kernels.machine import fma, round_sum_to_odd
 from simfloat.kernels.pairs import (
     add_pairs,
     divide_pairs,
@@ -96,7 +96,7 @@ def atan_quick(x):
     """atan(x) for zero and 2^-300 <= |x| <= 2^300."""
     inside = abs(x) < np.inf
     high, low = _angle(abs(x) if inside else 0.0, 0.0, 1.0, 0.0)
-    result = math.copysign(odd(high, low), x) if inside else np.nan
+    result = math.copysign(round_sum_to_odd(high, low), x) if inside else np.nan
     return x if x == 0.0 else result
 
 
@@ -137,7 +137,7 @@ def asin_quick(x):
     """asin(x) for zero and 2^-300 <= |x| <= 1."""
     small, inside = abs(x) < 2.0**-30, abs(x) <= 1.0
     high, low = _asin(x if inside & (not small) else 1.0)
-    result = odd(x, x * max(x * x / 6.0, SPECK)) if small else odd(high, low)
+    result = round_sum_to_odd(x, x * max(x * x / 6.0, SPECK)) if small else round_sum_to_odd(high, low)
     return result if inside else np.nan
 
 
@@ -166,7 +166,7 @@ def acos_quick(x):
     """acos(x) for |x| <= 1."""
     inside = abs(x) <= 1.0
     high, low = _acos(x if inside else 0.0)
-    return odd(high, low) if inside else np.nan
+    return round_sum_to_odd(high, low) if inside else np.nan
 
 
 @scalar
@@ -184,7 +184,7 @@ def atan2_quick(y, x):
     q = abs(y / (x if x != 0.0 else 1.0))
     inside = (q >= 2.0**-200) & (q <= 2.0**200) & (x != 0.0)
     high, low = _angle(abs(y) if inside else 1.0, 0.0, x if inside else 1.0, 0.0)
-    return math.copysign(odd(high, low), y) if inside else np.nan
+    return math.copysign(round_sum_to_odd(high, low), y) if inside else np.nan
 
 
 @scalar

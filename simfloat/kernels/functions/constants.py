@@ -20,7 +20,7 @@ def pair(x: Fraction) -> tuple[float, float]:
     return float(x), float(x - Fraction(float(x)))
 
 
-def cut(x: Fraction, bits: int) -> Fraction:
+def truncate_below(x: Fraction, bits: int) -> Fraction:
     """x without what lies below 2^-bits."""
     return Fraction(math.floor(x * 2**bits), 2**bits)
 
@@ -35,7 +35,7 @@ def logarithm(x: Fraction) -> Fraction:
     return Fraction(_DIGITS.ln(_decimal(x)))
 
 
-def root(x: Fraction, bits: int) -> Fraction:
+def square_root(x: Fraction, bits: int) -> Fraction:
     """The square root of x, with an error below 2^-bits."""
     return Fraction(math.isqrt(math.floor(x * 4**bits)), 2**bits)
 
@@ -64,5 +64,8 @@ EXACT_LN2 = logarithm(Fraction(2))
 LOG2_E, LN2 = pair(1 / EXACT_LN2), pair(EXACT_LN2)
 
 #: ln 2 in pieces of 42, 42 and 53 bits: multiples of the first two by an exponent are exact.
-LN2_A, LN2_B = float(cut(EXACT_LN2, 42)), float(cut(EXACT_LN2, 84) - cut(EXACT_LN2, 42))
-LN2_C = float(EXACT_LN2 - cut(EXACT_LN2, 84))
+LN2_A, LN2_B = (
+    float(truncate_below(EXACT_LN2, 42)),
+    float(truncate_below(EXACT_LN2, 84) - truncate_below(EXACT_LN2, 42)),
+)
+LN2_C = float(EXACT_LN2 - truncate_below(EXACT_LN2, 84))

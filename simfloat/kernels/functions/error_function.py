@@ -8,17 +8,17 @@ from fractions import Fraction
 import numpy as np
 
 from simfloat.kernels.functions.bell_curve import bell_integral, bell_quotient, bell_table
-from simfloat.kernels.functions.constants import SPECK, circle, pair, root
+from simfloat.kernels.functions.constants import SPECK, circle, pair, square_root
 from simfloat.kernels.functions.exponential import exp_wide
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma, odd
+from simfloat.kernels.machine import fma, round_sum_to_odd
 from simfloat.kernels.pairs import add_number, multiply_pairs, quick_two_sum
 from simfloat.kernels.unrounded import power_of_two, split, two_product
 
 #: From here on erf is 1 but for less than 2^-82.
 END = 7.5
 
-SLOPE = root(4 / circle(200), 200)  # of erf at 0
+SLOPE = square_root(4 / circle(200), 200)  # of erf at 0
 SLOPE_PAIR = pair(SLOPE)
 
 RATE, PARTS = 2, 32
@@ -43,7 +43,7 @@ def _erf(x):
 def erf_quick(x):
     """erf(x) for zero and 2^-300 <= |x|."""
     high, low = _erf(x)
-    return odd(high, low) if abs(x) < np.inf else np.nan
+    return round_sum_to_odd(high, low) if abs(x) < np.inf else np.nan
 
 
 @scalar
@@ -86,7 +86,7 @@ def erfc_quick(x):
     """erfc(x) for |x| <= TAIL."""
     small, inside = abs(x) < 2.0**-60, abs(x) <= TAIL
     high, low = _erfc(x if inside else 0.0)
-    result = odd(1.0, -x) if small else odd(high, low)
+    result = round_sum_to_odd(1.0, -x) if small else round_sum_to_odd(high, low)
     return result if inside else np.nan
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from simfloat.kernels.functions.constants import LN2_A, LN2_B, LN2_C, LOG2_E, SPECK, pair
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma, odd
+from simfloat.kernels.machine import fma, round_sum_to_odd
 from simfloat.kernels.pairs import (
     add_number,
     add_pairs,
@@ -61,7 +61,7 @@ def exp_pair(x):
 def exp_quick(x):
     """exp(x) for |x| <= 600."""
     high, low, k = exp_pair(x if abs(x) <= 600.0 else 0.0)
-    return odd(high, low) * power_of_two(k) if abs(x) <= 600.0 else np.nan
+    return round_sum_to_odd(high, low) * power_of_two(k) if abs(x) <= 600.0 else np.nan
 
 
 @scalar
@@ -93,7 +93,7 @@ def tanh_quick(x):
     high, low = _tanh(x if (abs(x) <= 80.0) & (not small) else 1.0)
     high = x if small else high
     low = -x * max(x * x / 3.0, SPECK) if small else low
-    return odd(high, low) if abs(x) <= 80.0 else np.nan
+    return round_sum_to_odd(high, low) if abs(x) <= 80.0 else np.nan
 
 
 @scalar
@@ -128,7 +128,7 @@ def _sigmoid(x):
 def sigmoid_quick(x):
     """1 / (1 + exp(-x)) for |x| <= 600."""
     high, low, k = _sigmoid(x if abs(x) <= 600.0 else 0.0)
-    return odd(high, low) * power_of_two(k) if abs(x) <= 600.0 else np.nan
+    return round_sum_to_odd(high, low) * power_of_two(k) if abs(x) <= 600.0 else np.nan
 
 
 @scalar

@@ -18,11 +18,11 @@ from simfloat.kernels.functions.gamma_series import (
     PI,
     STIRLING,
     WHOLE,
-    above,
-    cosine_of_turns,
+    cosine_of_half_turns,
     log_of_pair,
     polynomial,
-    sine_of_turns,
+    shift_to_at_least,
+    sine_of_half_turns,
     stirling,
     stirling_slope,
 )
@@ -55,7 +55,7 @@ def _log_gamma(x, x_low):
     if x <= 2.5:
         t, t_low = add_number(x, x_low, -2.0)
         return _log_gamma_near(t, t_low)
-    y, y_low, n = above(x, x_low, STIRLING)
+    y, y_low, n = shift_to_at_least(x, x_low, STIRLING)
     high, low = stirling(y, y_low)
     if n == 0.0:
         return high, low
@@ -105,7 +105,7 @@ def lgamma_wide(x):
     # Gamma(x) Gamma(1 - x) = pi / sin(pi x)
     y, y_low = two_sum(1.0, -x)
     high, low = _log_gamma(y, y_low)
-    s, s_low = sine_of_turns(abs(r))
+    s, s_low = sine_of_half_turns(abs(r))
     rest, rest_low = log_of_pair(s, s_low)
     high, low = add_pairs(high, low, rest, rest_low)
     high, low = add_pairs(LOG_PI[0], LOG_PI[1], -high, -low)
@@ -122,7 +122,7 @@ def _digamma(x, x_low):
         high, low = polynomial(DIGAMMA_ROWS, WHOLE, t, t_low)
         n = steps
     else:
-        y, y_low, n = above(x, x_low, STIRLING)
+        y, y_low, n = shift_to_at_least(x, x_low, STIRLING)
         high, low = stirling_slope(y, y_low)
     for k in range(int(n)):
         z, z_low = add_number(x, x_low, float(k))
@@ -155,9 +155,9 @@ def digamma_wide(x):
     y, y_low = two_sum(1.0, -x)
     high, low = _digamma(y, y_low)
     # psi(1 - x) - psi(x) = pi cot(pi x)
-    c, c_low = cosine_of_turns(r)
+    c, c_low = cosine_of_half_turns(r)
     c, c_low = multiply_pairs(c, c_low, PI[0], PI[1])
-    s, s_low = sine_of_turns(r)
+    s, s_low = sine_of_half_turns(r)
     q, q_low = divide_pairs(c, c_low, s, s_low)
     high, low = add_pairs(high, low, -q, -q_low)
     return high, low, 0

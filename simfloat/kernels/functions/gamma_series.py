@@ -114,7 +114,7 @@ def stirling_slope(x, x_low):
 
 
 @scalar
-def sine_of_turns(r):
+def sine_of_half_turns(r):
     """sin(pi r) as (high, low), for |r| <= 1/2."""
     near = abs(r) <= 0.25
     part = r if near else 0.5 - abs(r)
@@ -125,13 +125,13 @@ def sine_of_turns(r):
 
 
 @scalar
-def cosine_of_turns(r):
+def cosine_of_half_turns(r):
     """cos(pi r) as (high, low), for |r| <= 1/2."""
-    return sine_of_turns(0.5 - abs(r))
+    return sine_of_half_turns(0.5 - abs(r))
 
 
 @scalar
-def above(x, x_low, least):
+def shift_to_at_least(x, x_low, least):
     """(y, y_low, n) with y + y_low = x + x_low + n, the first that is not below `least`."""
     n = 0.0
     y, y_low = quick_two_sum(x, x_low)

@@ -11,10 +11,10 @@ from fractions import Fraction
 import numpy as np
 
 from simfloat.kernels.functions.bell_curve import bell_integral, bell_quotient, bell_table
-from simfloat.kernels.functions.constants import SPECK, circle, pair, root
+from simfloat.kernels.functions.constants import SPECK, circle, pair, square_root
 from simfloat.kernels.functions.exponential import exp_wide
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma, odd
+from simfloat.kernels.machine import fma, round_sum_to_odd
 from simfloat.kernels.pairs import multiply_pairs, quick_two_sum
 from simfloat.kernels.unrounded import split, two_product
 
@@ -27,7 +27,7 @@ TAIL = 7.5
 #: Here gelu(-z) is out of every format's range, as it is beyond.
 FAR = 60.0
 
-SLOPE = root(1 / (2 * circle(200)), 200)  # of the probability at 0, 1 / sqrt(2 pi)
+SLOPE = square_root(1 / (2 * circle(200)), 200)  # of the probability at 0, 1 / sqrt(2 pi)
 SLOPE_PAIR = pair(SLOPE)
 
 RATE, PARTS = 1, 128
@@ -65,7 +65,7 @@ def gelu_quick(x):
     """gelu(x) for zero and -TAIL <= x, 2^-300 <= |x| <= 2^300."""
     inside = (x >= -TAIL) & (x < np.inf)
     high, low = _gelu(x if inside else 0.0)
-    result = odd(high, low) if inside else np.nan
+    result = round_sum_to_odd(high, low) if inside else np.nan
     return x if x == 0.0 else result
 
 

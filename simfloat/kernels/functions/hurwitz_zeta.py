@@ -103,7 +103,7 @@ def _start(s, q):
 
 
 @scalar
-def _alone(sign, start):
+def _largest_term_alone(sign, start):
     """A sum whose largest term, of this sign, is beyond every format: no other term changes what that rounds to.
 
     Such terms are not summed: beside a large s, or of a large q, they may not be told apart.
@@ -116,7 +116,7 @@ def _above_zero(s, q):
     """zeta(s, q) for s > 1 and q > 0."""
     start, start_low = _start(s, q)
     if abs(start) > FAR_BEYOND:
-        return _alone(1.0, start)
+        return _largest_term_alone(1.0, start)
     if q >= LARGE:
         return _integral(s, q)
     high, low = _positive(s, q, 0.0, start, start_low)
@@ -153,7 +153,7 @@ def zeta_wide(s, q):
         return _above_zero(s, 1.0 - q)
     start, start_low = _start(s, min(f, 1.0 - f))
     if start > FAR_BEYOND:
-        return _alone(1.0 if is_even or f < 0.5 else -1.0, start)
+        return _largest_term_alone(1.0 if is_even or f < 0.5 else -1.0, start)
     high, low = _positive(s, f, 0.0, start, start_low)
     below, below_low = _positive(s, 1.0 - f, 0.0, start, start_low)
     y, y_low = two_sum(1.0, -q)

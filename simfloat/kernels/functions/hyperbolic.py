@@ -9,7 +9,7 @@ import numpy as np
 from simfloat.kernels.functions.constants import SPECK
 from simfloat.kernels.functions.exponential import exp_less_one, exp_pair
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import odd
+from simfloat.kernels.machine import round_sum_to_odd
 from simfloat.kernels.pairs import add_number, add_pairs, divide_pairs, quick_two_sum
 from simfloat.kernels.unrounded import power_of_two, split, two_sum
 
@@ -33,7 +33,7 @@ def expm1_quick(x):
     """exp(x) - 1 for zero and 2^-300 <= |x| <= 600."""
     inside = abs(x) <= 600.0
     high, low, k = _expm1(x if inside else 0.0)
-    result = odd(high, low) * power_of_two(k) if inside else np.nan
+    result = round_sum_to_odd(high, low) * power_of_two(k) if inside else np.nan
     return x if x == 0.0 else result
 
 
@@ -66,8 +66,8 @@ def sinh_quick(x):
     """sinh(x) for zero and 2^-300 <= |x| <= 600."""
     small, inside = abs(x) < 2.0**-30, abs(x) <= 600.0
     high, low, k = _sinh(x if inside & (not small) else 1.0)
-    result = odd(high, low) * power_of_two(k)
-    near = odd(x, x * max(x * x / 6.0, SPECK))
+    result = round_sum_to_odd(high, low) * power_of_two(k)
+    near = round_sum_to_odd(x, x * max(x * x / 6.0, SPECK))
     return (near if small else result) if inside else np.nan
 
 
@@ -98,8 +98,8 @@ def cosh_quick(x):
     """cosh(x) for zero and 2^-300 <= |x| <= 600."""
     small, inside = abs(x) < 2.0**-30, abs(x) <= 600.0
     high, low, k = _cosh(x if inside & (not small) else 1.0)
-    result = odd(high, low) * power_of_two(k)
-    near = odd(1.0, max(0.5 * x * x, SPECK) if x != 0.0 else 0.0)
+    result = round_sum_to_odd(high, low) * power_of_two(k)
+    near = round_sum_to_odd(1.0, max(0.5 * x * x, SPECK) if x != 0.0 else 0.0)
     return (near if small else result) if inside else np.nan
 
 

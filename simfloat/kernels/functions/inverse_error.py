@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.functions.constants import circle, pair, root
+from simfloat.kernels.functions.constants import circle, pair, square_root
 from simfloat.kernels.functions.error_function import SLOPE_PAIR, erf_wide, erfc_wide
 from simfloat.kernels.functions.exponential import exp_wide
 from simfloat.kernels.functions.logarithm import log_pair
@@ -20,8 +20,8 @@ from simfloat.kernels.machine import fma
 from simfloat.kernels.pairs import add_number, multiply_pairs, quick_two_sum
 from simfloat.kernels.unrounded import power_of_two, split
 
-ROOT_OF_TWO = pair(root(Fraction(2), 200))
-INVERSE_SLOPE = pair(root(circle(200), 200) / 2)  # of erfinv at 0, sqrt(pi) / 2
+ROOT_OF_TWO = pair(square_root(Fraction(2), 200))
+INVERSE_SLOPE = pair(square_root(circle(200), 200) / 2)  # of erfinv at 0, sqrt(pi) / 2
 TWELFTH = float(circle(100) / 12)
 
 #: Steps of Halley's method: each makes three times as many digits right.

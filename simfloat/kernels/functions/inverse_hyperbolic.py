@@ -10,7 +10,7 @@ from simfloat.kernels.functions.constants import SPECK
 from simfloat.kernels.functions.logarithm import log_pair
 from simfloat.kernels.functions.shifted_logarithm import log1p_pair
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import odd
+from simfloat.kernels.machine import round_sum_to_odd
 from simfloat.kernels.pairs import add_number, add_pairs, divide_pairs, multiply_pairs, root_of_pair
 from simfloat.kernels.unrounded import split, two_product, two_sum
 
@@ -40,7 +40,7 @@ def asinh_quick(x):
     """asinh(x) for zero and 2^-300 <= |x| < inf."""
     small, inside = abs(x) < 2.0**-30, abs(x) < np.inf
     high, low = _asinh(x if inside & (not small) else 1.0)
-    result = odd(x, -x * max(x * x / 6.0, SPECK)) if small else odd(high, low)
+    result = round_sum_to_odd(x, -x * max(x * x / 6.0, SPECK)) if small else round_sum_to_odd(high, low)
     return result if inside else np.nan
 
 
@@ -76,7 +76,7 @@ def acosh_quick(x):
     """acosh(x) for 1 <= x < inf."""
     inside = (x >= 1.0) & (x < np.inf)
     high, low = _acosh(x if inside else 1.0)
-    return odd(high, low) if inside else np.nan
+    return round_sum_to_odd(high, low) if inside else np.nan
 
 
 @scalar
@@ -103,7 +103,7 @@ def atanh_quick(x):
     """atanh(x) for zero and 2^-300 <= |x| < 1."""
     small, inside = abs(x) < 2.0**-30, abs(x) < 1.0
     high, low = _atanh(x if inside & (not small) else 0.5)
-    result = odd(x, x * max(x * x / 3.0, SPECK)) if small else odd(high, low)
+    result = round_sum_to_odd(x, x * max(x * x / 3.0, SPECK)) if small else round_sum_to_odd(high, low)
     return result if inside else np.nan
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from simfloat.kernels.functions.constants import LN2_A, LN2_B, LN2_C, LOG2_E, logarithm, pair
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma, odd
+from simfloat.kernels.machine import fma, round_sum_to_odd
 from simfloat.kernels.pairs import add_number, add_pairs, horner, horner_start, multiply_pairs, quick_two_sum
 from simfloat.kernels.unrounded import nearest_integer, two_product
 
@@ -90,13 +90,13 @@ def is_normal(x):
 
 
 @scalar
-def _at_the_ends(x):
+def _log_of_special(x):
     """A logarithm of zero, infinity, NaN or a negative number."""
     return -np.inf if x == 0.0 else x if x == np.inf else np.nan
 
 
 @scalar
-def _made_normal(x):
+def _normalize(x):
     """A positive number as a normal one times a power of two, and the exponent of that."""
     return (x * 2.0**54, -54.0) if x < 2.0**-1022 else (x, 0.0)
 
@@ -105,15 +105,15 @@ def _made_normal(x):
 def log_quick(x):
     """log(x) for positive normal numbers."""
     high, low = log_pair(x if is_normal(x) else 1.0, 0.0)
-    return odd(high, low) if is_normal(x) else np.nan
+    return round_sum_to_odd(high, low) if is_normal(x) else np.nan
 
 
 @scalar
 def log_wide(x):
     """log(x)."""
     if not x > 0.0 or x == np.inf:
-        return _at_the_ends(x), 0.0, 0
-    normal, shift = _made_normal(x)
+        return _log_of_special(x), 0.0, 0
+    normal, shift = _normalize(x)
     high, low = log_pair(normal, shift)
     return high, low, 0
 
@@ -122,15 +122,15 @@ def log_wide(x):
 def log2_quick(x):
     """log2(x) for positive normal numbers."""
     high, low = log2_pair(x if is_normal(x) else 1.0, 0.0)
-    return odd(high, low) if is_normal(x) else np.nan
+    return round_sum_to_odd(high, low) if is_normal(x) else np.nan
 
 
 @scalar
 def log2_wide(x):
     """log2(x)."""
     if not x > 0.0 or x == np.inf:
-        return _at_the_ends(x), 0.0, 0
-    normal, shift = _made_normal(x)
+        return _log_of_special(x), 0.0, 0
+    normal, shift = _normalize(x)
     high, low = log2_pair(normal, shift)
     return high, low, 0
 
@@ -149,14 +149,14 @@ def _log10(x, e):
 def log10_quick(x):
     """log10(x) for positive normal numbers."""
     high, low = _log10(x if is_normal(x) else 1.0, 0.0)
-    return odd(high, low) if is_normal(x) else np.nan
+    return round_sum_to_odd(high, low) if is_normal(x) else np.nan
 
 
 @scalar
 def log10_wide(x):
     """log10(x)."""
     if not x > 0.0 or x == np.inf:
-        return _at_the_ends(x), 0.0, 0
-    normal, shift = _made_normal(x)
+        return _log_of_special(x), 0.0, 0
+    normal, shift = _normalize(x)
     high, low = _log10(normal, shift)
     return high, low, 0

@@ -52,7 +52,7 @@ def _expansion(x, order):
 
 
 @scalar
-def _falling(x, order):
+def _scaled_bessel(x, order):
     """exp(-x) times I0(x) or I1(x), as (high, low, exponent), for 2^-60 <= x < infinity."""
     if x < FAR:
         high, low = _series(x, order)
@@ -73,7 +73,7 @@ def _falling(x, order):
 
 
 @scalar
-def _rising(x, order):
+def _plain_bessel(x, order):
     """I0(x) or I1(x), as (high, low, exponent), for 2^-60 <= x < infinity."""
     if x < FAR:
         high, low = _series(x, order)
@@ -81,7 +81,7 @@ def _rising(x, order):
             high, low = multiply_pairs(high, low, 0.5 * x, 0.0)
         return high, low, 0
     x = min(x, 2000.0)  # out of every format's range, as it is beyond
-    high, low, exponent = _falling(x, order)
+    high, low, exponent = _scaled_bessel(x, order)
     bell, bell_low, more = exp_wide(x)
     high, low = multiply_pairs(high, low, bell, bell_low)
     return high, low, exponent + more
@@ -94,7 +94,7 @@ def i0_wide(x):
         return 1.0 if x == 0.0 else abs(x), 0.0, 0
     if abs(x) < 2.0**-60:
         return 1.0, SPECK, 0
-    return _rising(abs(x), 0.0)
+    return _plain_bessel(abs(x), 0.0)
 
 
 @scalar
@@ -104,7 +104,7 @@ def i0e_wide(x):
         return 1.0 if x == 0.0 else 0.0 if abs(x) == np.inf else x, 0.0, 0
     if abs(x) < 2.0**-60:
         return 1.0, -max(abs(x), SPECK), 0
-    return _falling(abs(x), 0.0)
+    return _scaled_bessel(abs(x), 0.0)
 
 
 @scalar
@@ -115,7 +115,7 @@ def i1_wide(x):
     if abs(x) < 2.0**-60:
         significand, exponent = split(x)
         return significand, significand * SPECK, exponent - 1
-    high, low, exponent = _rising(abs(x), 1.0)
+    high, low, exponent = _plain_bessel(abs(x), 1.0)
     return high if x > 0.0 else -high, low if x > 0.0 else -low, exponent
 
 
@@ -127,5 +127,5 @@ def i1e_wide(x):
     if abs(x) < 2.0**-60:
         significand, exponent = split(x)
         return significand, -significand * max(abs(x), SPECK), exponent - 1
-    high, low, exponent = _falling(abs(x), 1.0)
+    high, low, exponent = _scaled_bessel(abs(x), 1.0)
     return high if x > 0.0 else -high, low if x > 0.0 else -low, exponent

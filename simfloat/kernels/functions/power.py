@@ -13,7 +13,7 @@ import numpy as np
 from simfloat.kernels.functions.constants import EXACT_LN2, INTEGER_IMAGE, LN2, SPECK, exponential, pair
 from simfloat.kernels.functions.logarithm import is_normal, log2_pair
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import floor, fma, odd
+from simfloat.kernels.machine import floor, fma, round_sum_to_odd
 from simfloat.kernels.pairs import multiply_pairs, quick_two_sum
 from simfloat.kernels.unrounded import INTEGER, nearest_integer, power_of_two, split, two_product
 
@@ -71,7 +71,7 @@ def power_quick(x, y):
     low = 0.0 if may_be_exact & (abs(low) < 2.0**-74) else low
     # Close to 1 what is left over is small without being an error.
     inside = inside & ((abs(z) > (2.0**-30 if may_be_exact else 2.0**-200)) | (a == 0.0) | (y == 0.0))
-    result = odd(high, low) * power_of_two(k)
+    result = round_sum_to_odd(high, low) * power_of_two(k)
     return (-result if (x < 0.0) & _is_odd(y) else result) if inside else np.nan
 
 
@@ -116,7 +116,7 @@ def _exact(x, y):
         if power > 2.0**53:
             return 0.0, 0.0, 0
     high, low = two_product(power, m)
-    # `odd_of` and its like want a number near one.
+    # `round_sum_to_odd_of` and its like want a number near one.
     significand, shift = split(high)
     return significand, low * power_of_two(-shift), exponent * n + shift
 

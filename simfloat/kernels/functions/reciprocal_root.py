@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import binade, fma, odd, root
+from simfloat.kernels.machine import binade, fma, root, round_sum_to_odd
 from simfloat.kernels.unrounded import split, two_product, two_sum
 
 
@@ -41,7 +41,7 @@ def _approximation(x):
 def rsqrt_quick(x):
     """1 / sqrt(x) for 2^-300 <= x <= 2^300."""
     q = _approximation(x)
-    return odd(q, _remainder(x, q, 0.0))
+    return round_sum_to_odd(q, _remainder(x, q, 0.0))
 
 
 @scalar

@@ -7,7 +7,7 @@ import numpy as np
 from simfloat.kernels.functions.constants import SPECK
 from simfloat.kernels.functions.logarithm import log_pair
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import odd
+from simfloat.kernels.machine import round_sum_to_odd
 from simfloat.kernels.pairs import add_pairs, divide_pairs
 from simfloat.kernels.unrounded import split, two_sum
 
@@ -28,7 +28,7 @@ def log1p_quick(x):
     """log(1 + x) for x > -1, zero and 2^-300 <= |x|."""
     inside = (x > -1.0) & (x < np.inf)
     high, low = log1p_pair(x if inside else 0.0, 0.0)
-    result = odd(high, low) if inside else np.nan
+    result = round_sum_to_odd(high, low) if inside else np.nan
     return x if x == 0.0 else result
 
 

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.functions.constants import SPECK, circle, cut, pair
+from simfloat.kernels.functions.constants import SPECK, circle, pair, truncate_below
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma, odd
+from simfloat.kernels.machine import fma, round_sum_to_odd
 from simfloat.kernels.pairs import add_number, divide_pairs, horner, horner_start, multiply_pairs, quick_two_sum
 from simfloat.kernels.unrounded import INTEGER, split, two_sum
 
@@ -18,8 +18,11 @@ HALF_PI = pair(_PI / 2)
 TWO_OVER_PI = float(2 / _PI)
 
 #: pi / 2 in pieces of 33, 33 and 53 bits: multiples of the first two by an integer below 2^20 are exact.
-HALF_PI_A, HALF_PI_B = float(cut(_PI / 2, 32)), float(cut(_PI / 2, 65) - cut(_PI / 2, 32))
-HALF_PI_C = float(_PI / 2 - cut(_PI / 2, 65))
+HALF_PI_A, HALF_PI_B = (
+    float(truncate_below(_PI / 2, 32)),
+    float(truncate_below(_PI / 2, 65) - truncate_below(_PI / 2, 32)),
+)
+HALF_PI_C = float(_PI / 2 - truncate_below(_PI / 2, 65))
 
 #: Above this the pieces do not suffice.
 MODERATE = 2.0**20
@@ -42,7 +45,7 @@ C5, C6, C7, C8, C9, C10, C11 = (float(c) for c in _COSINE[4:])
 
 
 @scalar
-def _reduced(x):
+def _reduce(x):
     """(r, r_low, n) with x = n pi / 2 + r and |r| <= pi / 4, for |x| <= 2^20; n is in the last bits of an image."""
     # Added to INTEGER, whose last bit is worth one, the quotient is rounded to an integer that is at once in the
     # image's last bits: n modulo 4 without a conversion, which would not vectorise everywhere.
@@ -60,7 +63,7 @@ def _is_reduced(x, r):
 
 
 @scalar
-def _reduced_far(x):
+def _reduce_far(x):
     """(r, r_low, n) with x = n pi / 2 + r and |r| <= pi / 4, for any x above 2^-1.
 
     x = m 2^q with an integer m; bits of 2 / pi before the window give whole turns, those behind it less than 2^-160
@@ -116,17 +119,17 @@ def sine_of(r, r_low, n):
 def _quick(x, turn):
     """sin(x + turn pi / 2), where the reduction by pieces suffices."""
     inside = abs(x) <= MODERATE
-    r, r_low, n = _reduced(x if inside else 0.0)
+    r, r_low, n = _reduce(x if inside else 0.0)
     high, low = sine_of(r, r_low, n + np.uint64(turn))
-    return odd(high, low) if inside & _is_reduced(x, r) else np.nan
+    return round_sum_to_odd(high, low) if inside & _is_reduced(x, r) else np.nan
 
 
 @scalar
 def _wide(x, turn):
     """sin(x + turn pi / 2), for finite x above 2^-30."""
-    r, r_low, n = _reduced(x if abs(x) <= MODERATE else 0.0)
+    r, r_low, n = _reduce(x if abs(x) <= MODERATE else 0.0)
     if not _is_reduced(x, r):
-        r, r_low, n = _reduced_far(x)
+        r, r_low, n = _reduce_far(x)
     high, low = sine_of(r, r_low, n + np.uint64(turn))
     return high, low, 0
 
@@ -178,9 +181,9 @@ def _tangent_of(r, r_low, n):
 def tan_quick(x):
     """tan(x) for |x| <= 2^20."""
     inside = abs(x) <= MODERATE
-    r, r_low, n = _reduced(x if inside else 0.0)
+    r, r_low, n = _reduce(x if inside else 0.0)
     high, low = _tangent_of(r, r_low, n)
-    y = odd(high, low) if inside & _is_reduced(x, r) else np.nan
+    y = round_sum_to_odd(high, low) if inside & _is_reduced(x, r) else np.nan
     return x if x == 0.0 else y
 
 
@@ -193,8 +196,8 @@ def tan_wide(x):
         # x + x^3 / 3, on the significand so that nothing underflows
         significand, exponent = split(x)
         return significand, significand * max(x * x / 3.0, SPECK), exponent
-    r, r_low, n = _reduced(x if abs(x) <= MODERATE else 0.0)
+    r, r_low, n = _reduce(x if abs(x) <= MODERATE else 0.0)
     if not _is_reduced(x, r):
-        r, r_low, n = _reduced_far(x)
+        r, r_low, n = _reduce_far(x)
     high, low = _tangent_of(r, r_low, n)
     return high, low, 0

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.formulas import exponentials
-from simfloat.formulas.rounded import Rounded, kept
+from simfloat.formulas.rounded import Rounded, keepdims_shape
 from simfloat.torch.formula import Formula
-from simfloat.torch.handlers import Composed, Handler
+from simfloat.torch.handlers import Decomposition, Handler
 from simfloat.torch.phases import target_operand
 from simfloat.torch.rules.aten_reductions import axes_of
-from simfloat.torch.tensor_arrays import exactly
+from simfloat.torch.tensor_arrays import exact_tensor
 
 Tensor = torch.Tensor
 
@@ -24,7 +24,7 @@ def logsumexp(u: Rounded, x: NDArray, dim: list[int], keepdim: bool = False) -> 
     """The formula of this name, the axes kept with one element where that is asked for."""
     axes = axes_of(x, dim)
     result = exponentials.logsumexp(u, x, axes)
-    return result.reshape(kept(x.shape, axes)) if keepdim else result
+    return result.reshape(keepdims_shape(x.shape, axes)) if keepdim else result
 
 
 def logaddexp(x: Tensor, y: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def cross(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     return x.roll(-1, dim) * y.roll(-2, dim) - x.roll(-2, dim) * y.roll(-1, dim)
 
 
-def grouped(
+def grouped_mm(
     a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
 ) -> Tensor:
     """One product of matrices for each group: of rows of a, or columns of b, or of both, that end at offs.
@@ -119,11 +119,11 @@ def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     return v * (g / norm), norm
 
 
-def shortened(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Slices along an axis, those whose p-norm n is above the largest one times maxnorm / (n + 1e-7)."""
     axes = [axis for axis in range(x.ndim) if axis != dim % x.ndim]
     norm = torch.linalg.vector_norm(x, p, axes, keepdim=True)
-    return x * torch.where(norm > maxnorm, exactly(maxnorm) / (norm + 1e-7), torch.ones_like(norm))
+    return x * torch.where(norm > maxnorm, exact_tensor(maxnorm) / (norm + 1e-7), torch.ones_like(norm))
 
 
 def weight_norm_backward(w: Tensor, v: Tensor, g: Tensor, norm: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -141,17 +141,17 @@ def weight_norm_backward(w: Tensor, v: Tensor, g: Tensor, norm: Tensor, dim: int
 TABLE: dict[str, Handler] = {
     "_safe_softmax": Formula("softmax", lambda u, x, dim, _=None: exponentials.safe_softmax(u, x, axes_of(x, dim))),
     "logsumexp": Formula("logsumexp", logsumexp),
-    "logaddexp": Composed("logaddexp", logaddexp),
-    "logaddexp2": Composed("logaddexp", logaddexp2),
-    "renorm": Composed("weight_norm", shortened),
-    "logit": Composed("logit", logit),
-    "logit_backward": Composed("logit", logit_backward),
-    "dist": Composed("sum", distance),
-    "linalg_cross": Composed("multiply", cross),
-    "_trilinear": Composed("matmul", trilinear),
-    "_grouped_mm": Composed("matmul", grouped),
-    "_weight_norm_interface": Composed("weight_norm", weight_norm),
-    "_weight_norm_interface_backward": Composed("weight_norm", weight_norm_backward),
+    "logaddexp": Decomposition("logaddexp", logaddexp),
+    "logaddexp2": Decomposition("logaddexp", logaddexp2),
+    "renorm": Decomposition("weight_norm", renorm),
+    "logit": Decomposition("logit", logit),
+    "logit_backward": Decomposition("logit", logit_backward),
+    "dist": Decomposition("sum", distance),
+    "linalg_cross": Decomposition("multiply", cross),
+    "_trilinear": Decomposition("matmul", trilinear),
+    "_grouped_mm": Decomposition("matmul", grouped_mm),
+    "_weight_norm_interface": Decomposition("weight_norm", weight_norm),
+    "_weight_norm_interface_backward": Decomposition("weight_norm", weight_norm_backward),
     "_softmax": Formula("softmax", lambda u, x, dim, _: exponentials.softmax(u, x, axes_of(x, dim))),
     "_softmax_backward_data": Formula(
         "softmax", lambda u, g, y, dim, _: exponentials.softmax_slope(u, g, y, axes_of(y, dim))

@@ -12,21 +12,21 @@ from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic.target import carrier_of
 from simfloat.formats import FP32
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.widest import widest
+from simfloat.simulation.widest import widest_format
 from simfloat.torch.floating_operands import Arguments
-from simfloat.torch.handlers import Ruled
+from simfloat.torch.handlers import Rule
 from simfloat.torch.phases import Forward
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tags import weight_path
 from simfloat.torch.tensor_arrays import numbers_of
 
 
-def wide(arithmetic: Arithmetic) -> Arithmetic:
+def at_least_fp32(arithmetic: Arithmetic) -> Arithmetic:
     """Return the arithmetic with results in FP32, or in its own format if that is wider."""
-    format = widest((FP32, arithmetic.format))
+    format = widest_format((FP32, arithmetic.format))
     if format == arithmetic.format:
         return arithmetic
-    return arithmetic.to(arithmetic.target._replace(format=format, dtype=carrier_of(format)))
+    return arithmetic.with_target(arithmetic.target._replace(format=format, dtype=carrier_of(format)))
 
 
 def product(
@@ -45,23 +45,23 @@ def product(
         raise ValueError(f"{call.phase.place.where}: {call.name} multiplies {needed}, got shapes {shapes}.")
     # A kernel multiplies the sum by alpha before its one rounding to the type of the result. Rounded sums would be
     # rounded twice.
-    arithmetic = wide(call.begin()) if is_wide else call.begin()
+    arithmetic = at_least_fp32(call.begin()) if is_wide else call.begin()
     return arithmetic.matmul(numbers_of(a), numbers_of(b), *call.inputs(a, b), scales)
 
 
-def multiplied(call: RuleCall, a: torch.Tensor, b: torch.Tensor, *, axes: int = 2) -> torch.Tensor:
+def mm(call: RuleCall, a: torch.Tensor, b: torch.Tensor, *, axes: int = 2) -> torch.Tensor:
     """The product of matrices, or of a batch of them."""
     return call.tensor(product(call, a, b, axes))
 
 
-def by_vector(call: RuleCall, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def mv(call: RuleCall, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The product of a matrix and a vector, or of two vectors."""
     rows = a if a.ndim > 1 else a.unsqueeze(0)
     result = product(call, rows, b.unsqueeze(-1))
     return call.tensor(result[..., 0] if a.ndim > 1 else result[0, 0])
 
 
-def added(
+def addmm(
     call: RuleCall,
     c: torch.Tensor,
     a: torch.Tensor,
@@ -78,7 +78,7 @@ def added(
     alpha, beta = float(alpha), float(beta)
     is_scaled = alpha != 1 or beta not in (0, 1)
     result = product(call, a, b, axes, is_wide=is_scaled)
-    steps = wide(call.arithmetic)
+    steps = at_least_fp32(call.arithmetic)
     result = result if alpha == 1 else steps.multiply(numbers_of(alpha), result)
     if c.ndim > axes or any(n not in (1, m) for n, m in zip(c.shape[::-1], result.shape[::-1], strict=False)):
         raise ValueError(f"{call.name} adds to a product of shape {result.shape}, got shape {tuple(c.shape)}.")
@@ -86,19 +86,19 @@ def added(
         return call.tensor(call.round(result) if is_scaled else result)
     share = numbers_of(c) if beta in (0, 1) else steps.multiply(numbers_of(beta), numbers_of(c))
     # From here on it is another operation of a policy, with a rounding, an override and random bits of its own.
-    call.phase = call.phase.beside("add", call.format)
+    call.phase = call.phase.sibling("add", call.format)
     call.begin()
     return call.tensor(call.add(result, share))
 
 
-def added_vector(
+def addmv(
     call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
     """Return beta * c + alpha * a @ b for a matrix a and vectors b and c."""
-    return added(call, c.unsqueeze(-1), a, b.unsqueeze(-1), beta=beta, alpha=alpha).squeeze(-1)
+    return addmm(call, c.unsqueeze(-1), a, b.unsqueeze(-1), beta=beta, alpha=alpha).squeeze(-1)
 
 
-def added_batch(
+def addbmm(
     call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
     """Return beta * c + alpha * the sum of a[i] @ b[i] over a batch: one sum through all products, in their order."""
@@ -106,17 +106,17 @@ def added_batch(
         shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
         raise ValueError(f"{call.name} multiplies (batch, m, k) by (batch, k, n), got shapes {shapes}.")
     rows = a.transpose(0, 1).reshape(a.shape[1], -1)
-    return added(call, c, rows, b.reshape(-1, b.shape[-1]), beta=beta, alpha=alpha)
+    return addmm(call, c, rows, b.reshape(-1, b.shape[-1]), beta=beta, alpha=alpha)
 
 
-def added_outer(
+def addr(
     call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
     """Return beta * c + alpha * a b^T for vectors a and b."""
-    return added(call, c, a.unsqueeze(-1), b.unsqueeze(0), beta=beta, alpha=alpha)
+    return addmm(call, c, a.unsqueeze(-1), b.unsqueeze(0), beta=beta, alpha=alpha)
 
 
-class Multiplied(Ruled):
+class SameTypeRule(Rule):
     """A product or a convolution, of operands of one type: PyTorch promotes none of them."""
 
     def type_of(self, phase: Forward, operands: list[torch.Tensor], args: Arguments) -> torch.dtype:
@@ -130,7 +130,7 @@ class Multiplied(Ruled):
         return first
 
 
-class Contraction(Multiplied):
+class Contraction(SameTypeRule):
     """A product whose operands are those of these numbers; with a parameter it is what a linear layer does."""
 
     def __init__(self, rule: Any, first: int = 0) -> None:
@@ -143,7 +143,7 @@ class Contraction(Multiplied):
         factors = args[self.first : self.first + 2]
         return "linear" if any([weight_path(x) is not None for x in factors]) else "matmul"
 
-    def ordered(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
+    def in_policy_order(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
         """The factors first, then what is added."""
         return operands[self.first :] + operands[: self.first]
 
@@ -151,19 +151,19 @@ class Contraction(Multiplied):
 class Outer(Contraction):
     """The product of a column and a row, whose types PyTorch promotes."""
 
-    type_of = Ruled.type_of
+    type_of = Rule.type_of
 
 
 #: By PyTorch's name; overloads that ask for the type of the result, as of mm, have no rule.
 TABLE: dict[str, Contraction] = {
-    "mm.default": Contraction(multiplied),
-    "bmm.default": Contraction(partial(multiplied, axes=3)),
-    "mv": Contraction(by_vector),
-    "dot": Contraction(by_vector),
-    "vdot": Contraction(by_vector),
-    "addr": Outer(added_outer, 1),
-    "addmm.default": Contraction(added, 1),
-    "addmv": Contraction(added_vector, 1),
-    "addbmm": Contraction(added_batch, 1),
-    "baddbmm.default": Contraction(partial(added, axes=3), 1),
+    "mm.default": Contraction(mm),
+    "bmm.default": Contraction(partial(mm, axes=3)),
+    "mv": Contraction(mv),
+    "dot": Contraction(mv),
+    "vdot": Contraction(mv),
+    "addr": Outer(addr, 1),
+    "addmm.default": Contraction(addmm, 1),
+    "addmv": Contraction(addmv, 1),
+    "addbmm": Contraction(addbmm, 1),
+    "baddbmm.default": Contraction(partial(addmm, axes=3), 1),
 }

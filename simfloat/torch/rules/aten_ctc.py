@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.formulas.ctc_formulas import Alignment, ctc_loss, ctc_loss_slope, padded
+from simfloat.formulas.ctc_formulas import Alignment, ctc_loss, ctc_loss_slope, pad_targets
 from simfloat.formulas.rounded import Rounded
 from simfloat.torch.formula import Formula
 
@@ -32,7 +32,7 @@ def alignment(x: NDArray, targets: NDArray, inputs: Lengths, lengths: Lengths, b
         raise ValueError(f"ctc_loss takes targets {needed}, as their lengths say; got {tuple(targets.shape)}.")
     if not 0 <= blank < x.shape[2]:
         raise ValueError(f"ctc_loss takes a blank from 0 to {x.shape[2] - 1}, got {blank}.")
-    named = padded(targets, lengths, blank)
+    named = pad_targets(targets, lengths, blank)
     if named.size and not 0 <= named.min() <= named.max() < x.shape[2]:
         raise ValueError(
             f"ctc_loss takes targets from 0 to {x.shape[2] - 1}, got {sorted(set(named.ravel().tolist()))}."

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from simfloat.formulas import exponentials
 from simfloat.formulas.rounded import Rounded
 from simfloat.torch.formula import Formula
-from simfloat.torch.handlers import Composed, Handler
-from simfloat.torch.tensor_arrays import exactly, result_type
+from simfloat.torch.handlers import Decomposition, Handler
+from simfloat.torch.tensor_arrays import exact_tensor, result_type
 
 Tensor = torch.Tensor
 
@@ -25,7 +25,7 @@ def sinc(x: Tensor) -> Tensor:
 
 def xlog1py(x: Tensor | float, y: Tensor | float) -> Tensor:
     """x * log1p(y), and 0 where x is."""
-    x, y = (exactly(value) for value in (x, y))
+    x, y = (exact_tensor(value) for value in (x, y))
     return torch.where((x == 0) & ~y.isnan(), torch.zeros_like(y), x * y.log1p())
 
 
@@ -72,7 +72,7 @@ def logcumsumexp(u: Rounded, x: NDArray, dim: int) -> NDArray:
 
 def between(start: Tensor | float, end: Tensor | float, steps: int, *, dtype: torch.dtype, **_: object) -> Tensor:
     """Numbers from start to end in equal steps: start + i * ((end - start) / (steps - 1))."""
-    first, last = (exactly(x).to(dtype) for x in (start, end))
+    first, last = (exact_tensor(x).to(dtype) for x in (start, end))
     if steps <= 1:
         return (first * 1).expand(steps).clone()
     return first + torch.arange(steps, dtype=dtype) * ((last - first) / (steps - 1))
@@ -90,28 +90,28 @@ def normal(mean: Tensor | float, std: Tensor | float = 1, *, generator: torch.Ge
     shape = torch.broadcast_shapes(*(x.shape for x in (mean, std) if isinstance(x, Tensor)))
     dtype = result_type([x for x in (mean, std) if isinstance(x, Tensor)])
     z = torch.empty(shape, dtype=dtype).normal_(generator=generator)
-    return exactly(mean) + exactly(std) * z
+    return exact_tensor(mean) + exact_tensor(std) * z
 
 
 #: By PyTorch's name.
 TABLE: dict[str, Handler] = {
-    "special_xlog1py": Composed("xlogy", xlog1py),
-    "special_entr": Composed("entropy", entropy),
-    "deg2rad": Composed("multiply", lambda x: x * (math.pi / 180)),
-    "rad2deg": Composed("multiply", lambda x: x * (180 / math.pi)),
-    "angle": Composed("angle", angle),
-    "ldexp": Composed("multiply", ldexp),
+    "special_xlog1py": Decomposition("xlogy", xlog1py),
+    "special_entr": Decomposition("entropy", entropy),
+    "deg2rad": Decomposition("multiply", lambda x: x * (math.pi / 180)),
+    "rad2deg": Decomposition("multiply", lambda x: x * (180 / math.pi)),
+    "angle": Decomposition("angle", angle),
+    "ldexp": Decomposition("multiply", ldexp),
     "logcumsumexp": Formula("logsumexp", logcumsumexp),
     **{
-        f"linspace.{kind}": Composed("linspace", between)
+        f"linspace.{kind}": Decomposition("linspace", between)
         for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
     },
     **{
-        f"logspace.{kind}": Composed("linspace", powers_between)
+        f"logspace.{kind}": Decomposition("linspace", powers_between)
         for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
     },
-    **{f"normal.{kind}": Composed("normal", normal) for kind in ("Tensor_Tensor", "Tensor_float", "float_Tensor")},
-    "polygamma": Composed("digamma", polygamma),
-    "mvlgamma": Composed("lgamma", multivariate_lgamma),
-    "sinc": Composed("sin", sinc),
+    **{f"normal.{kind}": Decomposition("normal", normal) for kind in ("Tensor_Tensor", "Tensor_float", "float_Tensor")},
+    "polygamma": Decomposition("digamma", polygamma),
+    "mvlgamma": Decomposition("lgamma", multivariate_lgamma),
+    "sinc": Decomposition("sin", sinc),
 }

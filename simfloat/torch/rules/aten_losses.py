@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simfloat.formulas import loss_formulas
 from simfloat.formulas.rounded import Rounded, negative, number
 from simfloat.torch.formula import Formula, Function
-from simfloat.torch.handlers import Composed, Handler, brought
+from simfloat.torch.handlers import Decomposition, Handler, cast_number
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tensor_arrays import NARROW, numbers_of
 
@@ -25,12 +25,12 @@ NONE, MEAN = 0, 1
 REDUCTIONS = ("none", "mean", "sum")
 
 
-def gathered(losses: Tensor, reduction: int) -> Tensor:
+def reduce_losses(losses: Tensor, reduction: int) -> Tensor:
     """Each loss, their mean, or their sum."""
     return losses if reduction == NONE else losses.mean() if reduction == MEAN else losses.sum()
 
 
-def shared(g: Tensor, losses: Tensor, reduction: int) -> Tensor:
+def loss_gradient(g: Tensor, losses: Tensor, reduction: int) -> Tensor:
     """The gradient of each loss from that of what was gathered."""
     return g / losses.numel() if reduction == MEAN else g
 
@@ -53,12 +53,12 @@ def binary_cross_entropy_backward(
 def soft_margin_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str) -> NDArray:
     """log1p(exp(-y * x))."""
     powers = u.apply("exp", u.multiply(negative(u, y), x))
-    return loss_formulas.gathered(u, u.apply("log1p", powers), reduction)
+    return loss_formulas.reduce_losses(u, u.apply("log1p", powers), reduction)
 
 
 def soft_margin_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
     """-y * g * sigmoid(-y * x)."""
-    return -y * shared(g, x, reduction) * (-y * x).sigmoid()
+    return -y * loss_gradient(g, x, reduction) * (-y * x).sigmoid()
 
 
 def margins(x: Tensor, target: Tensor, margin: float) -> tuple[Tensor, Tensor]:
@@ -76,7 +76,7 @@ def multi_margin_loss(
     left = margins(x, target, margin)[0]
     left = left * left if p == 2 else left
     left = left if weight is None else left * weight[target].unsqueeze(-1)
-    return gathered(left.sum(-1) / x.shape[-1], reduction)
+    return reduce_losses(left.sum(-1) / x.shape[-1], reduction)
 
 
 def multi_margin_loss_backward(
@@ -85,7 +85,7 @@ def multi_margin_loss_backward(
     """g, divided as the loss was, where a margin m is left (times 2 m for p = 2); the targets get minus its sum."""
     shape, x = x.shape, torch.atleast_1d(x)
     left, places = margins(x, target, margin)
-    share = shared(g, x[..., 0], reduction).unsqueeze(-1) / x.shape[-1]
+    share = loss_gradient(g, x[..., 0], reduction).unsqueeze(-1) / x.shape[-1]
     share = share if weight is None else share * weight[target].unsqueeze(-1)
     slope = torch.where(left > 0, share * (left * 2) if p == 2 else share, torch.zeros_like(left))
     return slope.scatter(-1, places, -slope.sum(-1, keepdim=True)).reshape(shape)
@@ -108,7 +108,7 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> 
     """The sums of these margins over targets and classes, divided by the number of classes; and which are targets."""
     shape, rows = target.shape, torch.atleast_1d(x)
     left, counts = margins_of_many(rows, torch.atleast_1d(target))
-    loss = gathered(left.sum((-2, -1)) / rows.shape[-1], reduction)
+    loss = reduce_losses(left.sum((-2, -1)) / rows.shape[-1], reduction)
     return loss, (counts > 0).to(x.dtype).reshape(shape)
 
 
@@ -116,7 +116,7 @@ def multilabel_margin_loss_backward(g: Tensor, x: Tensor, target: Tensor, reduct
     """g, divided as the loss was, summed over the targets where a margin is left; targets get minus their own sums."""
     shape, rows, target = x.shape, torch.atleast_1d(x), torch.atleast_1d(target)
     left = margins_of_many(rows, target)[0]
-    share = shared(g, rows[..., 0], reduction).reshape(*([-1] if g.ndim else []), 1, 1) / rows.shape[-1]
+    share = loss_gradient(g, rows[..., 0], reduction).reshape(*([-1] if g.ndim else []), 1, 1) / rows.shape[-1]
     slope = torch.where(left > 0, share, torch.zeros_like(left))
     return slope.sum(-2).scatter_add(-1, target.clamp(min=0), -slope.sum(-1)).reshape(shape)
 
@@ -159,7 +159,7 @@ def nll_loss_slope(
     return loss_formulas.nll_loss_slope(u, g, x, target, weight, REDUCTIONS[reduction], ignored, divisor, axis)
 
 
-def gathering(formula: Callable[..., Any], at: int) -> Callable[..., Any]:
+def with_reduction_name(formula: Callable[..., Any], at: int) -> Callable[..., Any]:
     """A formula of losses by the argument of this number, a number that names what becomes of all examples' losses."""
 
     def by_name(u: Rounded, *args: Any) -> Any:
@@ -176,37 +176,41 @@ class LossInType(Formula):
         super().__init__(operation, function)
         self._types = types
 
-    def computed(self, call: RuleCall, x: Tensor, y: Tensor, reduction: int = MEAN, *others: float) -> Any:
+    def compute(self, call: RuleCall, x: Tensor, y: Tensor, reduction: int = MEAN, *others: float) -> Any:
         """The losses, or what becomes of them."""
         if not (call.is_by_cpu and call.dtype in self._types):
-            return super().computed(call, x, y, reduction, *others)
+            return super().compute(call, x, y, reduction, *others)
         # PyTorch's CPU kernels of these losses compute in the 16-bit type step by step, and their reduction in float32.
-        call.by_steps()
+        call.round_each_step()
         dtype = call.dtype
-        losses = self.function(call.begin(), numbers_of(x), numbers_of(y), NONE, *(brought(n, dtype) for n in others))
+        losses = self.function(
+            call.begin(), numbers_of(x), numbers_of(y), NONE, *(cast_number(n, dtype) for n in others)
+        )
         if reduction != NONE:
-            call.by_single()
-            losses = loss_formulas.gathered(call.begin(), losses, REDUCTIONS[reduction])
-        return call.laid_out(call.tensor(losses))
+            call.round_to_fp32_first()
+            losses = loss_formulas.reduce_losses(call.begin(), losses, REDUCTIONS[reduction])
+        return call.match_operand_layout(call.tensor(losses))
 
 
 #: By PyTorch's name.
 TABLE: dict[str, Handler] = {
-    "mse_loss": LossInType("mse_loss", gathering(loss_formulas.mse_loss, 2), NARROW),
-    "mse_loss_backward": Formula("mse_loss", gathering(loss_formulas.mse_loss_slope, 3)),
-    "smooth_l1_loss": LossInType("smooth_l1_loss", gathering(loss_formulas.smooth_l1_loss, 2), (torch.float16,)),
-    "smooth_l1_loss_backward": Formula("smooth_l1_loss", gathering(loss_formulas.smooth_l1_loss_slope, 3)),
-    "huber_loss": LossInType("huber_loss", gathering(loss_formulas.huber_loss, 2), (torch.bfloat16,)),
-    "huber_loss_backward": Formula("huber_loss", gathering(loss_formulas.huber_loss_slope, 3)),
+    "mse_loss": LossInType("mse_loss", with_reduction_name(loss_formulas.mse_loss, 2), NARROW),
+    "mse_loss_backward": Formula("mse_loss", with_reduction_name(loss_formulas.mse_loss_slope, 3)),
+    "smooth_l1_loss": LossInType(
+        "smooth_l1_loss", with_reduction_name(loss_formulas.smooth_l1_loss, 2), (torch.float16,)
+    ),
+    "smooth_l1_loss_backward": Formula("smooth_l1_loss", with_reduction_name(loss_formulas.smooth_l1_loss_slope, 3)),
+    "huber_loss": LossInType("huber_loss", with_reduction_name(loss_formulas.huber_loss, 2), (torch.bfloat16,)),
+    "huber_loss_backward": Formula("huber_loss", with_reduction_name(loss_formulas.huber_loss_slope, 3)),
     "binary_cross_entropy_with_logits": Formula("binary_cross_entropy_with_logits", logistic_loss),
     "binary_cross_entropy": Formula("binary_cross_entropy", binary_cross_entropy),
     "binary_cross_entropy_backward": Formula("binary_cross_entropy", binary_cross_entropy_backward),
-    "soft_margin_loss": LossInType("soft_margin_loss", gathering(soft_margin_loss, 2), NARROW),
-    "soft_margin_loss_backward": Composed("soft_margin_loss", soft_margin_loss_backward),
-    "multi_margin_loss": Composed("multi_margin_loss", multi_margin_loss),
-    "multi_margin_loss_backward": Composed("multi_margin_loss", multi_margin_loss_backward),
-    "multilabel_margin_loss_forward": Composed("multilabel_margin_loss", multilabel_margin_loss),
-    "multilabel_margin_loss_backward": Composed("multilabel_margin_loss", multilabel_margin_loss_backward),
+    "soft_margin_loss": LossInType("soft_margin_loss", with_reduction_name(soft_margin_loss, 2), NARROW),
+    "soft_margin_loss_backward": Decomposition("soft_margin_loss", soft_margin_loss_backward),
+    "multi_margin_loss": Decomposition("multi_margin_loss", multi_margin_loss),
+    "multi_margin_loss_backward": Decomposition("multi_margin_loss", multi_margin_loss_backward),
+    "multilabel_margin_loss_forward": Decomposition("multilabel_margin_loss", multilabel_margin_loss),
+    "multilabel_margin_loss_backward": Decomposition("multilabel_margin_loss", multilabel_margin_loss_backward),
     **{name: Formula("cross_entropy", nll_loss) for name in ("nll_loss_forward", "nll_loss2d_forward")},
     **{name: Formula("cross_entropy", nll_loss_slope) for name in ("nll_loss_backward", "nll_loss2d_backward")},
     "xlogy": Formula("xlogy", xlogy),

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from simfloat.formulas import norms
 from simfloat.formulas.rounded import Rounded
 from simfloat.torch.floating_operands import Arguments
-from simfloat.torch.formula import Formula, Slopes
-from simfloat.torch.handlers import Composed, Handler, Ruled
+from simfloat.torch.formula import CompositeGradients, Formula
+from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.phases import Forward
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.aten_reductions import axes_of
@@ -65,7 +65,7 @@ class Norm(TypeOfFirst, Formula):
     """Normalization, or the gradient of what is normalized."""
 
 
-class BatchNorm(TypeOfFirst, Ruled):
+class BatchNorm(TypeOfFirst, Rule):
     """Batch normalization, whose running statistics take a step towards the batch's, rounded to `activations`.
 
     Where these are used instead, there are no means and factors, as in PyTorch. PyTorch has the operation under several
@@ -74,11 +74,11 @@ class BatchNorm(TypeOfFirst, Ruled):
 
     how = "decomposition"
 
-    def __init__(self, arranged: Callable[..., Sequence[Any]] | None = None) -> None:
-        rule = self.computed if arranged is None else lambda call, *args: self.computed(call, *arranged(*args))
+    def __init__(self, arrange: Callable[..., Sequence[Any]] | None = None) -> None:
+        rule = self.compute if arrange is None else lambda call, *args: self.compute(call, *arrange(*args))
         super().__init__("batch_norm", rule)
 
-    def computed(
+    def compute(
         self, call: RuleCall, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
         running_var: Tensor | None, training: bool, momentum: float, eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
@@ -93,7 +93,7 @@ class BatchNorm(TypeOfFirst, Ruled):
         else:
             y = norms.running_norm(u, array, scale, shift, numbers_of(running_mean), numbers_of(running_var), eps)
             return call.result(u, y), x.new_empty(0), x.new_empty(0)
-        results = call.result(u, result), call.kept(u, mean), call.kept(u, factor)
+        results = call.result(u, result), call.saved_for_backward(u, mean), call.saved_for_backward(u, factor)
         if running_mean is not None and running_var is not None:
             for running, new in ((running_mean, mean), (running_var, variance)):
                 # A new arithmetic, at the place itself: begin_composite gave steps places inside of the composite.
@@ -116,12 +116,12 @@ def with_update(x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: f
 class BatchNormWithUpdate(BatchNorm):
     """Batch normalization that also returns the reserve of cuDNN or MIOpen for the backward pass, here empty."""
 
-    def computed(self, call: RuleCall, x: Tensor, *args: Any) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def compute(self, call: RuleCall, x: Tensor, *args: Any) -> tuple[Tensor, ...]:  # type: ignore[override]
         """The result, means and factors of the batch, and nothing."""
-        return *super().computed(call, x, *args), torch.empty(0, dtype=torch.uint8)
+        return *super().compute(call, x, *args), torch.empty(0, dtype=torch.uint8)
 
 
-def of_updated(slope: Callable[..., NDArray]) -> Callable[..., NDArray]:
+def gradient_with_update(slope: Callable[..., NDArray]) -> Callable[..., NDArray]:
     """A gradient of batch normalization by the arguments of the operation that always takes the batch's statistics."""
 
     def function(
@@ -181,15 +181,15 @@ def group_to_weight(
     return norms.group_norm_to_weight(u, g, x, mean.reshape(n, groups, 1), factor.reshape(n, groups, 1), groups)
 
 
-class NormSlopes(Slopes):
+class NormGradients(CompositeGradients):
     """The gradients of x, weight and bias; a bias without a weight is the operation's second operand."""
 
     def __init__(self, operation: str, weight_at: int, *functions: Callable[..., NDArray], mask_at: int = -1) -> None:
-        super().__init__(operation, *functions, wanted=lambda *args, **_: args[mask_at])
-        self.slopes[0] = Norm(operation, functions[0])
+        super().__init__(operation, *functions, are_wanted=lambda *args, **_: args[mask_at])
+        self.formulas[0] = Norm(operation, functions[0])
         self._weight_at = weight_at
 
-    def operand(self, number: int, args: tuple[Any, ...]) -> int:
+    def operand_number(self, number: int, args: tuple[Any, ...]) -> int:
         """Which operand the gradient of this number is that of."""
         return 1 if number == 2 and args[self._weight_at] is None else number
 
@@ -236,19 +236,22 @@ def std_mean(
 #: By PyTorch's name.
 TABLE: dict[str, Handler] = {
     "native_layer_norm": Norm("layer_norm", layer_norm),
-    "native_layer_norm_backward": NormSlopes("layer_norm", 5, layer_to_x, layer_to_weight, layer_to_bias),
+    "native_layer_norm_backward": NormGradients("layer_norm", 5, layer_to_x, layer_to_weight, layer_to_bias),
     "native_batch_norm": BatchNorm(),
     "_native_batch_norm_legit": BatchNorm(),
     "_native_batch_norm_legit.no_stats": BatchNorm(without_statistics),
     "_batch_norm_with_update": BatchNormWithUpdate(with_update),
-    "batch_norm_backward": NormSlopes(
-        "batch_norm", 2, *(of_updated(slope) for slope in (batch_to_x, batch_to_weight, batch_to_bias)), mask_at=9
+    "batch_norm_backward": NormGradients(
+        "batch_norm",
+        2,
+        *(gradient_with_update(slope) for slope in (batch_to_x, batch_to_weight, batch_to_bias)),
+        mask_at=9,
     ),
-    "native_batch_norm_backward": NormSlopes("batch_norm", 2, batch_to_x, batch_to_weight, batch_to_bias),
+    "native_batch_norm_backward": NormGradients("batch_norm", 2, batch_to_x, batch_to_weight, batch_to_bias),
     "native_group_norm": Norm("group_norm", group_norm),
-    "native_group_norm_backward": NormSlopes("group_norm", 4, group_to_x, group_to_weight, batch_to_bias),
-    "var.correction": Composed("var", var),
-    "var_mean.correction": Composed("var", var_mean, 2),
-    "std.correction": Composed("var", std),
-    "std_mean.correction": Composed("var", std_mean, 2),
+    "native_group_norm_backward": NormGradients("group_norm", 4, group_to_x, group_to_weight, batch_to_bias),
+    "var.correction": Decomposition("var", var),
+    "var_mean.correction": Decomposition("var", var_mean, 2),
+    "std.correction": Decomposition("var", std),
+    "std_mean.correction": Decomposition("var", std_mean, 2),
 }

@@ -18,8 +18,8 @@ from simfloat.arithmetic.spacing import nextafter
 from simfloat.formulas import activation_formulas, slopes
 from simfloat.formulas.rounded import number
 from simfloat.torch.floating_operands import Arguments, Options
-from simfloat.torch.formula import Formula, Sloped
-from simfloat.torch.handlers import Ruled
+from simfloat.torch.formula import Formula, GradientRule
+from simfloat.torch.handlers import Rule
 from simfloat.torch.numbers_put_in import is_number
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.quotients import quotients, remainders
@@ -44,14 +44,14 @@ def divide(u: RuleCall, a: NDArray, b: NDArray, *, rounding_mode: str | None = N
     return u.divide(a, b) if rounding_mode is None else u.add(*quotients(a, b, is_floor=rounding_mode == "floor"))
 
 
-def added(u: RuleCall, a: NDArray, b: NDArray, alpha: float | NDArray = 1) -> NDArray:
+def add(u: RuleCall, a: NDArray, b: NDArray, alpha: float | NDArray = 1) -> NDArray:
     """a + alpha * b: in one rounding where PyTorch's CPU kernels are followed, else the product is rounded, too."""
     if float(alpha) in (1, -1) or not u.is_by_cpu:
         return u.total(a, u.times(float(alpha), b))
     return u.fused_total(float(alpha), b, a)
 
 
-def subtracted(u: RuleCall, a: NDArray, b: NDArray, alpha: float | NDArray = 1) -> NDArray:
+def subtract(u: RuleCall, a: NDArray, b: NDArray, alpha: float | NDArray = 1) -> NDArray:
     """a - alpha * b, in the same way."""
     if float(alpha) in (1, -1) or not u.is_by_cpu:
         return u.difference(a, u.times(float(alpha), b))
@@ -65,7 +65,7 @@ def modulo(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
     return u.add(left, np.where((left != 0) & ((left < 0) != (b < 0)), b, np.copysign(0.0, left)))
 
 
-def mixed(u: RuleCall, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
+def lerp(u: RuleCall, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
     """a + weight * (b - a); where weight is 1/2 or more b - (1 - weight) * (b - a), as PyTorch computes it."""
     difference = u.subtract(b, a)
     if weight.ndim == 0:
@@ -77,17 +77,17 @@ def mixed(u: RuleCall, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
     return u.fused_total(share, difference, np.where(low, a, b))
 
 
-def leaky(u: RuleCall, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
+def leaky_relu(u: RuleCall, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
     """a where it is positive, else slope * a."""
     return u.multiply(a, np.where(a > 0, 1.0, slope))
 
 
-def rectified(u: Any, a: NDArray) -> NDArray:
+def relu(u: Any, a: NDArray) -> NDArray:
     """a where it is positive, else 0."""
     return u.round(slopes.where_above(a, a))
 
 
-def rectified_slope(u: Any, g: NDArray, a: NDArray, least: float) -> NDArray:
+def threshold_backward(u: Any, g: NDArray, a: NDArray, least: float) -> NDArray:
     """g where a is above `least`, else 0."""
     return u.round(slopes.where_above(a, g, number(least)))
 
@@ -122,15 +122,15 @@ FUNCTION_OF: dict[str, str] = {theirs: name for name, row in FUNCTIONS.items() f
 
 #: By PyTorch's name: the operation's name in a policy, and what it is.
 TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
-    "add": ("add", added),
-    "sub": ("subtract", subtracted),
-    "rsub": ("subtract", lambda u, a, b, alpha=1: subtracted(u, b, a, alpha)),
+    "add": ("add", add),
+    "sub": ("subtract", subtract),
+    "rsub": ("subtract", lambda u, a, b, alpha=1: subtract(u, b, a, alpha)),
     "mul": ("multiply", lambda u, a, b: u.multiply(a, b)),
     "div": ("divide", divide),
     "hypot": ("sqrt", hypotenuse),
     "addcmul": ("fma", lambda u, a, b, c, value=1: u.fused_total(u.times(float(value), b), c, a)),
     "addcdiv": ("fma", lambda u, a, b, c, value=1: u.total(a, u.divide(u.times(float(value), b), c))),
-    "lerp": ("fma", mixed),
+    "lerp": ("fma", lerp),
     "floor_divide": ("divide", lambda u, a, b: divide(u, a, b, rounding_mode="floor")),
     "fmod": ("clip", lambda u, a, b: u.round(remainders(a, b))),
     "remainder": ("clip", modulo),
@@ -138,8 +138,8 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "native_dropout_backward": ("dropout", lambda u, g, mask, scale: u.multiply(g, mask * scale)),
     "exp2": ("exp2", lambda u, a: u.apply("power", np.array(2.0), a)),
     "square": ("power", lambda u, a: power(u, a, np.array(2.0))),  # as PyTorch has it but in inference mode
-    "relu": ("relu", rectified),
-    "leaky_relu": ("leaky_relu", leaky),
+    "relu": ("relu", relu),
+    "leaky_relu": ("leaky_relu", leaky_relu),
     **{theirs: (name, applied(name)) for theirs, name in FUNCTION_OF.items()},
 }
 
@@ -155,7 +155,7 @@ class Gelu(Formula):
 
     def __init__(self, function: Callable[..., NDArray], exact: Callable[..., NDArray]) -> None:
         super().__init__("gelu_tanh", function)
-        self.exact = Sloped("gelu", exact)
+        self.exact = GradientRule("gelu", exact)
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The result of the one that is asked for."""
@@ -164,24 +164,26 @@ class Gelu(Formula):
 
 
 #: Derivatives, and what else is a formula of both front ends.
-FORMULAS: dict[str, Ruled] = {
+FORMULAS: dict[str, Rule] = {
     "gelu": Gelu(activation_formulas.gelu_tanh, lambda u, a: u.apply("gelu", a)),
     "gelu_backward": Gelu(
         lambda u, g, a: activation_formulas.gelu_tanh_slope(u, g, None, a),
         lambda u, g, a: slopes.gelu(u, g, None, a),
     ),
-    "threshold_backward": Sloped("relu", rectified_slope),
-    "hardtanh_backward": Sloped("clip", lambda u, g, a, low, high: slopes.chosen(u, g, ~((a <= low) | (a >= high)))),
-    "leaky_relu_backward": Sloped(
+    "threshold_backward": GradientRule("relu", threshold_backward),
+    "hardtanh_backward": GradientRule(
+        "clip", lambda u, g, a, low, high: slopes.gradient_where(u, g, ~((a <= low) | (a >= high)))
+    ),
+    "leaky_relu_backward": GradientRule(
         "leaky_relu", lambda u, g, a, slope, _: activation_formulas.leaky_relu_slope(u, g, None, a, number(slope))
     ),
-    "sigmoid_backward": Sloped("sigmoid", slopes.sigmoid),
-    "tanh_backward": Sloped("tanh", slopes.tanh),
+    "sigmoid_backward": GradientRule("sigmoid", slopes.sigmoid),
+    "tanh_backward": GradientRule("tanh", slopes.tanh),
 }
 
 
 #: Operations whose result is an operand's number, or its size or sign, which PyTorch finds and a rounding finishes.
-CHOSEN: dict[str, str] = {
+SELECTIONS: dict[str, str] = {
     "abs": "abs", "neg": "negative", "sgn": "abs", "sign": "abs", "floor": "clip", "ceil": "clip", "trunc": "clip",
     "round": "clip", "maximum": "maximum", "minimum": "minimum", "fmax": "maximum", "fmin": "minimum",
     "clamp": "clip", "clamp_min": "maximum", "clamp_max": "minimum", "hardtanh": "clip", "threshold": "maximum",
@@ -194,48 +196,48 @@ CHOSEN: dict[str, str] = {
 NUMBERS = (torch.Tensor, int, float)
 
 
-class PointwiseRule(Ruled):
+class PointwiseRule(Rule):
     """A row of the table on tensors, arrays and numbers, broadcast."""
 
     def __init__(self, operation: str, function: Callable[..., NDArray], is_primitive: bool = False) -> None:
-        super().__init__(operation, self.computed)
+        super().__init__(operation, self.compute)
         self.function, self.is_primitive = function, is_primitive
 
-    def computed(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
+    def compute(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The result, laid out in memory as the operands are."""
         arrays = [numbers_of(x) if isinstance(x, NUMBERS) else x for x in args]
         by_number = self.operation == "multiply" and any(is_number(x) for x in args)
         # A product of a bfloat16 tensor and a Python number is made in float32 and rounded to bfloat16, so twice, in
         # PyTorch's CPU kernels; results of CUDA's kernels come by way of float32 in general.
         if self.is_primitive and self.operation != "nextafter" and (call.is_by_cuda or (call.is_by_cpu and by_number)):
-            call.by_single()  # a product with a float32 number is made there
+            call.round_to_fp32_first()  # a product with a float32 number is made there
         call.begin()
-        return call.laid_out(call.tensor(self.function(call, *arrays, **options)))
+        return call.match_operand_layout(call.tensor(self.function(call, *arrays, **options)))
 
 
-class Chosen(Ruled):
+class SelectionRule(Rule):
     """Values that PyTorch selects among those of the operands, rounded."""
 
     is_primitive = True
 
     def __init__(self, operation: str, function: Any) -> None:
-        super().__init__(operation, self.computed)
+        super().__init__(operation, self.compute)
         self.function = function
 
-    def computed(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
+    def compute(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The result, laid out in memory as the operands are."""
         call.begin()
-        return call.laid_out(call.tensor(call.chosen(self.found(call, *args, **options))))
+        return call.match_operand_layout(call.tensor(call.round_selected(self.select(call, *args, **options))))
 
-    def found(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
+    def select(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """Return the values that PyTorch selects."""
         return self.function(*args, **options)
 
 
-class WithoutInfinities(Chosen):
+class WithoutInfinities(SelectionRule):
     """nan_to_num: infinities become the largest numbers of the result's format unless others are given."""
 
-    def found(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
+    def select(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The numbers with others in the place of NaN and infinities."""
         x, *positional = args
         named = [options.get(name) for name in ("nan", "posinf", "neginf")[len(positional) :]]

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.simulation.windows import Side
-from simfloat.torch.handlers import Ruled
+from simfloat.simulation.windows import WindowAxis
+from simfloat.torch.handlers import Rule
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tensor_arrays import numbers_of
 
@@ -29,7 +29,7 @@ class Windows(NamedTuple):
     counts: NDArray[np.integer]
 
 
-def strided(size: int, side: Side, *, with_padding: bool) -> Windows:
+def strided_windows(size: int, side: WindowAxis, *, with_padding: bool) -> Windows:
     """Windows a step apart, the first of which begins in the border; what lies beyond it never counts."""
     start = side.step * np.arange(side.number) - side.border
     pixels = start[:, np.newaxis] + np.arange(side.places)
@@ -40,13 +40,13 @@ def strided(size: int, side: Side, *, with_padding: bool) -> Windows:
 
 def sides_of(
     axes: int, result: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes = (1,)
-) -> list[Side]:
+) -> list[WindowAxis]:
     """How windows lie along the last axes of images, of which `result` has a number each; one option may be for all."""
     per_axis = (list(s) * (axes // len(s)) for s in (kernel, stride or kernel, padding, dilation))
-    return [Side(*side) for side in zip(*per_axis, result.shape[-axes:], strict=True)]
+    return [WindowAxis(*side) for side in zip(*per_axis, result.shape[-axes:], strict=True)]
 
 
-def adaptive(size: int, count: int) -> Windows:
+def adaptive_windows(size: int, count: int) -> Windows:
     """As many windows as asked for: number i from floor(i * size / count) to before ceil((i + 1) * size / count)."""
     start = np.arange(count) * size // count
     counts = -(-(np.arange(count) + 1) * size // count) - start
@@ -107,7 +107,7 @@ class Average:
     def sides(
         self, x: torch.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = (0,), ceil_mode: bool = False,
         with_padding: bool = True, divisor: int | None = None,
-    ) -> list[Side]:  # fmt: skip
+    ) -> list[WindowAxis]:  # fmt: skip
         """How windows lie along each axis, of an average with these options."""
         result = self.pool(x, kernel, stride, padding, ceil_mode, with_padding, divisor)
         return sides_of(self.axes, result, kernel, stride, padding)
@@ -116,36 +116,36 @@ class Average:
         """The windows along each axis, of an average with these options."""
         with_padding = options[4] if len(options) > 4 else True
         sides = zip(x.shape[-self.axes :], self.sides(x, *options), strict=True)
-        return [strided(size, side, with_padding=with_padding) for size, side in sides]
+        return [strided_windows(size, side, with_padding=with_padding) for size, side in sides]
 
-    def strided(self, call: RuleCall, x: torch.Tensor, *options: Any) -> torch.Tensor:
+    def avg_pool(self, call: RuleCall, x: torch.Tensor, *options: Any) -> torch.Tensor:
         """Averages of windows a stride apart."""
         return averages(call, x, self.windows(x, *options), options[5] if len(options) > 5 else None)
 
-    def strided_backward(self, call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
+    def avg_pool_backward(self, call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
         """The gradient of images: each window's, divided, to all of its pixels."""
         sides = self.sides(x, *options)
         call.begin()
         share = call.divide(numbers_of(g), shares(self.windows(x, *options), options[5]))
         return call.tensor(call.spread([share] * math.prod(side.places for side in sides), share, sides, x.shape))
 
-    def adaptive(self, call: RuleCall, x: torch.Tensor, sizes: Sizes) -> torch.Tensor:
+    def adaptive_avg_pool(self, call: RuleCall, x: torch.Tensor, sizes: Sizes) -> torch.Tensor:
         """As many averages as asked for."""
-        return averages(call, x, list(map(adaptive, x.shape[-self.axes :], sizes)))
+        return averages(call, x, list(map(adaptive_windows, x.shape[-self.axes :], sizes)))
 
-    def adaptive_backward(self, call: RuleCall, g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def adaptive_avg_pool_backward(self, call: RuleCall, g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """The gradient of images."""
-        return averages_backward(call, g, x, list(map(adaptive, x.shape[-self.axes :], g.shape[-self.axes :])))
+        return averages_backward(call, g, x, list(map(adaptive_windows, x.shape[-self.axes :], g.shape[-self.axes :])))
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Ruled] = {
-    name: Ruled("avg_pool2d", rule)
+TABLE: dict[str, Rule] = {
+    name: Rule("avg_pool2d", rule)
     for axes, pool in ((2, Average(2)), (3, Average(3)))
     for name, rule in (
-        (f"avg_pool{axes}d", pool.strided),
-        (f"avg_pool{axes}d_backward", pool.strided_backward),
-        (f"_adaptive_avg_pool{axes}d", pool.adaptive),
-        (f"_adaptive_avg_pool{axes}d_backward", pool.adaptive_backward),
+        (f"avg_pool{axes}d", pool.avg_pool),
+        (f"avg_pool{axes}d_backward", pool.avg_pool_backward),
+        (f"_adaptive_avg_pool{axes}d", pool.adaptive_avg_pool),
+        (f"_adaptive_avg_pool{axes}d_backward", pool.adaptive_avg_pool_backward),
     )
 }

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.torch.handlers import Composed, Handler, Ruled
+from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tensor_arrays import numbers_of
 
@@ -32,7 +32,7 @@ def shape_without(x: torch.Tensor, axes: tuple[int, ...], keepdim: bool) -> tupl
     return tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keepdim or i not in axes)
 
 
-def summed(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
+def sum_over_axes(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
     """The sum over axes, in row-major order."""
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
@@ -40,7 +40,7 @@ def summed(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bool = Fa
     return call.tensor(call.sum(x, axes).reshape(shape))
 
 
-def averaged(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
+def mean_over_axes(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
     """The sum, divided by the number of terms: two roundings."""
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
@@ -48,7 +48,9 @@ def averaged(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bool = 
     return call.tensor(_mean(call, x, axes).reshape(shape))
 
 
-def normed(call: RuleCall, x: torch.Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
+def norm_over_axes(
+    call: RuleCall, x: torch.Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False
+) -> torch.Tensor:
     """The p-norm: powers, sum and root, each rounded; the largest |x| for inf, the least for -inf.
 
     For 0 it is how many are not zero.
@@ -59,7 +61,7 @@ def normed(call: RuleCall, x: torch.Tensor, ord: float = 2, dim: Axes = None, ke
     return call.tensor(_norm(call, x.abs(), float(ord), axes).reshape(shape))
 
 
-def cumulated(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor:
+def cumsum(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor:
     """The sums of all elements up to each along an axis, every one a sum of its own."""
     call.begin()
     if not x.ndim:
@@ -88,7 +90,7 @@ def _norm(call: RuleCall, size: torch.Tensor, p: float, axes: tuple[int, ...]) -
     return call.apply("power", call.sum(call.apply("power", magnitudes, p), axes), 1 / p)
 
 
-def multiplied(call: RuleCall, x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+def prod(call: RuleCall, x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
     """The product along an axis, or of all elements, from the first on: every product is rounded."""
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
@@ -98,7 +100,7 @@ def multiplied(call: RuleCall, x: torch.Tensor, dim: int | None = None, keepdim:
     return call.tensor(_products(call, rows)[-1].reshape(shape) if len(rows) else np.ones(shape, rows.dtype))
 
 
-def multiplied_so_far(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor:
+def cumprod(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor:
     """The products of all elements up to each along an axis."""
     call.begin()
     if not x.numel() or not x.ndim:
@@ -110,7 +112,7 @@ def _products(call: RuleCall, rows: NDArray) -> NDArray:
     return call.running_products(rows.reshape(len(rows), -1)).reshape(rows.shape)
 
 
-def largest_of(function: Any) -> Any:
+def rule_of_selection(function: Any) -> Any:
     """A rule that rounds the numbers that PyTorch chooses, and leaves the places where it found them."""
 
     def rule(call: RuleCall, *args: Any, **options: Any) -> Any:
@@ -123,7 +125,7 @@ def largest_of(function: Any) -> Any:
     return rule
 
 
-def summed_but_nan(x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
+def nansum(x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
     """The sum over axes, NaN taken for 0."""
     return torch.where(x.isnan(), torch.zeros_like(x), x).sum(axes_of(x, dim), keepdim)
 
@@ -133,9 +135,7 @@ def trace(x: torch.Tensor) -> torch.Tensor:
     return x.diagonal().sum()
 
 
-def least_and_largest(
-    x: torch.Tensor, *, dim: int | None = None, keepdim: bool = False
-) -> tuple[torch.Tensor, torch.Tensor]:
+def aminmax(x: torch.Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """The smallest and the largest number, of all or along an axis."""
     axes = [] if dim is None else [dim]
     return x.amin(axes, keepdim), x.amax(axes, keepdim)
@@ -145,28 +145,31 @@ _aten = torch.ops.aten
 
 #: By PyTorch's name, with the overload where there are several meanings.
 TABLE: dict[str, Handler] = {
-    "sum": Ruled("sum", summed),
-    "cumsum": Ruled("sum", cumulated),
-    "prod": Ruled("prod", multiplied),
-    "cumprod": Ruled("prod", multiplied_so_far),
-    "nansum": Composed("sum", summed_but_nan),
-    "trace": Composed("sum", trace),
-    "mean": Ruled("mean", averaged),
-    "linalg_vector_norm": Ruled("sum", normed),
-    "norm.Scalar": Ruled("sum", normed),
-    "norm.ScalarOpt_dim": Ruled("sum", normed),
-    "amax": Ruled("max", largest_of(_aten.amax)),
-    "amin": Ruled("min", largest_of(_aten.amin)),
-    "max.default": Ruled("max", largest_of(_aten.max)),
-    "max.dim": Ruled("max", largest_of(_aten.max)),
-    "min.default": Ruled("min", largest_of(_aten.min)),
-    "min.dim": Ruled("min", largest_of(_aten.min)),
-    "cummax": Ruled("max", largest_of(_aten.cummax)),
-    "cummin": Ruled("min", largest_of(_aten.cummin)),
-    "aminmax": Composed("max", least_and_largest, 2),
-    **{name: Ruled("max", largest_of(getattr(_aten, name))) for name in ("median", "nanmedian", "kthvalue", "mode")},
+    "sum": Rule("sum", sum_over_axes),
+    "cumsum": Rule("sum", cumsum),
+    "prod": Rule("prod", prod),
+    "cumprod": Rule("prod", cumprod),
+    "nansum": Decomposition("sum", nansum),
+    "trace": Decomposition("sum", trace),
+    "mean": Rule("mean", mean_over_axes),
+    "linalg_vector_norm": Rule("sum", norm_over_axes),
+    "norm.Scalar": Rule("sum", norm_over_axes),
+    "norm.ScalarOpt_dim": Rule("sum", norm_over_axes),
+    "amax": Rule("max", rule_of_selection(_aten.amax)),
+    "amin": Rule("min", rule_of_selection(_aten.amin)),
+    "max.default": Rule("max", rule_of_selection(_aten.max)),
+    "max.dim": Rule("max", rule_of_selection(_aten.max)),
+    "min.default": Rule("min", rule_of_selection(_aten.min)),
+    "min.dim": Rule("min", rule_of_selection(_aten.min)),
+    "cummax": Rule("max", rule_of_selection(_aten.cummax)),
+    "cummin": Rule("min", rule_of_selection(_aten.cummin)),
+    "aminmax": Decomposition("max", aminmax, 2),
     **{
-        name: Ruled("max_pool2d", largest_of(getattr(_aten, name)))
+        name: Rule("max", rule_of_selection(getattr(_aten, name)))
+        for name in ("median", "nanmedian", "kthvalue", "mode")
+    },
+    **{
+        name: Rule("max_pool2d", rule_of_selection(getattr(_aten, name)))
         for name in (
             "max_pool2d_with_indices",
             "max_pool3d_with_indices",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.torch.handlers import Ruled
+from simfloat.torch.handlers import Rule
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tensor_arrays import numbers_of
 
@@ -36,9 +36,11 @@ def check_options(by_frequency: bool, has_sparse_gradient: bool = False) -> None
         )
 
 
-def weighted(call: RuleCall, rows: NDArray, weights: torch.Tensor | None, kept: NDArray[np.bool_]) -> NDArray:
+def times_weights(
+    call: RuleCall, rows: NDArray, weights: torch.Tensor | None, is_no_padding: NDArray[np.bool_]
+) -> NDArray:
     """Rows times their weights, where there are any, each product rounded."""
-    return rows if weights is None else call.multiply(rows, numbers_of(weights).reshape(-1)[kept, np.newaxis])
+    return rows if weights is None else call.multiply(rows, numbers_of(weights).reshape(-1)[is_no_padding, np.newaxis])
 
 
 def check_mean(call: RuleCall) -> None:
@@ -50,7 +52,7 @@ def check_mean(call: RuleCall) -> None:
         )
 
 
-def gathered(
+def embedding_bag(
     call: RuleCall, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, by_frequency: bool = False,
     mode: int = 0, sparse: bool = False, weights: torch.Tensor | None = None, has_last: bool = False, padding: int = -1,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
@@ -65,14 +67,16 @@ def gathered(
         return (call.tensor(call.round(result)), *places)
     rows, bags = bags_of(indices, offsets, len(result), padding)
     is_no_padding = indices.numpy().reshape(-1) != padding
-    total = call.added_rows(weighted(call, numbers_of(weight)[rows], weights, is_no_padding), bags, tuple(result.shape))
+    total = call.added_rows(
+        times_weights(call, numbers_of(weight)[rows], weights, is_no_padding), bags, tuple(result.shape)
+    )
     if mode == MEAN:
         check_mean(call)
         total = call.divide(total, _counts(bags, len(result)))
     return (call.tensor(total), *places)
 
 
-def gathered_backward(
+def embedding_bag_backward(
     call: RuleCall, g: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, places: torch.Tensor,
     sizes: torch.Tensor, largest: torch.Tensor, count: int, by_frequency: bool, mode: int, sparse: bool,
     weights: torch.Tensor | None, padding: int = -1,
@@ -91,7 +95,7 @@ def gathered_backward(
     rows, bags = bags_of(indices, offsets, len(bag_gradients), padding)
     share = call.divide(bag_gradients, _counts(bags, len(bag_gradients))) if mode == MEAN else bag_gradients
     is_no_padding = indices.numpy().reshape(-1) != padding
-    return call.tensor(call.added_rows(weighted(call, share[bags], weights, is_no_padding), rows, (count, width)))
+    return call.tensor(call.added_rows(times_weights(call, share[bags], weights, is_no_padding), rows, (count, width)))
 
 
 def weights_backward(
@@ -114,8 +118,8 @@ def _counts(bags: NDArray[np.integer], count: int) -> NDArray[np.float64]:
 
 #: By PyTorch's name.
 TABLE: dict[str, Any] = {
-    "_embedding_bag": Ruled("embedding_bag", gathered),
-    "_embedding_bag_forward_only": Ruled("embedding_bag", gathered),  # of a table that needs no gradient
-    "_embedding_bag_per_sample_weights_backward": Ruled("embedding_bag", weights_backward),
-    "_embedding_bag_backward": Ruled("embedding_bag", gathered_backward),
+    "_embedding_bag": Rule("embedding_bag", embedding_bag),
+    "_embedding_bag_forward_only": Rule("embedding_bag", embedding_bag),  # of a table that needs no gradient
+    "_embedding_bag_per_sample_weights_backward": Rule("embedding_bag", weights_backward),
+    "_embedding_bag_backward": Rule("embedding_bag", embedding_bag_backward),
 }

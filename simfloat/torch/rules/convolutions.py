@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 
-from simfloat.accumulate.geometry import Geometry, Pair, as_images, geometry_of, turned
+from simfloat.accumulate.geometry import Geometry, Pair, as_images, geometry_of, mirrored_kernels
 from simfloat.accumulate.volumes import Volumes
 from simfloat.simulation.arithmetic import Arithmetic, Input
 from simfloat.torch.phases import Backward
 from simfloat.torch.rule_call import RuleCall
-from simfloat.torch.rules.aten_contractions import Multiplied
+from simfloat.torch.rules.aten_contractions import SameTypeRule
 from simfloat.torch.tensor_arrays import numbers_of
 
 Sizes = Sequence[int]
@@ -90,14 +90,14 @@ def correlate(
     return arithmetic.correlate(images, x, geometry, *inputs)
 
 
-def backwards(w: NDArray, groups: int) -> NDArray:
+def mirrored_volume_kernels(w: NDArray, groups: int) -> NDArray:
     """Kernels as those of the transposed convolution, mirrored in all directions."""
     images = w.reshape(*w.shape[:-2], w.shape[-2] * w.shape[-1]) if w.ndim == 5 else w
-    mirrored = turned(images, groups)
+    mirrored = mirrored_kernels(images, groups)
     return mirrored.reshape(*mirrored.shape[:2], *w.shape[2:])
 
 
-def convolved(
+def convolution(
     call: RuleCall, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, stride: Sizes, padding: Sizes,
     dilation: Sizes, transposed: bool, output_padding: Sizes, groups: int,
 ) -> torch.Tensor:  # fmt: skip
@@ -106,17 +106,17 @@ def convolved(
     steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
     geometry, size = geometry_for(images, kernels, steps)
     if transposed:
-        kernels, geometry = backwards(kernels, groups), geometry.transposed(size)
+        kernels, geometry = mirrored_volume_kernels(kernels, groups), geometry.for_image_gradient(size)
     result = convolve(call.begin(), images, kernels, geometry, call.inputs(x, w))
     result = result[:, :, 0] if x.ndim == 3 else result
     if bias is not None:
-        call.phase = call.phase.beside("add", call.format)
+        call.phase = call.phase.sibling("add", call.format)
         call.begin()
         result = call.add(result, numbers_of(bias).reshape(-1, *[1] * (x.ndim - 2)))
     return call.tensor(result)
 
 
-def convolved_backward(
+def convolution_backward(
     call: RuleCall, g: torch.Tensor, x: torch.Tensor, w: torch.Tensor, bias_sizes: Any, stride: Sizes, padding: Sizes,
     dilation: Sizes, transposed: bool, output_padding: Sizes, groups: int, mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
@@ -129,7 +129,7 @@ def convolved_backward(
     way, came = call.phase, g
     # The product reads the rounded gradient, the bias the one that came: between both lies the addition, whose way back
     # is that rounding.
-    g = way.entered(came) if way.narrows and (mask[0] or mask[1]) else came
+    g = way.in_result_format(came) if way.may_narrow and (mask[0] or mask[1]) else came
     gradient, images, kernels = (as_images(numbers_of(t)) for t in (g, x, w))
     steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
     geometry, size = geometry_for(images, kernels, steps)
@@ -137,8 +137,10 @@ def convolved_backward(
     if mask[0]:
         call.phase = way.to_operand(0)
         arithmetic, inputs = call.begin(), call.inputs(g, w)
-        back = geometry if transposed else geometry.transposed(size)
-        reached = convolve(arithmetic, gradient, kernels if transposed else backwards(kernels, groups), back, inputs)
+        back = geometry if transposed else geometry.for_image_gradient(size)
+        reached = convolve(
+            arithmetic, gradient, kernels if transposed else mirrored_volume_kernels(kernels, groups), back, inputs
+        )
         gradients[0] = call.tensor(reached.reshape(x.shape))
     if mask[1]:
         call.phase = way.to_operand(1)
@@ -150,19 +152,19 @@ def convolved_backward(
         gradients[1] = call.tensor(reached.reshape(w.shape))
     if mask[2]:
         call.phase = bias = way.of_bias()
-        came = bias.entered(came) if bias.narrows else came
+        came = bias.in_result_format(came) if bias.may_narrow else came
         call.begin()
         gradients[2] = call.tensor(call.sum(numbers_of(came), (0, *range(2, came.ndim))))
     return tuple(gradients)
 
 
-class ConvolutionBackward(Multiplied):
+class ConvolutionBackward(SameTypeRule):
     """Its way back, on which the gradient goes to the product and to the bias."""
 
     is_entered = False
 
 
-class Convolution(Multiplied):
+class Convolution(SameTypeRule):
     """A convolution, or a transposed one, of sequences, images or volumes: one operation's name for each."""
 
     def operation_for(self, args: tuple[Any, ...]) -> str:
@@ -172,7 +174,7 @@ class Convolution(Multiplied):
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Multiplied] = {
-    "convolution": Convolution("conv2d", convolved),
-    "convolution_backward": ConvolutionBackward("conv2d", convolved_backward),
+TABLE: dict[str, SameTypeRule] = {
+    "convolution": Convolution("conv2d", convolution),
+    "convolution_backward": ConvolutionBackward("conv2d", convolution_backward),
 }

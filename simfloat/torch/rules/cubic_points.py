@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from simfloat.torch.handlers import Composed
+from simfloat.torch.handlers import Decomposition
 from simfloat.torch.phases import target_operand
 from simfloat.torch.rules.grids import (
     BICUBIC,
@@ -16,9 +16,9 @@ from simfloat.torch.rules.grids import (
     ZEROS,
     check_points,
     floor,
-    sampled,
-    sampled_backward,
-    unreflected,
+    grid_sample,
+    grid_sample_backward,
+    reflect_pixels,
 )
 from simfloat.torch.rules.resampling import BEND
 
@@ -73,7 +73,7 @@ def cubic_axis(x: Tensor, size: int, padding: int, corners: bool) -> CubicAxis:
     if padding == ZEROS:
         inside = [(number >= 0) & (number < size) for number in pixels]
     elif padding != BORDER:
-        pixels = [unreflected(number, size, corners) for number in pixels]
+        pixels = [reflect_pixels(number, size, corners) for number in pixels]
     return CubicAxis([n.clamp(0, size - 1) for n in pixels], inside, weights_at(t), slopes_at(t), factor)
 
 
@@ -141,22 +141,22 @@ def cubic_backward(
     return to_x, to_grid
 
 
-def sampled_images(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
+def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
     """Images looked up at points in any mode."""
-    return cubic(x, grid, padding, corners) if mode == BICUBIC else sampled(x, grid, mode, padding, corners)
+    return cubic(x, grid, padding, corners) if mode == BICUBIC else grid_sample(x, grid, mode, padding, corners)
 
 
-def sampled_images_backward(
+def grid_sampler_2d_backward(
     g: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool, mask: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of images and points."""
     if mode == BICUBIC:
         return cubic_backward(g, x, grid, padding, corners, mask)
-    return sampled_backward(g, x, grid, mode, padding, corners, mask)
+    return grid_sample_backward(g, x, grid, mode, padding, corners, mask)
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Composed] = {
-    "grid_sampler_2d": Composed("grid_sample", sampled_images),
-    "grid_sampler_2d_backward": Composed("grid_sample", sampled_images_backward, 2),
+TABLE: dict[str, Decomposition] = {
+    "grid_sampler_2d": Decomposition("grid_sample", grid_sampler_2d),
+    "grid_sampler_2d_backward": Decomposition("grid_sample", grid_sampler_2d_backward, 2),
 }

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from simfloat.torch.handlers import Composed
+from simfloat.torch.handlers import Decomposition
 
 Tensor = torch.Tensor
 
@@ -71,10 +71,10 @@ def distances_of_pairs_backward(g: Tensor, x: Tensor, p: float, norm: Tensor) ->
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Composed] = {
-    "_cdist_forward": Composed("sum", distances),
-    "_cdist_backward": Composed("sum", distances_backward),
-    "_pdist_forward": Composed("sum", distances_of_pairs),
-    "_pdist_backward": Composed("sum", distances_of_pairs_backward),
-    "_euclidean_dist": Composed("sum", euclidean),
+TABLE: dict[str, Decomposition] = {
+    "_cdist_forward": Decomposition("sum", distances),
+    "_cdist_backward": Decomposition("sum", distances_backward),
+    "_pdist_forward": Decomposition("sum", distances_of_pairs),
+    "_pdist_backward": Decomposition("sum", distances_of_pairs_backward),
+    "_euclidean_dist": Decomposition("sum", euclidean),
 }

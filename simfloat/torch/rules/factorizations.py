@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat import linalg
-from simfloat.torch.handlers import Composed, Handler, Ruled
+from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tensor_arrays import numbers_of
 
@@ -39,7 +39,7 @@ def options_of(call: RuleCall) -> dict[str, Any]:
     }
 
 
-def each(function: Callable[..., NDArray], shape: Sequence[int], *batches: NDArray) -> NDArray:
+def map_matrices(function: Callable[..., NDArray], shape: Sequence[int], *batches: NDArray) -> NDArray:
     """Apply a function to each matrix of the batches, and return a batch of this shape."""
     results = (
         [function(*operands) for operands in zip(*map(matrices, batches), strict=True)] if math.prod(shape) else []
@@ -52,7 +52,7 @@ def cholesky(call: RuleCall, a: Tensor, upper: bool = False) -> Tensor:
     call.begin()
     options, matrix = options_of(call), numbers_of(a)
     matrix = matrix.swapaxes(-1, -2) if upper else matrix
-    lower = each(lambda m: linalg.cholesky(m, **options).numbers, a.shape, matrix)
+    lower = map_matrices(lambda m: linalg.cholesky(m, **options).numbers, a.shape, matrix)
     return call.tensor(lower.swapaxes(-1, -2) if upper else lower)
 
 
@@ -87,7 +87,7 @@ def lu_factor(
         packed[:rows] += factors.upper.numbers
         return packed
 
-    packed = call.tensor(each(pack_factors, a.shape, numbers_of(a)))
+    packed = call.tensor(map_matrices(pack_factors, a.shape, numbers_of(a)))
     pivots = torch.ones(*a.shape[:-2], rows, dtype=torch.int32)
     if places:
         pivots = torch.tensor(places, dtype=torch.int32).reshape(pivots.shape)
@@ -108,7 +108,7 @@ def triangular(
     def solve_one(t: NDArray, right: NDArray) -> NDArray:
         return linalg.solve_triangular(t, right, lower=not upper, unit_diagonal=unitriangular, **options).numbers
 
-    x = each(solve_one, right.shape, t, right)
+    x = map_matrices(solve_one, right.shape, t, right)
     return call.tensor(x if left else x.swapaxes(-1, -2))
 
 
@@ -131,7 +131,7 @@ def qr(call: RuleCall, a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor
     return call.tensor(q if mode != "r" else np.zeros(0, q.dtype)), call.tensor(r[..., :columns])
 
 
-def permuted(b: Tensor, pivots: Tensor, back: bool = False) -> Tensor:
+def exchange_rows(b: Tensor, pivots: Tensor, back: bool = False) -> Tensor:
     """b with its rows exchanged; or, back, those of the transposed system."""
     if not b.numel():
         return b
@@ -144,36 +144,36 @@ def permuted(b: Tensor, pivots: Tensor, back: bool = False) -> Tensor:
     return b.gather(-2, order.unsqueeze(-1).expand(b.shape))
 
 
-def lu_solved(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
+def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """The solution x of a x = b, of x a = b, or with a transposed, by the factors of a."""
     if not left:
-        return lu_solved(lu, pivots, b.mT, left=True, adjoint=not adjoint).mT
+        return lu_solve(lu, pivots, b.mT, left=True, adjoint=not adjoint).mT
     if adjoint:
         y = _aten.linalg_solve_triangular(lu.mT, b, upper=False)
-        return permuted(_aten.linalg_solve_triangular(lu.mT, y, upper=True, unitriangular=True), pivots, back=True)
-    y = _aten.linalg_solve_triangular(lu, permuted(b, pivots), upper=False, unitriangular=True)
+        return exchange_rows(_aten.linalg_solve_triangular(lu.mT, y, upper=True, unitriangular=True), pivots, back=True)
+    y = _aten.linalg_solve_triangular(lu, exchange_rows(b, pivots), upper=False, unitriangular=True)
     return _aten.linalg_solve_triangular(lu, y, upper=True)
 
 
-def solved(
+def solve(
     a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The solution of a x = b or x a = b by LU with partial pivoting, and the factors."""
     lu, pivots, info = _aten.linalg_lu_factor_ex(a)
     is_vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
     columns = b.unsqueeze(-1) if is_vector else b
-    x = lu_solved(lu, pivots, columns, left=left)
+    x = lu_solve(lu, pivots, columns, left=left)
     return x.squeeze(-1) if is_vector else x, lu, pivots, info
 
 
-def inverted(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+def inverse(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     """The solution of a x = 1."""
     unit = torch.eye(a.shape[-1], dtype=a.dtype).expand(a.shape)
-    x, _, _, info = solved(a, unit)
+    x, _, _, info = solve(a, unit)
     return x, info
 
 
-def parts(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+def lu_parts(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """The exchange of rows as a matrix, and both factors."""
     lu, pivots, _ = _aten.linalg_lu_factor_ex(a, pivot=pivot)
     p, lower, upper = _aten.lu_unpack(lu, pivots)
@@ -186,7 +186,7 @@ def sign_of_exchanges(pivots: Tensor) -> Tensor:
     return 1 - 2 * ((pivots != places).sum(-1) % 2)
 
 
-def _factored(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _lu_for_determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The factors that the backward pass of a determinant takes: of a transposed, where its rows lie one by one."""
     factors: tuple[Tensor, Tensor, Tensor] = _aten.linalg_lu_factor_ex(a.mT if a.is_contiguous() else a)
     return factors
@@ -194,7 +194,7 @@ def _factored(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The product of the pivots from the first on, with the sign of the exchanges; and the factors."""
-    lu, pivots, _ = _factored(a)
+    lu, pivots, _ = _lu_for_determinant(a)
     # One rounding a product, in the order of the pivots.
     product = lu.diagonal(dim1=-2, dim2=-1).prod(-1)
     return torch.where(sign_of_exchanges(pivots) < 0, -product, product), lu, pivots
@@ -202,25 +202,25 @@ def determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def log_determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The sign of the determinant and the sum of the logarithms of the pivots' sizes; and the factors."""
-    lu, pivots, _ = _factored(a)
+    lu, pivots, _ = _lu_for_determinant(a)
     diagonal = lu.diagonal(dim1=-2, dim2=-1)
     sign = sign_of_exchanges(pivots) * (1 - 2 * ((diagonal < 0).sum(-1) % 2))
     return sign.to(a.dtype), diagonal.abs().log().sum(-1), lu, pivots
 
 
-def cholesky_solved(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
+def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     """The solution of a x = b by the factor of a."""
     lower = factor.mT if upper else factor
     y = _aten.linalg_solve_triangular(lower, b, upper=False)
     return _aten.linalg_solve_triangular(lower.mT, y, upper=True)
 
 
-def cholesky_inverted(factor: Tensor, upper: bool = False) -> Tensor:
+def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix that has this factor."""
-    return cholesky_solved(torch.eye(factor.shape[-1], dtype=factor.dtype).expand(factor.shape), factor, upper)
+    return cholesky_solve(torch.eye(factor.shape[-1], dtype=factor.dtype).expand(factor.shape), factor, upper)
 
 
-def old_triangular(
+def triangular_solve(
     b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The solution of a x = b for a triangular a, or its transpose; and a."""
@@ -232,18 +232,18 @@ def old_triangular(
 
 #: By PyTorch's name.
 TABLE: dict[str, Handler] = {
-    "linalg_cholesky_ex": Ruled("cholesky", cholesky_ex),
-    "cholesky": Ruled("cholesky", cholesky),
-    "linalg_lu_factor_ex": Ruled("lu", lu_factor),
-    "linalg_solve_triangular": Ruled("solve_triangular", triangular),
-    "linalg_qr": Ruled("qr", qr),
-    "linalg_lu": Composed("lu", parts),
-    "linalg_lu_solve": Composed("lu", lu_solved),
-    "_linalg_solve_ex": Composed("lu", solved),
-    "linalg_inv_ex": Composed("lu", inverted),
-    "_linalg_det": Composed("lu", determinant),
-    "_linalg_slogdet": Composed("lu", log_determinant),
-    "cholesky_solve": Composed("cholesky", cholesky_solved),
-    "cholesky_inverse": Composed("cholesky", cholesky_inverted),
-    "triangular_solve": Composed("solve_triangular", old_triangular),
+    "linalg_cholesky_ex": Rule("cholesky", cholesky_ex),
+    "cholesky": Rule("cholesky", cholesky),
+    "linalg_lu_factor_ex": Rule("lu", lu_factor),
+    "linalg_solve_triangular": Rule("solve_triangular", triangular),
+    "linalg_qr": Rule("qr", qr),
+    "linalg_lu": Decomposition("lu", lu_parts),
+    "linalg_lu_solve": Decomposition("lu", lu_solve),
+    "_linalg_solve_ex": Decomposition("lu", solve),
+    "linalg_inv_ex": Decomposition("lu", inverse),
+    "_linalg_det": Decomposition("lu", determinant),
+    "_linalg_slogdet": Decomposition("lu", log_determinant),
+    "cholesky_solve": Decomposition("cholesky", cholesky_solve),
+    "cholesky_inverse": Decomposition("cholesky", cholesky_inverse),
+    "triangular_solve": Decomposition("solve_triangular", triangular_solve),
 }

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.torch.floating_operands import Arguments, Options
-from simfloat.torch.handlers import Composed, Handler, Ruled
-from simfloat.torch.open_run import undispatched
+from simfloat.torch.handlers import Decomposition, Handler, Rule
+from simfloat.torch.open_run import without_dispatch
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import NOTHING, Tag
@@ -19,7 +19,7 @@ from simfloat.torch.tensor_arrays import numbers_of
 Tensor = torch.Tensor
 
 
-def quantized(
+def fake_quantize(
     call: RuleCall, x: Tensor, scale: NDArray | float, zero: NDArray | float, low: int, high: int, is_on: bool
 ) -> tuple[Tensor, Tensor]:
     """(q - zero) * scale with q = zero + the integer next to x * (1 / scale), and where q lies from low to high.
@@ -28,7 +28,7 @@ def quantized(
     """
     call.begin()
     if not is_on:
-        return call.laid_out(call.tensor(call.round(x))), torch.ones_like(x, dtype=torch.bool)
+        return call.match_operand_layout(call.tensor(call.round(x))), torch.ones_like(x, dtype=torch.bool)
     scaled = call.multiply(x, call.divide(np.array(1.0), scale))
     zero = np.asarray(zero)
     is_integer = zero.dtype.kind in "iu"
@@ -36,14 +36,14 @@ def quantized(
     q = np.rint(scaled) + zero.astype(np.float64) if is_integer else np.rint(call.add(scaled, zero))
     clipped = np.fmin(np.fmax(q, float(low)), float(high))
     dequantized = call.multiply(clipped - zero if is_integer else call.subtract(clipped, zero), scale)
-    return call.laid_out(call.tensor(dequantized)), torch.from_numpy((q >= low) & (q <= high))
+    return call.match_operand_layout(call.tensor(dequantized)), torch.from_numpy((q >= low) & (q <= high))
 
 
-class FakeQuantization(Ruled):
+class FakeQuantization(Rule):
     """torch.fake_quantize_per_tensor_affine and its kin, whose scales and zeros are operands without a gradient."""
 
     def __init__(self) -> None:
-        super().__init__("fake_quantize", quantized)
+        super().__init__("fake_quantize", fake_quantize)
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The numbers, and where they pass a gradient on."""
@@ -66,7 +66,7 @@ def _laid_along(value: Tensor | float, shape: list[int]) -> NDArray | float:
     return array.reshape(shape)
 
 
-def observed_and_quantized(
+def observe_and_quantize(
     x: Tensor, is_observed: Tensor, is_on: Tensor, running_min: Tensor, running_max: Tensor, scale: Tensor,
     zero_point: Tensor, share: float, low: int, high: int, axis: int, by_rows: bool = False, is_symmetric: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
@@ -75,7 +75,9 @@ def observed_and_quantized(
         axes = [i for i in range(x.ndim) if not by_rows or i != axis % x.ndim]
         for running, extremes in ((running_min, x.amin(axes)), (running_max, x.amax(axes))):
             moved = (
-                extremes.reshape(-1) if not running.numel() else _moved(running, extremes.reshape(running.shape), share)
+                extremes.reshape(-1)
+                if not running.numel()
+                else _move_towards(running, extremes.reshape(running.shape), share)
             )
             running.resize_(moved.shape).copy_(moved)
     if not is_on.item():
@@ -89,7 +91,7 @@ def observed_and_quantized(
     return quantize(x, scale, zero_point, is_on, low, high)
 
 
-def _moved(running: Tensor, extreme: Tensor, share: float) -> Tensor:
+def _move_towards(running: Tensor, extreme: Tensor, share: float) -> Tensor:
     """Move a running extreme by a share of the way to a new one; take the new one where it is the first."""
     running = torch.where(running.isinf(), extreme, running)
     return running + (extreme - running) * share
@@ -99,7 +101,7 @@ def _chosen_by_pytorch(
     least: Tensor, most: Tensor, low: int, high: int, by_rows: bool, is_symmetric: bool
 ) -> tuple[Tensor, Tensor]:
     """The scale and the zero that PyTorch's own observer would choose for numbers that lie between these."""
-    with undispatched(), torch.no_grad():
+    with without_dispatch(), torch.no_grad():
         extremes = torch.stack([least.reshape(-1), most.reshape(-1)], 1).float()
         count, yes = len(extremes), torch.ones(1, dtype=torch.long)
         running = (torch.full((count,), end) for end in (torch.inf, -torch.inf))
@@ -116,5 +118,5 @@ TABLE: dict[str, Handler] = {
     "fake_quantize_per_tensor_affine_cachemask": FakeQuantization(),
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": FakeQuantization(),
     "fake_quantize_per_channel_affine_cachemask": FakeQuantization(),
-    "_fused_moving_avg_obs_fq_helper": Composed("fake_quantize", observed_and_quantized),
+    "_fused_moving_avg_obs_fq_helper": Decomposition("fake_quantize", observe_and_quantize),
 }

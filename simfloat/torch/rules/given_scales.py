@@ -37,12 +37,12 @@ class OperandScales(NamedTuple):
         return " and ".join(KINDS[kind] for kind in self.kinds)
 
 
-def scales_of(given: dict[str, Any], a: torch.Tensor, b: torch.Tensor) -> tuple[list[NDArray], Scales | None]:
+def scales_of(arguments: dict[str, Any], a: torch.Tensor, b: torch.Tensor) -> tuple[list[NDArray], Scales | None]:
     """Return the factors of the product of a (m, k) and b (k, n), and the scales of blocks if there are any.
 
     Raises ValueError for kinds, types and layouts of scales that PyTorch's products do not take, or that have no rule.
     """
-    left, right = _of_operand(given, "a"), _of_operand(given, "b")
+    left, right = _of_operand(arguments, "a"), _of_operand(arguments, "b")
     kind = _common_kind(left, right)
     _check_pairs(kind, a, b)
     factors = [_factor(x, a.shape[0], b.shape[1]) for side in (left, right) for x in side.tensors[kind in BLOCKS :]]
@@ -50,7 +50,7 @@ def scales_of(given: dict[str, Any], a: torch.Tensor, b: torch.Tensor) -> tuple[
         return factors, None
     size, dtype = BLOCKS[kind]
     count = -(-a.shape[1] * (2 if a.dtype == PAIRED else 1) // size)
-    rows, columns = _unswizzled(left, dtype, a.shape[0], count), _unswizzled(right, dtype, b.shape[1], count)
+    rows, columns = _unswizzle(left, dtype, a.shape[0], count), _unswizzle(right, dtype, b.shape[1], count)
     return factors, Scales(rows, columns.T, size, divide=False)
 
 
@@ -100,7 +100,7 @@ def _factor(scale: torch.Tensor, rows: int, columns: int) -> NDArray:
     return array.reshape(()) if scale.numel() == 1 else array
 
 
-def _unswizzled(scales: OperandScales, dtype: torch.dtype, rows: int, count: int) -> NDArray:
+def _unswizzle(scales: OperandScales, dtype: torch.dtype, rows: int, count: int) -> NDArray:
     """The scales (rows, count) of blocks along k, from cuBLAS's tiles, which are filled up.
 
     In a tile the scale of row i and block j stands at (i mod 32) * 16 + (i div 32) * 4 + j.

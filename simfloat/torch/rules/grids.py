@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from simfloat.torch.handlers import Composed
+from simfloat.torch.handlers import Decomposition
 from simfloat.torch.phases import target_operand
 from simfloat.torch.tensor_arrays import tensor_of
 
@@ -39,14 +39,14 @@ class Corner(NamedTuple):
     inside: Tensor
 
 
-def along(x: Tensor, size: int, padding: int, corners: bool) -> tuple[Tensor, Tensor | float]:
+def place_along_axis(x: Tensor, size: int, padding: int, corners: bool) -> tuple[Tensor, Tensor | float]:
     """The place x * f + (size - 1) / 2 of a coordinate from -1 to 1, f being size / 2, or (size - 1) / 2; its slope."""
     factor = (size - 1) / 2 if corners else size / 2
     at, sign = x * factor + (size - 1) / 2, torch.ones_like(x)
     if padding == ZEROS:
         return at, factor
     if padding == REFLECTION:
-        at, sign = reflected(at, *((0.0, size - 1.0) if corners else (-0.5, size - 0.5)))
+        at, sign = reflect_places(at, *((0.0, size - 1.0) if corners else (-0.5, size - 0.5)))
     # The last pixel's number as it is: the format that places are rounded to may lack it.
     nothing, last = torch.zeros_like(at), torch.full(at.shape, size - 1.0, dtype=at.dtype)
     is_inside = (at > 0) & (at < last)
@@ -54,7 +54,7 @@ def along(x: Tensor, size: int, padding: int, corners: bool) -> tuple[Tensor, Te
     return place, torch.where(is_inside, sign, nothing) * factor
 
 
-def reflected(at: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+def reflect_places(at: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
     """A place, reflected at two borders until it lies between them; 1, or -1 for an odd number of reflections."""
     if low == high:
         return torch.zeros_like(at), torch.zeros_like(at)
@@ -65,7 +65,7 @@ def reflected(at: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
     return place, torch.where(is_back == (distance < 0), 1.0, -1.0).to(at.dtype)
 
 
-def unreflected(number: Tensor, size: int, corners: bool) -> Tensor:
+def reflect_pixels(number: Tensor, size: int, corners: bool) -> Tensor:
     """Pixels that lie off an image, reflected at the middle of the last ones, or at their borders: integers."""
     if corners:
         there = number.abs().remainder(max(2 * size - 2, 1))
@@ -79,7 +79,7 @@ def axes_of_points(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bo
     check_points(x, grid)
     axes = []
     for number, size in enumerate(x.shape[2:]):
-        at, slope = along(grid[..., x.ndim - 3 - number].flatten(1).unsqueeze(1), size, padding, corners)
+        at, slope = place_along_axis(grid[..., x.ndim - 3 - number].flatten(1).unsqueeze(1), size, padding, corners)
         first = floor(at)
         share = at - first
         if mode == NEAREST:  # of two that are as near the even one
@@ -128,7 +128,7 @@ def pixels(x: Tensor, corner: Corner) -> Tensor:
     return torch.where(corner.inside, values, torch.zeros_like(values))
 
 
-def sampled(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
+def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
     """The sums of four pixels (eight of volumes), each times the product of its shares, in their order."""
     axes = axes_of_points(x, grid, mode, padding, corners)
     terms = (
@@ -138,7 +138,7 @@ def sampled(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> 
     return reduce(torch.add, terms).reshape(*x.shape[:2], *grid.shape[1:-1])
 
 
-def sampled_backward(
+def grid_sample_backward(
     g: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool, mask: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of images and points.
@@ -193,8 +193,8 @@ def affine_points(theta: Tensor, size: Sequence[int], corners: bool) -> Tensor:
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Composed] = {
-    "affine_grid_generator": Composed("matmul", affine_points),
-    "grid_sampler_3d": Composed("grid_sample", sampled),
-    "grid_sampler_3d_backward": Composed("grid_sample", sampled_backward, 2),
+TABLE: dict[str, Decomposition] = {
+    "affine_grid_generator": Decomposition("matmul", affine_points),
+    "grid_sampler_3d": Decomposition("grid_sample", grid_sample),
+    "grid_sampler_3d_backward": Decomposition("grid_sample", grid_sample_backward, 2),
 }

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.torch.handlers import Ruled
+from simfloat.torch.handlers import Rule
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 
@@ -24,7 +24,7 @@ def borders_of(call: RuleCall, x: Tensor, bins: Sequence[int], **options: Any) -
     return [call.round(edges) for edges in _aten._histogramdd_bin_edges(x, bins, **options)]
 
 
-def counted(
+def count_in_bins(
     call: RuleCall, x: Tensor, borders: Sequence[NDArray], weight: Tensor | None = None, density: bool = False
 ) -> Tensor:
     """How many rows of x (M, N) each bin holds, which is exact, or the sum of their weights, in their order.
@@ -62,7 +62,7 @@ def histogram(
     """Return the contents of `bins` bins of equal width, and their borders."""
     borders = borders_of(call, x.reshape(-1, 1), [bins], range=range)
     edges = call.tensor(borders[0])
-    return counted(call, x.reshape(-1, 1), borders, weight, density), edges
+    return count_in_bins(call, x.reshape(-1, 1), borders, weight, density), edges
 
 
 def histogram_between(
@@ -72,10 +72,10 @@ def histogram_between(
     call.begin()
     borders = [call.round(bins)]
     edges = call.tensor(borders[0])
-    return counted(call, x.reshape(-1, 1), borders, weight, density), edges
+    return count_in_bins(call, x.reshape(-1, 1), borders, weight, density), edges
 
 
-def borders(call: RuleCall, x: Tensor, bins: Sequence[int], *, range: Any = None, **_: Any) -> list[Tensor]:
+def histogram_borders(call: RuleCall, x: Tensor, bins: Sequence[int], *, range: Any = None, **_: Any) -> list[Tensor]:
     """The borders of bins along every column."""
     return [call.tensor(edges) for edges in borders_of(call, x, bins, range=range)]
 
@@ -86,7 +86,7 @@ def histogram_of_rows(
 ) -> Tensor:  # fmt: skip
     """Return the contents of bins of equal width along every column."""
     rows = x.flatten(0, -2)
-    return counted(call, rows, borders_of(call, rows, bins, range=range), weight, density)
+    return count_in_bins(call, rows, borders_of(call, rows, bins, range=range), weight, density)
 
 
 def histogram_of_rows_between(
@@ -94,14 +94,14 @@ def histogram_of_rows_between(
 ) -> Tensor:
     """Return the contents of bins with these borders along every column."""
     call.begin()
-    return counted(call, x.flatten(0, -2), [call.round(edges) for edges in bins], weight, density)
+    return count_in_bins(call, x.flatten(0, -2), [call.round(edges) for edges in bins], weight, density)
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Ruled] = {
-    "histogram.bin_ct": Ruled("sum", histogram),
-    "histogram.bins_tensor": Ruled("sum", histogram_between),
-    "_histogramdd_bin_edges": Ruled("sum", borders),
-    "_histogramdd_from_bin_cts": Ruled("sum", histogram_of_rows),
-    "_histogramdd_from_bin_tensors": Ruled("sum", histogram_of_rows_between),
+TABLE: dict[str, Rule] = {
+    "histogram.bin_ct": Rule("sum", histogram),
+    "histogram.bins_tensor": Rule("sum", histogram_between),
+    "_histogramdd_bin_edges": Rule("sum", histogram_borders),
+    "_histogramdd_from_bin_cts": Rule("sum", histogram_of_rows),
+    "_histogramdd_from_bin_tensors": Rule("sum", histogram_of_rows_between),
 }

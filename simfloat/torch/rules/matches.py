@@ -26,8 +26,8 @@ class Matches(Movement):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The truth values."""
-        note = run.way_back
-        place = None if note is None or note.place.operation not in COMPARING else note.place.unobserved
+        note = run.differentiated_operation
+        place = None if note is None or note.place.operation not in COMPARING else note.place.without_observer
         are_floating = all(isinstance(x, torch.Tensor) and x.is_floating_point() for x in args)
         if place is None or place.is_widest or not are_floating:
             return super().__call__(run, func, args, options, into)
@@ -36,7 +36,7 @@ class Matches(Movement):
             # A stochastic result is one of the two neighbours.
             modes = [toward_negative, toward_positive]
         is_match = torch.zeros((), dtype=torch.bool)
-        for u in map(place.forward.rounded_by, modes):
+        for u in map(place.forward.with_rounding, modes):
             is_match = is_match | func(*(tensor_of(u.round(numbers_of(x)), x.dtype) for x in args))
         return is_match
 

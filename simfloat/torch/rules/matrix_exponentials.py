@@ -6,8 +6,8 @@ import math
 
 import torch
 
-from simfloat.torch.handlers import Composed
-from simfloat.torch.open_run import undispatched
+from simfloat.torch.handlers import Decomposition
+from simfloat.torch.open_run import without_dispatch
 
 Tensor = torch.Tensor
 
@@ -20,7 +20,7 @@ def matrix_exp(x: Tensor) -> Tensor:
 
     s is the least number with which no column of a matrix has a sum of sizes above 1.
     """
-    with undispatched(), torch.no_grad():
+    with without_dispatch(), torch.no_grad():
         largest = float(x.double().abs().sum(-2).amax()) if x.numel() else 0.0
     squarings = math.ceil(math.log2(largest)) if 1 < largest < math.inf else 0
     y = x * 2.0**-squarings
@@ -34,4 +34,4 @@ def matrix_exp(x: Tensor) -> Tensor:
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Composed] = {"linalg_matrix_exp": Composed("matmul", matrix_exp)}
+TABLE: dict[str, Decomposition] = {"linalg_matrix_exp": Decomposition("matmul", matrix_exp)}

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import torch
 
-from simfloat.torch.handlers import Composed
-from simfloat.torch.tensor_arrays import exactly
+from simfloat.torch.handlers import Decomposition
+from simfloat.torch.tensor_arrays import exact_tensor
 
 Tensor = torch.Tensor
 
@@ -50,7 +50,7 @@ def polynomial(first: Callable[[Tensor], Tensor], step: Step, shifted: bool = Fa
     """The polynomials with p(0) = 1 and this p(1); `shifted` ones are of 2 x - 1. Of a negative degree they are 0."""
 
     def rule(value: Tensor | float, n: Tensor | float) -> Tensor:
-        argument, degree = torch.broadcast_tensors(exactly(value), torch.as_tensor(n))
+        argument, degree = torch.broadcast_tensors(exact_tensor(value), torch.as_tensor(n))
         degree = degree.trunc().long()
         highest = int(degree.max()) if degree.numel() else 0
         if highest > HIGHEST:
@@ -79,16 +79,16 @@ KINDS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 #: By PyTorch's name.
-TABLE: dict[str, Composed] = {
+TABLE: dict[str, Decomposition] = {
     **{
-        f"special_{prefix}chebyshev_polynomial_{kind}": Composed(
+        f"special_{prefix}chebyshev_polynomial_{kind}": Decomposition(
             "polynomial", polynomial(first, chebyshev, bool(prefix))
         )
         for kind, first in KINDS.items()
         for prefix in ("", "shifted_")
     },
-    "special_hermite_polynomial_h": Composed("polynomial", polynomial(KINDS["u"], hermite)),
-    "special_hermite_polynomial_he": Composed("polynomial", polynomial(KINDS["t"], probabilists_hermite)),
-    "special_laguerre_polynomial_l": Composed("polynomial", polynomial(lambda x: 1 - x, laguerre)),
-    "special_legendre_polynomial_p": Composed("polynomial", polynomial(KINDS["t"], legendre)),
+    "special_hermite_polynomial_h": Decomposition("polynomial", polynomial(KINDS["u"], hermite)),
+    "special_hermite_polynomial_he": Decomposition("polynomial", polynomial(KINDS["t"], probabilists_hermite)),
+    "special_laguerre_polynomial_l": Decomposition("polynomial", polynomial(lambda x: 1 - x, laguerre)),
+    "special_legendre_polynomial_p": Decomposition("polynomial", polynomial(KINDS["t"], legendre)),
 }

@@ -10,11 +10,11 @@ import torch
 
 from simfloat.accumulate import sequential
 from simfloat.accumulate import sum as summed
-from simfloat.accumulate.collectives import in_order
+from simfloat.accumulate.collectives import in_addition_order
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.torch.floating_operands import Arguments, Options, refusal
 from simfloat.torch.handlers import Handler
-from simfloat.torch.open_run import undispatched
+from simfloat.torch.open_run import without_dispatch
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, parts_of, put_own_tag, put_tag, tag_of
 from simfloat.torch.tensor_arguments import tensors_in, written_by
@@ -26,7 +26,7 @@ Tensor = torch.Tensor
 SUM = 0
 
 
-class AllReduced(Handler):
+class AllReduce(Handler):
     """The sum over replicas of one tensor of each, in the order of `simfloat.all_reduce` around a ring.
 
     A bucket of DistributedDataParallel is one tensor: its chunks are the ring's, and every gradient in it is added in
@@ -39,26 +39,26 @@ class AllReduced(Handler):
         """Sum the tensors, and return PyTorch's result."""
         tensors, group, operation, *_ = args
         if not any(x.is_floating_point() for x in tensors):
-            return run.left_alone(func(*args, **options), [])
+            return run.leave_to_pytorch(func(*args, **options), [])
         if operation.op() != SUM or len(tensors) != 1:
             raise refusal(run, func, "replicas' numbers are summed, by ReduceOp.SUM; divide, or choose, by yourself.")
         (x,) = tensors
-        total = self._summed(run, x, _gathered(x, group))
+        total = self._sum_around_ring(run, x, _all_gather(x, group))
         tags = [(part, tag) for part, tag in parts_of(x) if tag.is_gradient]
-        with undispatched(), torch.no_grad():
+        with without_dispatch(), torch.no_grad():
             is_first = torch.distributed.ProcessGroup.unbox(group).rank() == 0
             # PyTorch's own sum follows, in which all but the first add -0: no number changes.
             x.copy_(total) if is_first else x.fill_(-0.0)
             result = func(*args, **options)
         for part, tag in tags:
-            put_own_tag(part, tag._replace(format=_adding(run, part, tag).format))
+            put_own_tag(part, tag._replace(format=_addition(run, part, tag).format))
         if not tags:
-            put_tag(x, tag_of(x)._replace(format=_adding(run, x, tag_of(x)).format))
+            put_tag(x, tag_of(x)._replace(format=_addition(run, x, tag_of(x)).format))
         return result
 
-    def _summed(self, run: RunContext, x: Tensor, parts: list[Tensor]) -> Tensor:
+    def _sum_around_ring(self, run: RunContext, x: Tensor, parts: list[Tensor]) -> Tensor:
         # Each chunk of the ring starts at another replica, so that sums of neighbouring chunks have other orders.
-        rows = in_order(np.stack([numbers_of(part).reshape(-1) for part in parts]), "ring")
+        rows = in_addition_order(np.stack([numbers_of(part).reshape(-1) for part in parts]), "ring")
         total = np.empty(x.numel(), rows.dtype)
         for begin, end, adding in self._pieces(run, x):
             target = adding.target
@@ -71,14 +71,14 @@ class AllReduced(Handler):
         """Where each gradient in a tensor begins and ends, and how it is added; what is none goes with one before."""
         gradients = [(int(part.storage_offset() - x.storage_offset()), part, tag) for part, tag in parts_of(x)]
         if not gradients:
-            yield 0, x.numel(), _adding(run, x, tag_of(x))
+            yield 0, x.numel(), _addition(run, x, tag_of(x))
             return
         begins = [0, *(begin for begin, *_ in gradients[1:]), x.numel()]
         for number, (_, part, tag) in enumerate(gradients):
-            yield begins[number], begins[number + 1], _adding(run, part, tag)
+            yield begins[number], begins[number + 1], _addition(run, part, tag)
 
 
-def _adding(run: RunContext, x: Tensor, tag: Tag) -> Arithmetic:
+def _addition(run: RunContext, x: Tensor, tag: Tag) -> Arithmetic:
     """How a gradient is added to those of other replicas; other numbers as by an addition of the forward pass."""
     if tag.is_gradient and tag.owner is not None:
         return run.simulation.place("update", tag.owner).in_type(FORMAT_OF[x.dtype]).to_replicas
@@ -86,9 +86,9 @@ def _adding(run: RunContext, x: Tensor, tag: Tag) -> Arithmetic:
     return place.forward_in(tag.format or FORMAT_OF[x.dtype]) if place.is_widest else place.forward
 
 
-def _gathered(x: Tensor, group: Any) -> list[Tensor]:
+def _all_gather(x: Tensor, group: Any) -> list[Tensor]:
     """The tensors of all replicas, in their order."""
-    with undispatched(), torch.no_grad():
+    with without_dispatch(), torch.no_grad():
         # The numbers of all replicas come to each of them: c10d's own sum would round as float32 does, in an order that
         # it does not tell.
         parts = [torch.empty_like(x) for _ in range(torch.distributed.ProcessGroup.unbox(group).size())]
@@ -97,7 +97,7 @@ def _gathered(x: Tensor, group: Any) -> list[Tensor]:
     return parts
 
 
-class Received(Handler):
+class Reception(Handler):
     """Numbers of other replicas are received as they are; what is written to a parameter is rounded as ever."""
 
     how = "movement"
@@ -107,23 +107,23 @@ class Received(Handler):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """Return the result of PyTorch."""
-        tags = [(x, run.known_of(x)) for x in _written(func, args, options) if x.is_floating_point()]
+        tags = [(x, run.tag_of_target(x)) for x in _written_tensors(func, args, options) if x.is_floating_point()]
         result = func(*args, **options)
         if tags:
             torch._C._distributed_c10d.Work.unbox(result[-1]).wait()
         for x, tag in tags:
-            run.overwritten(x, tag, Tag(tag.format if self.keeps else None))
+            run.note_overwrite(x, tag, Tag(tag.format if self.keeps else None))
         return result
 
 
-def _written(func: Any, args: Arguments, options: Options) -> Iterator[Tensor]:
+def _written_tensors(func: Any, args: Arguments, options: Options) -> Iterator[Tensor]:
     """The tensors that a collective writes to: those that its schema marks, or lists of them that stand first."""
     return iter(list(written_by(func, args, options)) or tensors_in(args[0]))
 
 
 #: By PyTorch's name.
 TABLE: dict[str, Handler] = {
-    "allreduce_": AllReduced(),
-    "broadcast_": Received(keeps=True),
-    "allgather_": Received(),
+    "allreduce_": AllReduce(),
+    "broadcast_": Reception(keeps=True),
+    "allgather_": Reception(),
 }

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.torch.handlers import Ruled
+from simfloat.torch.handlers import Rule
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tensor_arrays import numbers_of
 
@@ -41,7 +41,7 @@ class Taps(NamedTuple):
         return np.where(self.used[:, tap].reshape(shape), pixels, 0)
 
 
-def sources(size: int, count: int, corners: bool, scale: float | None) -> NDArray[np.floating]:
+def source_positions(size: int, count: int, corners: bool, scale: float | None) -> NDArray[np.floating]:
     """Where `count` new pixels lie among `size` old ones; at the same corners, or within the same border."""
     if corners:
         return np.arange(count) * ((size - 1) / (count - 1) if count > 1 else 0.0)
@@ -51,7 +51,7 @@ def sources(size: int, count: int, corners: bool, scale: float | None) -> NDArra
 
 def linear(size: int, count: int, corners: bool, scale: float | None) -> Taps:
     """The two neighbours, each times its nearness."""
-    at = np.clip(sources(size, count, corners, scale), 0, None)
+    at = np.clip(source_positions(size, count, corners, scale), 0, None)
     first = np.minimum(np.floor(at).astype(np.int64), size - 1)
     share = np.clip(at - first, 0, 1)
     return Taps(np.stack([first, np.minimum(first + 1, size - 1)], 1), np.stack([1 - share, share], 1))
@@ -59,7 +59,7 @@ def linear(size: int, count: int, corners: bool, scale: float | None) -> Taps:
 
 def cubic(size: int, count: int, corners: bool, scale: float | None) -> Taps:
     """The four neighbours, each times the cubic convolution kernel of its distance."""
-    at = sources(size, count, corners, scale)
+    at = source_positions(size, count, corners, scale)
     first = np.floor(at).astype(np.int64)
     distances = np.abs((at - first)[:, np.newaxis] - np.arange(-1, 3))
     return Taps(np.clip(first[:, np.newaxis] + np.arange(-1, 3), 0, size - 1), convolution(distances, BEND))
@@ -72,7 +72,7 @@ def convolution(distances: NDArray, bend: float) -> NDArray:
     return np.where(distances <= 1, near, np.where(distances < 2, far, 0.0))
 
 
-def antialiased(kernel: Callable[[NDArray], NDArray], width: int) -> Kernel:
+def antialiasing_kernel(kernel: Callable[[NDArray], NDArray], width: int) -> Kernel:
     """All pixels below a kernel of this width that grows as images shrink, whose weights add up to 1."""
 
     def taps(size: int, count: int, corners: bool, scale: float | None) -> Taps:
@@ -106,7 +106,7 @@ def taps_of(kernel: Kernel, old: Sizes, new: Sizes, corners: bool, scales: Seque
     return [kernel(size, count, corners, scale) for size, count, scale in zip(old[2:], new, factors, strict=True)]
 
 
-def resampled(
+def resample(
     call: RuleCall, x: torch.Tensor, size: Sizes, corners: bool, *scales: float | None, kernel: Kernel
 ) -> torch.Tensor:
     """Images of another size: along the last axis first, the products in their order, each added to the sum so far."""
@@ -123,7 +123,7 @@ def resampled(
     return call.tensor(pixels)
 
 
-def resampled_backward(
+def resample_backward(
     call: RuleCall, g: torch.Tensor, size: Sizes, old: Sizes, corners: bool, *scales: float | None, kernel: Kernel
 ) -> torch.Tensor:
     """The gradient of images: along the first axis first, the products for each old pixel added in their order."""
@@ -142,14 +142,14 @@ def resampled_backward(
 
 #: By PyTorch's name.
 TABLE: dict[str, Any] = {
-    f"upsample_{name}{ending}": Ruled("interpolate", partial(rule, kernel=kernel))
+    f"upsample_{name}{ending}": Rule("interpolate", partial(rule, kernel=kernel))
     for name, kernel in (("linear1d", linear), ("bilinear2d", linear), ("trilinear3d", linear), ("bicubic2d", cubic))
-    for ending, rule in (("", resampled), ("_backward", resampled_backward))
+    for ending, rule in (("", resample), ("_backward", resample_backward))
 } | {
-    f"_upsample_{name}2d_aa{ending}": Ruled("interpolate", partial(rule, kernel=kernel))
+    f"_upsample_{name}2d_aa{ending}": Rule("interpolate", partial(rule, kernel=kernel))
     for name, kernel in (
-        ("bilinear", antialiased(triangle, 2)),
-        ("bicubic", antialiased(lambda distances: convolution(distances, KEYS), 4)),
+        ("bilinear", antialiasing_kernel(triangle, 2)),
+        ("bicubic", antialiasing_kernel(lambda distances: convolution(distances, KEYS), 4)),
     )
-    for ending, rule in (("", resampled), ("_backward", resampled_backward))
+    for ending, rule in (("", resample), ("_backward", resample_backward))
 }

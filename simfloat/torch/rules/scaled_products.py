@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from simfloat.torch.floating_operands import Arguments, Options
-from simfloat.torch.handlers import Handler, Ruled
+from simfloat.torch.handlers import Handler, Rule
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.aten_contractions import product
 from simfloat.torch.rules.given_scales import scales_of
@@ -39,7 +39,7 @@ class ScaledProduct(Handler):
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The product."""
-        arguments = _named(func, args, options)
+        arguments = _arguments_by_name(func, args, options)
         a, b = arguments["self"], arguments["mat2"]
         bias, last = arguments.get("bias"), arguments.get("scale_result")
         factors, blocks = scales_of(arguments, a, b)
@@ -47,7 +47,7 @@ class ScaledProduct(Handler):
         dtype = _type_of(arguments)
 
         def rule(call: RuleCall, *_: Tensor, **__: Any) -> Tensor:
-            call.keep(FORMAT_OF[dtype], saturates=dtype in SATURATING)
+            call.force_format(FORMAT_OF[dtype], saturates=dtype in SATURATING)
             result = product(call, a, b, scales=blocks)
             for factor in [call.multiply(*factors)] if blocks and factors else factors:
                 result = call.multiply(result, factor)
@@ -55,17 +55,17 @@ class ScaledProduct(Handler):
             return call.tensor(result if last is None else call.multiply(result, numbers_of(last)))
 
         operands = [a, b] if bias is None else [a, b, bias]
-        return Ruled(self.operation, rule)(run, func, tuple(operands), {"dtype": dtype}, into)
+        return Rule(self.operation, rule)(run, func, tuple(operands), {"dtype": dtype}, into)
 
     def plain(self, func: Any, args: Arguments, options: Options) -> Any:
         """Zeros of the result's shape and type: PyTorch has no float4 products on a CPU."""
-        arguments = _named(func, args, options)
+        arguments = _arguments_by_name(func, args, options)
         return arguments["self"].new_zeros(
             arguments["self"].shape[0], arguments["mat2"].shape[1], dtype=_type_of(arguments)
         )
 
 
-def _named(func: Any, args: Arguments, options: Options) -> dict[str, Any]:
+def _arguments_by_name(func: Any, args: Arguments, options: Options) -> dict[str, Any]:
     """An operation's arguments by their names."""
     names = [argument.name for argument in func._schema.arguments]
     return {**dict(zip(names, args, strict=False)), **options}

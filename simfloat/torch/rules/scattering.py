@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.torch.handlers import Handler, Movement, Ruled
+from simfloat.torch.handlers import Handler, Movement, Rule
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.aten_pooling import Sizes, sides_of
 from simfloat.torch.tags import NOTHING, Tag
@@ -19,12 +19,12 @@ from simfloat.torch.tensor_arrays import numbers_of
 _aten = torch.ops.aten
 
 
-def numbered(x: torch.Tensor) -> torch.Tensor:
+def element_numbers(x: torch.Tensor) -> torch.Tensor:
     """The number of every element, in x's shape."""
     return torch.arange(x.numel()).reshape(x.shape)
 
 
-def added_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDArray) -> torch.Tensor:
+def add_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDArray) -> torch.Tensor:
     """x with values added at places, which are numbers of elements: first these, where they meet, and then x."""
     call.begin()
     flat = np.ascontiguousarray(values).reshape(-1)
@@ -51,23 +51,25 @@ def index_put(
     call: RuleCall, x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False, *_: Any
 ) -> torch.Tensor:
     """x with values added at indices."""
-    places = _aten.index(numbered(x), list(indices))
-    return added_at(call, x, places, np.broadcast_to(numbers_of(values), places.shape))
+    places = _aten.index(element_numbers(x), list(indices))
+    return add_at(call, x, places, np.broadcast_to(numbers_of(values), places.shape))
 
 
 def masked_put(
     call: RuleCall, x: torch.Tensor, mask: torch.Tensor, indices: Sequence[Any], values: torch.Tensor
 ) -> torch.Tensor:
     """x with those values added at indices that a mask keeps."""
-    places = _aten.index(numbered(x), [None if index is None else torch.where(mask, index, 0) for index in indices])
+    places = _aten.index(
+        element_numbers(x), [None if index is None else torch.where(mask, index, 0) for index in indices]
+    )
     is_put = mask.reshape(*mask.shape, *[1] * (places.ndim - mask.ndim)).expand(places.shape)
-    return added_at(call, x, places[is_put], numbers_of(values.expand(places.shape)[is_put]))
+    return add_at(call, x, places[is_put], numbers_of(values.expand(places.shape)[is_put]))
 
 
 def scatter_add(call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
     """x with src added at places along an axis."""
     values = numbers_of(src)[tuple(map(slice, index.shape))]
-    return added_at(call, x, numbered(x).gather(dim, index), values)
+    return add_at(call, x, element_numbers(x).gather(dim, index), values)
 
 
 def index_add(
@@ -75,7 +77,7 @@ def index_add(
 ) -> torch.Tensor:
     """x with alpha * source added at places along an axis."""
     call.begin()
-    return added_at(call, x, numbered(x).index_select(dim, index), call.times(float(alpha), source))
+    return add_at(call, x, element_numbers(x).index_select(dim, index), call.times(float(alpha), source))
 
 
 def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
@@ -107,14 +109,14 @@ def irregular_max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
     def rule(call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
         places, pixels = options[-1], math.prod(x.shape[-axes:])
         image = torch.arange(x.numel() // pixels).reshape(*x.shape[:-axes], *[1] * axes) * pixels
-        return added_at(call, torch.zeros_like(x), places + image, numbers_of(g))
+        return add_at(call, torch.zeros_like(x), places + image, numbers_of(g))
 
     return rule
 
 
 def put(call: RuleCall, x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool) -> torch.Tensor:
     """x with source added at the elements of these numbers."""
-    return added_at(call, x, index % max(x.numel(), 1), numbers_of(source))
+    return add_at(call, x, index % max(x.numel(), 1), numbers_of(source))
 
 
 def scatter_reduce(
@@ -127,7 +129,9 @@ def scatter_reduce(
         call.begin()
         return call.tensor(call.round(extremes))
     if reduce == "prod":
-        return multiplied_at(call, x, numbered(x).gather(dim, index), src[tuple(map(slice, index.shape))], include_self)
+        return multiply_at(
+            call, x, element_numbers(x).gather(dim, index), src[tuple(map(slice, index.shape))], include_self
+        )
     total = scatter_add(call, x if include_self else x.scatter(dim, index, 0.0), dim, index, src)
     if reduce == "sum":
         return total
@@ -136,7 +140,7 @@ def scatter_reduce(
     return call.tensor(call.divide(total, counts))
 
 
-def multiplied_at(
+def multiply_at(
     call: RuleCall, x: torch.Tensor, places: torch.Tensor, src: torch.Tensor, include_self: bool
 ) -> torch.Tensor:
     """x times what belongs to its elements, one factor after the other, each product rounded; or these products."""
@@ -175,7 +179,7 @@ class Put(Handler):
     how = "rule"
 
     def __init__(self, added: Callable[..., torch.Tensor]) -> None:
-        self._added, self._moved = Ruled("index", added), Movement(puts_in=True)
+        self._added, self._moved = Rule("index", added), Movement(puts_in=True)
 
     def __call__(self, run: Any, func: Any, args: tuple[Any, ...], options: dict[str, Any], into: Tag = NOTHING) -> Any:
         """The first operand with the values at the indices."""
@@ -185,18 +189,18 @@ class Put(Handler):
 
 #: By PyTorch's name.
 TABLE: dict[str, Handler] = {
-    "embedding_dense_backward": Ruled("embedding", embedding_backward),
+    "embedding_dense_backward": Rule("embedding", embedding_backward),
     "index_put": Put(index_put),
     "_index_put_impl": Put(index_put),
     "_unsafe_index_put": Put(index_put),
-    "_unsafe_masked_index_put_accumulate": Ruled("index", masked_put),
+    "_unsafe_masked_index_put_accumulate": Rule("index", masked_put),
     "put": Put(put),
-    "scatter_reduce": Ruled("index", scatter_reduce),
-    "index_reduce": Ruled("index", index_reduce),
-    "scatter_add": Ruled("index", scatter_add),
-    "index_add": Ruled("index", index_add),
+    "scatter_reduce": Rule("index", scatter_reduce),
+    "index_reduce": Rule("index", index_reduce),
+    "scatter_add": Rule("index", scatter_add),
+    "index_add": Rule("index", index_add),
     **{
-        name: Ruled("max_pool2d", rule(axes))
+        name: Rule("max_pool2d", rule(axes))
         for axes in (2, 3)
         for name, rule in (
             (f"max_pool{axes}d_with_indices_backward", max_pool_backward),

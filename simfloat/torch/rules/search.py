@@ -12,24 +12,24 @@ from torch._library.custom_ops import OPDEFS
 
 from simfloat.arithmetic.catalog import Kind, Operation, kind_of, register
 from simfloat.torch.floating_operands import COMPLEX, SPARSE
-from simfloat.torch.formula import Formula, Slopes
+from simfloat.torch.formula import CompositeGradients, Formula
 from simfloat.torch.fused_attention import ATTENTION, Attention
 from simfloat.torch.handlers import (
-    Composed,
-    Expanded,
+    Decomposition,
     ForEach,
     Handler,
+    ImplicitComposite,
     InPlace,
+    InPlaceMovement,
     Movement,
-    Overwritten,
-    Plain,
-    Refused,
-    Ruled,
-    Unscale,
-    Written,
+    OutVariant,
+    PassThrough,
+    Rule,
+    Unscaling,
+    UnsupportedOperation,
     Zeros,
 )
-from simfloat.torch.numbers_put_in import PUT_IN
+from simfloat.torch.numbers_put_in import NUMBER_ARGUMENTS
 from simfloat.torch.rules import (
     adjoints,
     aten_activations,
@@ -108,15 +108,15 @@ RULES: dict[str, Handler] = {
         for name, row in aten_pointwise.TABLE.items()
     },
     **{
-        name: aten_pointwise.Chosen(operation, getattr(_aten, name.partition(".")[0]))
-        for name, operation in aten_pointwise.CHOSEN.items()
+        name: aten_pointwise.SelectionRule(operation, getattr(_aten, name.partition(".")[0]))
+        for name, operation in aten_pointwise.SELECTIONS.items()
     },
     "nan_to_num": aten_pointwise.WithoutInfinities("clip", _aten.nan_to_num),
     **aten_pointwise.FORMULAS,
     **aten_contractions.TABLE,
     **aten_reductions.TABLE,
     **aten_composites.TABLE,
-    "_amp_foreach_non_finite_check_and_unscale_": Unscale(),
+    "_amp_foreach_non_finite_check_and_unscale_": Unscaling(),
     **bags.TABLE,
     **convolutions.TABLE,
     **aten_losses.TABLE,
@@ -154,8 +154,8 @@ def name_operation(name: str, kind: Kind) -> None:
 
 # Policies can name what only PyTorch has, from the time on that this part of the package is imported.
 for _handler in RULES.values():
-    if isinstance(_handler, Composed | Ruled):
-        is_composite = isinstance(_handler, Composed | Formula | Slopes)
+    if isinstance(_handler, Decomposition | Rule):
+        is_composite = isinstance(_handler, Decomposition | Formula | CompositeGradients)
         name_operation(_handler.operation, "composite" if is_composite else "pointwise")
 name_operation(scaled_products.ScaledProduct.operation, "contraction")
 
@@ -164,21 +164,26 @@ name_operation(scaled_products.ScaledProduct.operation, "contraction")
 def handler_of(func: Any) -> Handler:
     """The way in which an operation is carried out; one that refuses it where there is none."""
     if not isinstance(func, torch._ops.OpOverload):
-        return Refused("it is no operation of a library but a program of its own.")
+        return UnsupportedOperation("it is no operation of a library but a program of its own.")
     space, name, overload = func.namespace, func.overloadpacket.__name__, func._overloadname
     if f"{space}::{name}" in USERS:
-        return Composed(name, USERS[f"{space}::{name}"])
+        return Decomposition(name, USERS[f"{space}::{name}"])
     if space == "torch_nn" and f"{space}::{name}" in OPDEFS:  # PyTorch's own programs in its own operations
-        return Composed("cross_entropy", OPDEFS[f"{space}::{name}"]._init_fn)
+        return Decomposition("cross_entropy", OPDEFS[f"{space}::{name}"]._init_fn)
     if space == "profiler" or name in PLAIN:
-        return Plain()
+        return PassThrough()
     if space == "c10d" and name in process_groups.TABLE:
         return process_groups.TABLE[name]
-    handler = _known(name, overload, func._schema.is_mutable) if space == "aten" else None
+    handler = _handler_in_tables(name, overload, func._schema.is_mutable) if space == "aten" else None
     # An overload with `out` has the name of the movement.
     if isinstance(handler, Movement) and func._schema.is_mutable:  # what is written to may be a parameter
-        handler = _derived(func, name) or handler
-    return handler or _derived(func, name) or _expanded(func) or Refused(remedy_for(f"{space}::{name}"))
+        handler = _derived_handler(func, name) or handler
+    return (
+        handler
+        or _derived_handler(func, name)
+        or _composite_handler(func)
+        or UnsupportedOperation(remedy_for(f"{space}::{name}"))
+    )
 
 
 def forget() -> None:
@@ -195,26 +200,26 @@ def remedy_for(name: str) -> str:
     return REMEDY.format(name=name)
 
 
-def _known(name: str, overload: str, is_mutable: bool) -> Handler | None:
+def _handler_in_tables(name: str, overload: str, is_mutable: bool) -> Handler | None:
     """Return the handler in the tables; rules return results, and write to no operand."""
     for key in (f"{name}.{overload}", name):
         if key in RULES and (not is_mutable or name in WRITING or name.startswith("_amp_")):
             return RULES[key]
         if key in MAKING:
-            return Movement(makes=True, puts_in=name in PUT_IN)
+            return Movement(makes=True, puts_in=name in NUMBER_ARGUMENTS)
         if key in MOVEMENT:
-            return Movement(chooses=key in CHOOSING, puts_in=name in PUT_IN)
+            return Movement(chooses=key in CHOOSING, puts_in=name in NUMBER_ARGUMENTS)
         if key in OVERWRITING:
-            puts_in = name.removesuffix("_") in PUT_IN
-            return Overwritten(keeps=key in KEEPING, puts_in=puts_in, fills=key in FILLING)
+            puts_in = name.removesuffix("_") in NUMBER_ARGUMENTS
+            return InPlaceMovement(keeps=key in KEEPING, puts_in=puts_in, fills=key in FILLING)
     return None
 
 
-def _expanded(func: Any) -> Handler | None:
+def _composite_handler(func: Any) -> Handler | None:
     """The way of an operation that PyTorch itself has only made of others."""
     with suppress(RuntimeError):  # operations of TorchScript alone never come to dispatch
         if func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
-            return Expanded()
+            return ImplicitComposite()
     return None
 
 
@@ -236,7 +241,7 @@ def _on_lists(name: str) -> Handler | None:
     return ForEach(write_result, True)
 
 
-def _derived(func: Any, name: str) -> Handler | None:
+def _derived_handler(func: Any, name: str) -> Handler | None:
     """Derive a handler from that of another operation: on lists, in place, or written to `out`."""
     if func.namespace != "aten":
         return None
@@ -250,14 +255,14 @@ def _derived(func: Any, name: str) -> Handler | None:
     base = getattr(_aten, name if names else name.removesuffix("_"), None)
     if base is None or (names and names != ["out"]) or not (names or name.endswith("_")):
         return None
-    functional = _alike(base, func)
+    functional = _functional_overload(base, func)
     handler = None if functional is None else handler_of(functional)
-    if handler is None or isinstance(handler, Refused):
+    if handler is None or isinstance(handler, UnsupportedOperation):
         return None
-    return Written(functional, handler) if names else InPlace(functional, handler)
+    return OutVariant(functional, handler) if names else InPlace(functional, handler)
 
 
-def _alike(base: Any, func: Any) -> Any:
+def _functional_overload(base: Any, func: Any) -> Any:
     """The overload of `base` that takes what `func` does, apart from `out`, and writes to none of it; None without.
 
     Functions that make tensors may take a type besides: of these it is the one of the same name, or else the default.

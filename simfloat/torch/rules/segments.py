@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from simfloat.torch.handlers import Composed
+from simfloat.torch.handlers import Decomposition
 
 Tensor = torch.Tensor
 
@@ -38,7 +38,7 @@ def rows_of(x: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int
     return list(map(Row, rows, ends.reshape(len(rows), -1).tolist()))
 
 
-def reduced(part: Tensor, reduce: str, initial: float | None) -> Tensor:
+def reduce_segment(part: Tensor, reduce: str, initial: float | None) -> Tensor:
     """One segment's: its elements in their order, behind the initial number where there is one."""
     if not len(part):
         return torch.full(part.shape[1:], EMPTY[reduce] if initial is None else initial, dtype=part.dtype)
@@ -55,7 +55,7 @@ def segment_reduce(
 ) -> Tensor:  # fmt: skip
     """Every segment's, side by side along the axis."""
     rows = rows_of(x, lengths, offsets, axis)
-    reductions = [reduced(part, reduce, initial) for row in rows for part in row.segments()]
+    reductions = [reduce_segment(part, reduce, initial) for row in rows for part in row.segments()]
     shape = (*x.shape[:axis], -1, *x.shape[axis + 1 :])
     return (
         torch.stack(reductions).reshape(shape) * 1
@@ -77,12 +77,12 @@ def segment_reduce_backward(
         # What lies outside of all segments reaches nothing.
         reached.append(torch.zeros_like(elements[: borders[0]]))
         for part in Row(elements, borders).segments():
-            reached.append(slope(part, next(results), next(gradients), reduce, initial))
+            reached.append(segment_gradient(part, next(results), next(gradients), reduce, initial))
         reached.append(torch.zeros_like(elements[borders[-1] :]))
     return torch.cat(reached).reshape(x.shape)
 
 
-def slope(part: Tensor, y: Tensor, g: Tensor, reduce: str, initial: float | None) -> Tensor:
+def segment_gradient(part: Tensor, y: Tensor, g: Tensor, reduce: str, initial: float | None) -> Tensor:
     """The gradient of one segment's elements."""
     if not len(part):
         return torch.zeros_like(part)
@@ -104,7 +104,7 @@ def without_each(part: Tensor, initial: float | None) -> Tensor:
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Composed] = {
-    "segment_reduce": Composed("sum", segment_reduce),
-    "_segment_reduce_backward": Composed("sum", segment_reduce_backward),
+TABLE: dict[str, Decomposition] = {
+    "segment_reduce": Decomposition("sum", segment_reduce),
+    "_segment_reduce_backward": Decomposition("sum", segment_reduce_backward),
 }

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from simfloat import linalg
 from simfloat.linalg import householder
 from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of
-from simfloat.torch.handlers import Composed, Handler, Ruled
+from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.factorizations import matrices, options_of
 from simfloat.torch.tensor_arrays import numbers_of
@@ -24,7 +24,7 @@ Tensor = torch.Tensor
 _aten = torch.ops.aten
 
 
-def batched(
+def map_batches(
     function: Callable[..., Sequence[NDArray]], shapes: Sequence[tuple[int, ...]], *batches: NDArray
 ) -> list[NDArray]:
     """Apply a function to each matrix of the batches, and return a batch of its shape for each of the results."""
@@ -34,7 +34,7 @@ def batched(
     return [np.stack(parts).reshape(shape) for parts, shape in zip(zip(*results, strict=True), shapes, strict=True)]
 
 
-def numbers(*results: Any) -> list[NDArray]:
+def arrays_of(*results: Any) -> list[NDArray]:
     """The numbers of arrays."""
     return [array.numbers for array in results]
 
@@ -48,7 +48,9 @@ def svd(
     k = min(m, n)
     left, right = (m, n) if full_matrices else (k, k)
     shapes = [(*batch, m, left), (*batch, k), (*batch, right, n)]
-    u, s, vh = batched(lambda x: numbers(*linalg.svd(x, full_matrices=full_matrices, **options)), shapes, numbers_of(a))
+    u, s, vh = map_batches(
+        lambda x: arrays_of(*linalg.svd(x, full_matrices=full_matrices, **options)), shapes, numbers_of(a)
+    )
     nothing = np.zeros(0, s.dtype)
     return tuple(call.tensor(x) for x in ((u, s, vh) if compute_uv else (nothing, s, nothing)))
 
@@ -58,7 +60,7 @@ def eigh(call: RuleCall, a: Tensor, UPLO: str = "L", compute_v: bool = True) -> 
     call.begin()
     options, matrix = options_of(call), numbers_of(a)
     matrix = matrix.swapaxes(-1, -2) if UPLO.upper() == "U" else matrix
-    values, vectors = batched(lambda x: numbers(*linalg.eigh(x, **options)), [a.shape[:-1], a.shape], matrix)
+    values, vectors = map_batches(lambda x: arrays_of(*linalg.eigh(x, **options)), [a.shape[:-1], a.shape], matrix)
     return call.tensor(values), call.tensor(vectors if compute_v else np.zeros(0, values.dtype))
 
 
@@ -68,17 +70,17 @@ def reflections(call: RuleCall, a: Tensor) -> tuple[Tensor, Tensor]:
     u, k = arithmetic_of(0.0, ArithmeticOptions(**options_of(call))), min(a.shape[-2:])
 
     def pack_reflections(x: NDArray) -> tuple[NDArray, NDArray]:
-        r, reflectors = householder.reflected(u, u.round(x))
+        r, reflectors = householder.triangularize(u, u.round(x))
         taus = np.zeros(k, r.dtype)
         for column, (v, tau) in enumerate(reflectors):
             r[column + 1 :, column], taus[column] = v[1:], tau[0]
         return r, taus
 
-    r, taus = batched(pack_reflections, [tuple(a.shape), (*a.shape[:-2], k)], numbers_of(a))
+    r, taus = map_batches(pack_reflections, [tuple(a.shape), (*a.shape[:-2], k)], numbers_of(a))
     return call.tensor(r), call.tensor(taus)
 
 
-def unpacked(u: Any, a: NDArray, taus: NDArray) -> list[tuple[NDArray, NDArray]]:
+def unpack_reflections(u: Any, a: NDArray, taus: NDArray) -> list[tuple[NDArray, NDArray]]:
     """The reflections of a packed matrix."""
     reflectors = []
     for column, tau in enumerate(u.round(taus)):
@@ -93,8 +95,8 @@ def product_of_reflections(call: RuleCall, a: Tensor, tau: Tensor) -> Tensor:
     call.begin()
     u = arithmetic_of(0.0, ArithmeticOptions(**options_of(call)))
     taus = numbers_of(tau)[..., np.newaxis]
-    (q,) = batched(
-        lambda x, t: [householder.multiplied(u, unpacked(u, x, t[:, 0]), *x.shape)],
+    (q,) = map_batches(
+        lambda x, t: [householder.multiply_reflections(u, unpack_reflections(u, x, t[:, 0]), *x.shape)],
         [tuple(a.shape)],
         numbers_of(a),
         taus,
@@ -110,7 +112,7 @@ def times_reflections(
     u = arithmetic_of(0.0, ArithmeticOptions(**options_of(call)))
 
     def apply_reflections(x: NDArray, t: NDArray, b: NDArray) -> list[NDArray]:
-        reflectors = list(enumerate(unpacked(u, x, t[:, 0])))
+        reflectors = list(enumerate(unpack_reflections(u, x, t[:, 0])))
         c = u.round(b if left else b.T)
         # b q is the transposed of q^T b^T.
         # q is the product of the reflections in their order, so the last one is applied first; its transposed has the
@@ -120,7 +122,7 @@ def times_reflections(
         return [c if left else c.T]
 
     taus = numbers_of(tau)[..., np.newaxis]
-    return call.tensor(batched(apply_reflections, [tuple(other.shape)], numbers_of(a), taus, numbers_of(other))[0])
+    return call.tensor(map_batches(apply_reflections, [tuple(other.shape)], numbers_of(a), taus, numbers_of(other))[0])
 
 
 def least_squares(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> tuple[Tensor, ...]:
@@ -172,11 +174,11 @@ def pseudoinverse(
 
 #: By PyTorch's name.
 TABLE: dict[str, Handler] = {
-    "_linalg_svd": Ruled("svd", svd),
-    "_linalg_eigh": Ruled("eigh", eigh),
-    "geqrf": Ruled("qr", reflections),
-    "linalg_householder_product": Ruled("qr", product_of_reflections),
-    "ormqr": Ruled("qr", times_reflections),
-    "linalg_lstsq": Composed("lstsq", least_squares, 4),
-    "linalg_pinv.atol_rtol_tensor": Composed("svd", pseudoinverse),
+    "_linalg_svd": Rule("svd", svd),
+    "_linalg_eigh": Rule("eigh", eigh),
+    "geqrf": Rule("qr", reflections),
+    "linalg_householder_product": Rule("qr", product_of_reflections),
+    "ormqr": Rule("qr", times_reflections),
+    "linalg_lstsq": Decomposition("lstsq", least_squares, 4),
+    "linalg_pinv.atol_rtol_tensor": Decomposition("svd", pseudoinverse),
 }
