@@ -117,7 +117,7 @@ _REAL_LAST: dict[str, Any] = {
 
 _REAL_FIRST: dict[str, Any] = {
     "add": lambda u, x, c, d: from_parts(u.compute("add", x, c), _broadcast_part(u.round(d), x)),
-    "subtract": lambda u, x, c, d: from_parts(u.compute("subtract", x, c), _broadcast_part(u.negated(u.round(d)), x)),
+    "subtract": lambda u, x, c, d: from_parts(u.compute("subtract", x, c), _broadcast_part(u.negate(u.round(d)), x)),
     "multiply": lambda u, x, c, d: from_parts(u.compute("multiply", x, c), u.compute("multiply", x, d)),
     "divide": lambda u, x, c, d: _divide_real(u, x, c, d),
 }

@@ -59,7 +59,7 @@ def _nan_to_num(
     result = np.where(np.isnan(a), nan, a)
     result = np.where(np.isposinf(a), largest if posinf is None else posinf, result)
     result = np.where(np.isneginf(a), -largest if neginf is None else neginf, result)
-    return result if copy else a._written(result)
+    return result if copy else a._write_in_place(result)
 
 
 #: What norms of vectors are, by what NumPy calls them; others are sums of squares.

@@ -77,7 +77,7 @@ class Differentiable:
         if len(others) != len(self.slopes) - 1:
             takes = f"{len(self.slopes) - 1} operand{'' if len(self.slopes) == 2 else 's'} beside the tensor"
             raise TypeError(f"{self.__qualname__} takes {takes}, got {len(others)}.")
-        return tensor.made(self.carry_out(tensor, *others))
+        return tensor.from_result(self.carry_out(tensor, *others))
 
 
 class Unary(Differentiable):

@@ -264,7 +264,7 @@ def where(condition: ArrayLike, a: Operand | Array, b: Operand | Array) -> Tenso
         array([1., 0.])
     """
     array = _array_among((a, b))
-    return tensor_of(joining.where(condition, a, b)) if array is None else array._chosen(condition, a, b)
+    return tensor_of(joining.where(condition, a, b)) if array is None else array._where(condition, a, b)
 
 
 def _array_among(operands: Any) -> Array | None:

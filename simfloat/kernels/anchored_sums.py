@@ -289,4 +289,4 @@ def _cut_totals(above, below, at, out, i, left, rule):
     """The total, cut to the output format; a zero is +0."""
     # Both anchors are equal and cancel. The difference is exact: a multiple of the unit, with fewer than 2^24 of them.
     total = fma_to_zero(np.float32(-1.0), below, above, 0)
-    store(out, i, left + at, number(image(total) & rule.kept))
+    store(out, i, left + at, number(image(total) & rule.kept_mask))

@@ -112,7 +112,7 @@ def _make_cut(grid, sign, scale):
 
 @on_lanes
 def _cut_off(truncated, cut):
-    return number(image(truncated) & cut.kept)
+    return number(image(truncated) & cut.kept_mask)
 
 
 @on_lanes
@@ -122,7 +122,7 @@ def _drop_bits(rounded, cut):
 
 @on_lanes
 def _away(truncated, cut):
-    return number((image(truncated) + cut.half) & cut.kept)
+    return number((image(truncated) + cut.half) & cut.kept_mask)
 
 
 @on_lanes
@@ -130,7 +130,7 @@ def _upward(upper, cut):
     # A positive image grows with its number, so adding all dropped bits carries into the kept ones unless they are
     # zeros. A negative image grows as its number falls: there, upward is truncation, and nothing is added.
     up = image(upper)
-    return number(choose(up < SIGN, up + cut.dropped, up) & cut.kept)
+    return number(choose(up < SIGN, up + cut.dropped, up) & cut.kept_mask)
 
 
 @on_lanes
@@ -140,7 +140,7 @@ def _nearest(lower, upper, cut):
     # truncated one, so half a unit always carries rightly.
     truncated = smaller(image(lower), image(upper))
     less = (image(lower) == image(upper)) & ((truncated & cut.unit) == U32(0))
-    return number((truncated + choose(less, cut.half - U32(1), cut.half)) & cut.kept)
+    return number((truncated + choose(less, cut.half - U32(1), cut.half)) & cut.kept_mask)
 
 
 @on_lanes
@@ -150,7 +150,7 @@ def _nearest_again(near, cut):
     # in 8 lanes; the one by both neighbours was not.
     near_image = image(near)
     is_even = (near_image & cut.unit) == U32(0)
-    return number((near_image + choose(is_even, cut.half - U32(1), cut.half)) & cut.kept)
+    return number((near_image + choose(is_even, cut.half - U32(1), cut.half)) & cut.kept_mask)
 
 
 @on_lanes
@@ -158,7 +158,7 @@ def _to_odd(lower, upper, cut):
     truncated = smaller(image(lower), image(upper))
     # As numbers: an exact zero is -0 rounded down and +0 rounded up.
     exact = (lower == upper) & ((truncated & cut.dropped) == U32(0))
-    return number((truncated & cut.kept) | choose(exact, U32(0), cut.unit))
+    return number((truncated & cut.kept_mask) | choose(exact, U32(0), cut.unit))
 
 
 @on_lanes

@@ -85,7 +85,7 @@ def round_unless_in_doubt(x, word, lift, cut):
     draw = U32(rotate_right(U32(word), U32(cut.turn - lift)) & cut.read)
     # One more than the sum of image and draw, in one operation less: it differs where the result is not certain.
     moved = U32((image if image < NAN else NAN) - U32(~U32(draw | cut.half)))
-    cut_number = U32(moved & cut.kept).view(np.float32)
+    cut_number = U32(moved & cut.kept_mask).view(np.float32)
     rounded = cut_number - cut.min_normal if low else cut_number
     rounded = cut.overflow_positive if rounded > cut.max else rounded
     return math.copysign(rounded, x), U32(moved & cut.dropped)

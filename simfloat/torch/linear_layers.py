@@ -44,12 +44,12 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
             return by_operations(x, weight, bias)
         # What every operation asks for first: a switched policy, or memory that the program gave a parameter, is seen
         # here.
-        run.parameters.of(aten.t.default, (weight, bias), {})
+        run.parameters.arguments_as_read(aten.t.default, (weight, bias), {})
         rows = x if x.ndim == 2 else _view_with_note(run, aten.view.default, x, -1, x.shape[-1])
         # The transposition is a node of its own, as in PyTorch. Shares of the weight's gradient then meet in the same
         # node, and are added in the same order, as those of the single operations.
         weight = _view_with_note(run, aten.t.default, weight)
-        run.meet(aten.mm.default if bias is None else aten.addmm.default, "rule")
+        run.count_operation(aten.mm.default if bias is None else aten.addmm.default, "rule")
         product = apply(run, rows, weight, bias)
         return (
             product

@@ -83,7 +83,7 @@ class StepWeights(torch.autograd.Function):
         shares, (leaf, _) = [g for g in gradients if g is not None], context.next_functions[0]
         # Where the leaf has exactly as many shares as there are steps nothing else reads the parameter, and the engine
         # would add these shares, in this order, each addition coming to Python.
-        if torch.is_grad_enabled() or len(shares) < 2 or layer.run.ways.shares(leaf) != layer.steps:
+        if torch.is_grad_enabled() or len(shares) < 2 or layer.run.backward_nodes.share_count(leaf) != layer.steps:
             return None, None, *(None if g is None else g.t() for g in gradients)
         u = RecurrentGradients(layer.run.simulation, layer.path)
         with without_dispatch():

@@ -361,7 +361,7 @@ class RunContext:
 
     def leave_to_pytorch(self, result: Any, operands: Sequence[torch.Tensor]) -> Any:
         """A result of PyTorch's own, which the table says, and a gradient if one of the operands was."""
-        self.operation_counts.leave()
+        self.operation_counts.exclude()
         if isinstance(result, torch.Tensor) and any(tag_of(x).is_gradient for x in operands):
             put_tag(result, Tag(is_gradient=True))
         return result

@@ -53,7 +53,7 @@ KERNELS = {
     ),
     "count": (thread_counting._count, (DOUBLE, SINGLE, GRID, COUNTERS), 0),
     "sums, E5M2": (
-        thread_sequential.steps["fused_odd"].of(ELEMENT),
+        thread_sequential.steps["fused_odd"].with_tile(ELEMENT),
         (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32),
         20,
     ),
@@ -146,7 +146,7 @@ def test_rows_of_four_bytes_that_begin_where_four_numbers_are_read_at_once_are_r
     assert loop.tile_for(3, 1 << 20, 4) == loop.tile_for(64, 64, 4) == FEW
     assert thread_sequential.steps["fused_plain"].tile_for(2048, 2048, 4) == ELEMENT
     matrices = (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32)
-    ptx = compiling.compile_to_ptx(loop.of(wide[SIDE_BY_SIDE]).body, matrices).ptx.decode()
+    ptx = compiling.compile_to_ptx(loop.with_tile(wide[SIDE_BY_SIDE]).body, matrices).ptx.decode()
     assert ptx.count("ld.global.v4.f32") % 3 == 0 and ".local" not in ptx
     assert 32 * (4 * ptx.count("ld.global.v4.f32")) == 12 * len(arithmetic(ptx))
 
