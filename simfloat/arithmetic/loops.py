@@ -46,7 +46,7 @@ class FlagLoops(Protocol):
     """IEEE exceptions of results, on the CPU."""
 
     flag_results: Loop  # (exact, out, thresholds, flags) -> others
-    flag_doubtful: Loop  # (exact, out, thresholds, flags) -> (doubts, others)
+    flag_by_draws: Loop  # (exact, out, thresholds, flags) -> (doubts, others)
     rounded_flags: Loop  # (x, out, numbers, kind, thresholds, flags) -> others, in float32's lanes
     halved_flags: Loop  # the same, where the machine rounds to FP16 itself
     single_flags: Mapping[str, Loop]  # (a, b, c, sign, out, numbers, kind, thresholds, flags) -> others

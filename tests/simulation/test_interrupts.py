@@ -47,7 +47,7 @@ def test_evaluating_aside_may_be_interrupted_anywhere(monkeypatch):
         def interrupted(*_):
             raise KeyboardInterrupt
 
-        for name in ("_put_in_force", "moment"):
+        for name in ("_activate", "stream_positions"):
             monkeypatch.setattr(sim, name, interrupted)
             with pytest.raises(KeyboardInterrupt), sim.trial_run():
                 pass
