@@ -4,7 +4,8 @@ With `--show "matmul 4x4"` every call of one road is printed, indented by depth,
 
 Calls of functions that are written in a file below simfloat/ count, and the call of a compiled kernel counts as one. A
 generator counts once, however often it is resumed. Comprehensions do not count, because they are no calls since Python
-3.12. Sums are in BF16, because no processor computes in BF16: in FP16 some processors take another road.
+3.12. Formats are not FP16, because some processors compute in FP16 and take another road. A processor without vectors of
+256 bits takes other roads for some sums.
 
 Each call is repeated until its kernels are compiled and its caches are filled, and is then counted once, on one thread.
 """
@@ -75,16 +76,16 @@ def trace(call: Callable[[], Any], root: Path = ROOT) -> list[Call]:
     def record(frame: FrameType, event: str, _: Any) -> None:
         nonlocal depth
         code = frame.f_code
-        if event not in ("call", "return") or not code.co_filename.startswith(start):
+        if not code.co_filename.startswith(start) or code.co_name in COMPREHENSIONS:
             return
         if event == "return":
             depth -= 1
-            return
-        if code.co_name not in COMPREHENSIONS and frame not in generators:
-            calls.append(Call(code.co_filename.removeprefix(start), frame.f_lineno, code.co_qualname, depth))
-        if code.co_flags & inspect.CO_GENERATOR:
-            generators.add(frame)
-        depth += 1
+        elif event == "call":
+            if frame not in generators:
+                calls.append(Call(code.co_filename.removeprefix(start), frame.f_lineno, code.co_qualname, depth))
+            if code.co_flags & inspect.CO_GENERATOR:
+                generators.add(frame)
+            depth += 1
 
     gc.collect()
     gc.disable()

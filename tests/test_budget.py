@@ -6,10 +6,13 @@ caches or put anything in the place of a function.
 
 import importlib.util
 import json
+import os
+import re
 import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from benchmarks import budget, roads, shape
 
@@ -18,7 +21,13 @@ ROADS = "import json; from benchmarks import roads; print(json.dumps(roads.measu
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="some roads are PyTorch's")
 def test_every_number_keeps_to_its_line():
-    done = subprocess.run([sys.executable, "-c", ROADS], capture_output=True, text=True, cwd=budget.FILE.parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", ROADS],
+        capture_output=True,
+        text=True,
+        cwd=budget.FILE.parents[1],
+        env=os.environ | {"NUMBA_DISABLE_JIT": "0"},  # the call of a kernel counts as one, also beside a debugger
+    )
     assert done.returncode == 0, done.stderr
     broken = list(budget.complaints(json.loads(done.stdout) | shape.measure(), budget.read()))
     assert not broken, "\n".join(broken)
@@ -90,8 +99,18 @@ def test_calls_of_functions_count_and_neither_comprehensions_nor_resumed_generat
     names = {}
     exec(compile(CALLS, tmp_path / "calls.py", "exec"), names)
     calls = roads.trace(names["outer"], tmp_path)
-    assert [call.function for call in calls] == ["outer", "numbers", *["inner"] * 4]
+    assert [(call.function, call.depth) for call in calls] == [
+        ("outer", 0),
+        ("numbers", 1),
+        *[("inner", 2), ("inner", 1)] * 2,
+    ]
     assert {call.file for call in calls} == {"calls.py"}
+
+
+def test_every_call_of_a_road_can_be_shown():
+    printed = CliRunner().invoke(roads.main, ["--show", "round"]).output.splitlines()
+    assert len(printed) == len(roads.calls_of("round"))
+    assert all(re.fullmatch(r" *[\w/]+\.py:\d+ \S+", line) for line in printed)
 
 
 SOURCE = '''
