@@ -4,8 +4,8 @@ With `--show "matmul 4x4"` every call of one road is printed, indented by depth,
 
 Calls of functions that are written in a file below simfloat/ count, and the call of a compiled kernel counts as one. A
 generator counts once, however often it is resumed. Comprehensions do not count, because they are no calls since Python
-3.12. Formats are not FP16, because some processors compute in FP16 and take another road. A processor without vectors of
-256 bits takes other roads for some sums.
+3.12. Formats are not FP16, because some processors compute in FP16 and take another road. A processor without vectors
+of 256 bits takes other roads for some sums.
 
 Each call is repeated until its kernels are compiled and its caches are filled, and is then counted once, on one thread.
 """
