@@ -15,7 +15,6 @@ from rich.table import Table
 import simfloat as sf
 from benchmarks import (
     agreement,
-    calls,
     elimination,
     gpu,
     images,
@@ -23,6 +22,7 @@ from benchmarks import (
     peers,
     products,
     pytorch,
+    roads,
     rounding,
     startup,
     training,
@@ -30,7 +30,7 @@ from benchmarks import (
 
 BENCHMARKS = {
     "startup": startup,
-    "calls": calls,
+    "roads": roads,
     "rounding": rounding,
     "products": products,
     "elimination": elimination,
