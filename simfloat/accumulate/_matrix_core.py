@@ -38,7 +38,7 @@ CHAINS = (Instruction((FP32,), (FP32,), 1), Instruction((FP64,), (FP64,), 1))
 #: The keys of the table.
 AmdArchitecture = Literal["cdna1", "cdna2", "cdna3"]
 
-UNITS: dict[AmdArchitecture, tuple[Instruction, ...]] = {
+AMD_UNITS: dict[AmdArchitecture, tuple[Instruction, ...]] = {
     "cdna1": (Instruction((FP16,), (FP32,), 4), Instruction((BF16,), (FP32,), 2), *CHAINS),
     "cdna2": (Instruction((FP16,), (FP32,), 4), Instruction((BF16,), (FP32,), 2), *CHAINS),
     "cdna3": (
@@ -73,7 +73,7 @@ def matrix_core(architecture: AmdArchitecture, inputs: UnitInputs, *, variant: s
         >>> sf.dot(*x, inputs=sf.FP16, accumulate=sf.matrix_core("cdna3", sf.FP16))
         array(3.05175781e-05)
     """
-    check_architecture("matrix_core", UNITS, architecture)
+    check_architecture("matrix_core", AMD_UNITS, architecture)
     pair = as_formats(inputs)
     if variant is not None and (architecture, pair, variant) != ("cdna2", (BF16, BF16), "1k"):
         raise ValueError(f'The only variant is "1k", of BF16 on cdna2; got {variant!r} of {pair[0]} on {architecture}.')
@@ -108,7 +108,7 @@ class MatrixCore(Accumulator):
     @cached_property
     def row(self) -> Instruction:
         """The unit's row of the table."""
-        return find_instruction(self.architecture, UNITS[self.architecture], self.inputs, self.result)
+        return find_instruction(self.architecture, AMD_UNITS[self.architecture], self.inputs, self.result)
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products: floors add less than terms do."""

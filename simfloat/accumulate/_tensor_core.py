@@ -44,7 +44,7 @@ DOUBLE = Instruction((FP64,), (FP64,), 1)
 #: Units of 64 products of E2M1 numbers, which add groups of 16 before they align them.
 GROUPED = Instruction((E2M1,), (FP32,), 64, 35, ((32, E8M0), (16, E8M0), (16, E4M3)))
 
-UNITS: dict[NvidiaArchitecture, tuple[Instruction, ...]] = {
+NVIDIA_UNITS: dict[NvidiaArchitecture, tuple[Instruction, ...]] = {
     "volta": (Instruction((FP16,), FP32_AND_FP16, 4, 23), DOUBLE),
     "turing": (Instruction((FP16,), FP32_AND_FP16, 8, 24), DOUBLE),
     "ampere": (
@@ -141,7 +141,7 @@ def tensor_core(
         >>> sf.dot(a, ones, inputs=sf.FP16, accumulate=sf.tensor_core("hopper"))
         array(0.00048828)
     """
-    check_architecture("tensor_core", UNITS, architecture)
+    check_architecture("tensor_core", NVIDIA_UNITS, architecture)
     pair = None if inputs is None else as_formats(inputs)
     result, block = as_format(output), None if scales is None else _as_block(scales)
     if instruction is not None:
@@ -205,7 +205,7 @@ class TensorCore(Accumulator):
     @cached_property
     def row(self) -> Instruction:
         """The unit's row of the table."""
-        rows = MMA if self.instruction == "mma" else UNITS[self.architecture]
+        rows = MMA if self.instruction == "mma" else NVIDIA_UNITS[self.architecture]
         return find_instruction(self.architecture, rows, self._formats, self.output, self.scales)
 
     @property

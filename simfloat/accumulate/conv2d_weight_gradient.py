@@ -21,7 +21,7 @@ from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 
 #: Elements of the patches that are gathered at a time, so that memory stays small beside that of the images.
-PATCH_ELEMENTS = 1 << 22
+GRADIENT_PATCH_ELEMENTS = 1 << 22
 
 
 def conv2d_weight_gradient(
@@ -41,11 +41,13 @@ def conv2d_weight_gradient(
     depth, count = len(g) * slices.pixels, math.prod(shape)
     g, x, work = prepare_sum(g, x, shape, depth, options)
     images = geometry.images_for_kernels(x)
-    sums = with_progress_bar(lambda work: _sums(g, images, slices, work), work, count, depth, options.accumulator)
+    sums = with_progress_bar(
+        lambda work: _weight_sums(g, images, slices, work), work, count, depth, options.accumulator
+    )
     return round_sums(sums, shape, options, work, g, x)
 
 
-def _sums(g: NDArray, x: NDArray, geometry: Geometry, work: PreparedSum) -> NDArray:
+def _weight_sums(g: NDArray, x: NDArray, geometry: Geometry, work: PreparedSum) -> NDArray:
     """The unrounded sums as one vector in C order."""
     engine = work.engine
     if is_on_gpu(x):
@@ -125,7 +127,7 @@ class _WeightGradientTask(NamedTuple):
 
 def _ranges(groups: int, channels: int, places: int, depth: int, threads: int) -> list[_ChannelRange]:
     """All tiles: at least one for every thread, unless they got too narrow for the inner loop."""
-    most = max(PATCH_ELEMENTS // max(depth * places, 1), 1)
+    most = max(GRADIENT_PATCH_ELEMENTS // max(depth * places, 1), 1)
     pieces = max(-(-channels // most), -(-threads // groups))
     pieces = min(pieces, max(channels * places // FEW_COLUMNS, 1), channels)
     width = -(-channels // pieces)

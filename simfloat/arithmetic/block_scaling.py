@@ -24,7 +24,7 @@ from simfloat.formats import E4M3, E8M0, FP32, Format, as_format
 from simfloat.formats.format_names import FormatLike
 
 #: The rule of scales that are powers of two, unless another one is named.
-DEFAULT_RULE = "rceil"
+DEFAULT_POLICY_RULE = "rceil"
 
 
 class BlockScales(NamedTuple):
@@ -91,7 +91,7 @@ class Block(Scaling):
                 f"along it; got {self.size!r}."
             )
         check_rule(self.rule, self.format)
-        if self.rule == DEFAULT_RULE:
+        if self.rule == DEFAULT_POLICY_RULE:
             object.__setattr__(self, "rule", None)
 
     @property
@@ -125,7 +125,7 @@ class Block(Scaling):
         if self.divides:
             elements, scales = scaled_by_quotients(x, blocks, target, draw)
         elif self.format == E8M0 and function is None:
-            elements, scales = scaled_by_powers(x, blocks, target, RULES[str(self.rule or DEFAULT_RULE)], draw)
+            elements, scales = scaled_by_powers(x, blocks, target, RULES[str(self.rule or DEFAULT_POLICY_RULE)], draw)
         else:
             elements, scales = scaled_by_rule(x, blocks, target, self.format, function, draw)
         return elements, BlockScales(scales, self.along, self.format, self.divides)

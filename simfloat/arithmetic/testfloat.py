@@ -251,7 +251,7 @@ def _case(fields: list[str], operation: str, kinds: Sequence[Kind]) -> list[int]
             f"A case of {operation} has {len(kinds) + 1} fields: operands ({len(kinds) - 1}), result and flags; "
             f"got {len(fields)}."
         )
-    codes = [_code(text, kind) for text, kind in zip(fields, kinds, strict=False)]
+    codes = [_read_code(text, kind) for text, kind in zip(fields, kinds, strict=False)]
     return [*codes, _flags(fields[-1])]
 
 
@@ -264,7 +264,7 @@ def _flags(text: str) -> int:
     return int(text, 16)
 
 
-def _code(text: str, kind: Kind) -> int:
+def _read_code(text: str, kind: Kind) -> int:
     """The code of a number, an integer or a truth value."""
     if isinstance(kind, Format):
         if parts := REPORTED.fullmatch(text):

@@ -50,7 +50,7 @@ class Pooling(Operations[Result]):
         def derivative(u: Arithmetic, g: NDArray) -> NDArray:
             image = image_of(np.ascontiguousarray(g, like=g))
             shares = ((image * (first == k)).view(g.dtype) for k in range(math.prod(geometry.window)))
-            return _spread(u, shares, g, geometry, shape)
+            return _spread_over_windows(u, shares, g, geometry, shape)
 
         return self.from_result(finish(started, arithmetic.round(largest), arithmetic.format, derivative))
 
@@ -83,7 +83,7 @@ class Pooling(Operations[Result]):
             share = u.divide(g, divisor)
             if geometry.covers_images((shape[2], shape[3])):
                 return u.round(share.repeat(geometry.window[0], 2).repeat(geometry.window[1], 3))
-            return _spread(u, [share] * math.prod(geometry.window), share, geometry, shape)
+            return _spread_over_windows(u, [share] * math.prod(geometry.window), share, geometry, shape)
 
         return self.from_result(finish(started, result, arithmetic.format, derivative))
 
@@ -167,7 +167,7 @@ def _counts(geometry: Geometry, size: Pair, with_padding: bool) -> NDArray[np.fl
     return counts if (counts != counts[0, 0]).any() else counts[0, 0]
 
 
-def _spread(
+def _spread_over_windows(
     u: Arithmetic, shares: Iterable[NDArray], g: NDArray, geometry: Geometry, shape: tuple[int, ...]
 ) -> NDArray:
     """The gradient of images, from what windows give to the pixels at each of their places."""

@@ -25,10 +25,10 @@ from simfloat.accumulate import (
     sequential,
     tensor_core,
 )
-from simfloat.accumulate._matrix_core import UNITS as MATRIX_CORES
+from simfloat.accumulate._matrix_core import AMD_UNITS as MATRIX_CORES
 from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate._tensor_core import INSTRUCTIONS
-from simfloat.accumulate._tensor_core import UNITS as TENSOR_CORES
+from simfloat.accumulate._tensor_core import NVIDIA_UNITS as TENSOR_CORES
 from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
 from simfloat.blackbox.additions import Evidence, all_modes
 from simfloat.blackbox.probe import ProductRange

@@ -170,4 +170,4 @@ _BOTH = {
 
 #: Fused steps, by kind; and all kinds of steps that a GPU has beside those of `kernels/step_kinds.py`.
 STEPS = {kind: step for kind, (step, _) in _BOTH.items()}
-KINDS = instructions.KINDS | {kind: steps for kind, (_, steps) in _BOTH.items()}
+GPU_KINDS = instructions.INSTRUCTION_KINDS | {kind: steps for kind, (_, steps) in _BOTH.items()}

@@ -170,7 +170,7 @@ MODES = {rounding.mode: OPERATIONS[suffix] for suffix, rounding in DIRECTED.item
 
 #: Fused multiply-adds, and kinds of steps, beside those of `kernels/step_kinds.py`.
 FUSED = {"bfloats": fma_bfloats} | {mode: fma for mode, (fma, *_) in MODES.items()}
-KINDS = {"bfloats": StepKind(bfloats_product, bfloats_add)} | {
+INSTRUCTION_KINDS = {"bfloats": StepKind(bfloats_product, bfloats_add)} | {
     mode: _step_kind(*two) for mode, (_, *two) in MODES.items()
 }
 

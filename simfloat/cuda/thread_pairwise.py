@@ -6,7 +6,7 @@ each with the word of the product that it begins with.
 
 from __future__ import annotations
 
-from simfloat.cuda.cut_steps import KINDS
+from simfloat.cuda.cut_steps import GPU_KINDS
 from simfloat.cuda.thread_loops import row_and_column, threads_over
 from simfloat.cuda.thread_memory import first_factors, next_factors, numbers_from, thread_stack
 from simfloat.cuda.thread_random import NO_WORDS, next_four_words, step_word
@@ -52,4 +52,6 @@ def pairwise(product, add, drawing):
     return loop
 
 
-loops = {name: pairwise(kind.product, kind.add, kind.draws) for name, kind in (KINDS_OF_ONE_FORMAT | KINDS).items()}
+pairwise_loops = {
+    name: pairwise(kind.product, kind.add, kind.draws) for name, kind in (KINDS_OF_ONE_FORMAT | GPU_KINDS).items()
+}

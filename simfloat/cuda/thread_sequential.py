@@ -102,7 +102,7 @@ def _both_loops(kind: str) -> dict[str, Any]:
 
 def _loops_by_instructions(kind: str, fused: Any, element: Tile = ELEMENT) -> dict[str, Any]:
     """Both loops in tiles: for steps of an instruction or a few, where to read the operands takes longer."""
-    product, add, *_ = (KINDS | cut_steps.KINDS)[kind]
+    product, add, *_ = (KINDS | cut_steps.GPU_KINDS)[kind]
     steps = {f"fused_{kind}": fused, f"unfused_{kind}": stepping(product, add)}
     # BESIDE is for float32 by single instructions: 6.0 ms for 4096^3, where 8 by 4 read one by one takes 12.0, 8 by 8
     # 6.8 and 4 by 4 6.6. Reading a step ahead was no gain (7.0 to 7.3), and FP16's pairs were slower in all tiles but 8

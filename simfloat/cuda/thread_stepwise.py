@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simfloat.cuda.cut_steps import KINDS
+from simfloat.cuda.cut_steps import GPU_KINDS
 from simfloat.cuda.thread_loops import row_and_column, threads_over
 from simfloat.cuda.thread_memory import first_factors, next_factors, numbers_from
 from simfloat.cuda.thread_random import NO_WORDS, next_four_words, step_word
@@ -63,4 +63,4 @@ def _loop(order: Order, name: str, kind: StepKind) -> Any:
     return loop(step_in_kind(order, kind), finish_in_kind(order, kind), order.state, order.stages, kind.draws)
 
 
-loops = make_loops(_loop, KINDS)
+stepwise_loops = make_loops(_loop, GPU_KINDS)

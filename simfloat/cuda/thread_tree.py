@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.cut_steps import KINDS
+from simfloat.cuda.cut_steps import GPU_KINDS
 from simfloat.cuda.thread_loops import row_and_column, threads_over
 from simfloat.cuda.thread_memory import thread_stack
 from simfloat.kernels.grid import unpack_grid
@@ -53,6 +53,7 @@ def program_order_loop(product, add, drawing):
     return loop
 
 
-loops = {
-    name: program_order_loop(kind.product, kind.add, kind.draws) for name, kind in (KINDS_OF_ONE_FORMAT | KINDS).items()
+tree_loops = {
+    name: program_order_loop(kind.product, kind.add, kind.draws)
+    for name, kind in (KINDS_OF_ONE_FORMAT | GPU_KINDS).items()
 }

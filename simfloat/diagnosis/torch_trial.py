@@ -76,13 +76,13 @@ class TorchTrial(TrainingTrial):
         model, optimizer, _ = self._copy_parts(parts)
         if fresh:
             optimizer.state.clear()
-        before = _state_arrays(model, optimizer)
+        before = _torch_state_arrays(model, optimizer)
         with self._simulation_block(model, policy, None):
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     parameter.grad = torch.zeros_like(parameter)
             optimizer.step()
-        return before, _state_arrays(model, optimizer)
+        return before, _torch_state_arrays(model, optimizer)
 
     def _copy_parts(self, parts: Any) -> Any:
         copies = super()._copy_parts(parts)
@@ -116,7 +116,7 @@ class TorchTrial(TrainingTrial):
         return bool(scaler.get_scale() < before)
 
 
-def _state_arrays(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:
+def _torch_state_arrays(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:
     """The parameters that the optimizer updates and what it keeps of each, in float64."""
     paths = {id(parameter): path for path, parameter in model.named_parameters()}
     arrays: Arrays = {}

@@ -19,7 +19,7 @@ from simfloat.formats.exact_numbers import MOST_BITS, Exact
 ROOT_BITS = 256
 
 #: Digits of the decimals by which a function is rounded, until both ends of what they leave open agree.
-DIGITS = (30, 60, 120, 240, 480, 960)
+DECIDING_DIGITS = (30, 60, 120, 240, 480, 960)
 
 
 def exact_result(operation: str, *operands: Exact, negative_zero_sums: bool = False) -> Exact:
@@ -128,7 +128,7 @@ class Irrational(NamedTuple):
 
     def round_by_bounds(self, decide: Callable[[Fraction], Any]) -> Any:
         """What a rounding makes of the value, and of both numbers; ValueError where they come no nearer."""
-        for digits in DIGITS:
+        for digits in DECIDING_DIGITS:
             ends = value_between(self.function, self.operands, digits)
             if ends is not None:
                 lower, upper = (decide(self.sign * end) for end in ends)
@@ -136,7 +136,7 @@ class Irrational(NamedTuple):
                     return lower
         texts = " and ".join(map(message_text, self.operands))
         raise ValueError(
-            f"{self.function.name} of {texts} cannot be rounded here: {DIGITS[-1]} digits do not tell on which side of "
+            f"{self.function.name} of {texts} cannot be rounded here: {DECIDING_DIGITS[-1]} digits do not tell on which side of "
             "a tie, or of a number of the format, it lies."
         )
 

@@ -213,7 +213,7 @@ def pairwise(four, one, two, drawing):
     return loop
 
 
-def _loop(name: str, kind: StepKind) -> Any:
+def _pairwise_loop(name: str, kind: StepKind) -> Any:
     """The loop of a kind of step."""
     four_of, four, one, two = tree_operations(kind.product, kind.add)
     if name == "likely":
@@ -222,4 +222,4 @@ def _loop(name: str, kind: StepKind) -> Any:
 
 
 #: Loops by the kind of step; (a, b, out, numbers, sign, pair, place, seed), `place` being a Counter in an array.
-loops = {name: _loop(name, kind) for name, kind in KINDS_OF_ONE_FORMAT.items()}
+pairwise_loops = {name: _pairwise_loop(name, kind) for name, kind in KINDS_OF_ONE_FORMAT.items()}

@@ -37,7 +37,7 @@ from simfloat.kernels.rounding_loops import round_image_to_nearest
 from simfloat.kernels.single import SMALL
 from simfloat.kernels.unrounded import two_product, two_sum
 
-F32, U32 = np.float32, np.uint32
+F32, F64, U32 = np.float32, np.float64, np.uint32
 
 #: Scalars whose parts, and those of their reciprocals, float32 holds to 48 bits.
 LEAST, MOST = 2.0**-90, 2.0**90

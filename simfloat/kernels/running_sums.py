@@ -61,7 +61,7 @@ def running_loop(step: Any, finish: Any, state: int, stages: int) -> Any:
 
 
 #: Loops by the order; (a, b, out, numbers, sign, pair, place, seed), `place` holding a Counter.
-loops = {
+running_loops = {
     name: running_loop(
         step_in_kind(order, KINDS["wide"]), finish_in_kind(order, KINDS["wide"]), order.state, order.stages
     )

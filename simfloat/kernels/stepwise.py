@@ -215,4 +215,4 @@ def _loop(order: Order, name: str, kind: StepKind) -> Any:
 
 #: Loops by the order and the kind of operations; (a, b, out, numbers, sign, pair, place, seed), `place` holding a
 #: Counter.
-loops = make_loops(_loop)
+stepwise_loops = make_loops(_loop)

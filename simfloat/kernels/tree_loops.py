@@ -97,7 +97,7 @@ def program_order_loop(one, two, drawing):
     return loop
 
 
-def _loop(name: str, kind: StepKind) -> Any:
+def _tree_loop(name: str, kind: StepKind) -> Any:
     """The loop of a kind of step."""
     four_of, _, one, two = tree_operations(kind.product, kind.add)
     if name == "likely":
@@ -106,4 +106,4 @@ def _loop(name: str, kind: StepKind) -> Any:
 
 
 #: Loops by the kind of step; (a, b, out, program, numbers, sign, pair, place, seed), `place` being a Counter.
-loops = {name: _loop(name, kind) for name, kind in KINDS_OF_ONE_FORMAT.items()}
+tree_loops = {name: _tree_loop(name, kind) for name, kind in KINDS_OF_ONE_FORMAT.items()}

@@ -57,7 +57,7 @@ def usual_entry(module: ir.Module, kernel: ir.Function) -> ir.Function:
     return entry
 
 
-class X86:
+class X86ControlWord:
     """MXCSR, which is read and written by way of memory."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
@@ -86,7 +86,7 @@ class X86:
         self.builder.call(function, [self.builder.bitcast(place, pointer)])
 
 
-class ARM:
+class ArmControlWord:
     """FPCR, whose usual content is 0."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
@@ -109,7 +109,7 @@ class ARM:
 
 
 #: By the processor's architecture.
-REGISTERS: dict[str, Any] = {"x86_64": X86, "aarch64": ARM, "arm64": ARM}
+REGISTERS: dict[str, Any] = {"x86_64": X86ControlWord, "aarch64": ArmControlWord, "arm64": ArmControlWord}
 
 
 def find_or_declare(module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:

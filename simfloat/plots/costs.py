@@ -13,7 +13,7 @@ from simfloat.plots.figure import SMALL, label_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOR = "#0072b2"
+COST_COLOR = "#0072b2"
 
 #: A bar's height, and how far above its middle its name begins; bars are 1 apart.
 THICKNESS, ABOVE = 0.3, 0.2
@@ -42,7 +42,9 @@ def draw_attribution(axes: Axes, attribution: Attribution, *, most: int = 10, ti
     for row, cost in enumerate(costs):
         is_finite = np.isfinite(cost.error)
         width = (cost.error if is_finite else greatest) - least
-        axes.barh(-row, width, THICKNESS, left=least, color=COLOR, hatch="" if is_finite else "////", edgecolor="white")
+        axes.barh(
+            -row, width, THICKNESS, left=least, color=COST_COLOR, hatch="" if is_finite else "////", edgecolor="white"
+        )
         name = " · ".join(getattr(cost, field) or "-" for field in attribution.by)
         text = plain_label(name) + ("" if is_finite else "  (infinite)")
         axes.annotate(

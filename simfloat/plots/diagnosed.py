@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STYLES = {"reference": 0, "policy": 2, "mended": 6}
 
 #: How far the names of faults stand apart, one below the other, in shares of the axes' height.
-LINE = 0.09
+LINE_HEIGHT = 0.09
 
 
 def draw_diagnosis(axes: Axes, diagnosis: Diagnosis, *, most: int = 3, title: str = "") -> None:
@@ -46,7 +46,7 @@ def draw_diagnosis(axes: Axes, diagnosis: Diagnosis, *, most: int = 3, title: st
     for number, fault in enumerate(diagnosis.faults[:most]):
         axes.axvline(fault.step, color="black", linestyle="--", linewidth=0.8, zorder=1)
         where = f" ({fault.path})" if fault.path else ""
-        place = fault.step, 0.04 + LINE * number
+        place = fault.step, 0.04 + LINE_HEIGHT * number
         axes.annotate(
             plain_label(f"{fault.kind}{where}"), place, (3, 0), xycoords=("data", "axes fraction"),
             textcoords="offset points", fontsize=SMALL, va="bottom",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FRONT, OTHERS, ANSWER = "#0072b2", "#999999", "#d55e00"
+FRONT_COLOR, OTHERS, ANSWER = "#0072b2", "#999999", "#d55e00"
 
 #: Losses are drawn up to so many times as far from the reference's as they may be; what lies beyond is an arrow there.
 REACH = 4.0
@@ -50,11 +50,11 @@ def draw_front(axes: Axes, search: Any, *, title: str = "") -> None:
             _draw_point(axes, point, top, OTHERS, hollow=True)
     shown = [point for point in best if 100 * (point.ratio - 1) <= top]
     axes.step(
-        [point.cost for point in shown], [100 * (point.ratio - 1) for point in shown], where="post", color=FRONT,
+        [point.cost for point in shown], [100 * (point.ratio - 1) for point in shown], where="post", color=FRONT_COLOR,
         linewidth=0.8, zorder=2,
     )  # fmt: skip
     for point in best:
-        _draw_point(axes, point, top, FRONT, hollow=False)
+        _draw_point(axes, point, top, FRONT_COLOR, hollow=False)
     place, lower, upper = (100 * (ratio - 1) for ratio in (confirmation.ratio, confirmation.low, confirmation.high))
     reach = [[max(0.0, place - lower)], [max(0.0, upper - place)]]  # a rounded mean may pass an end
     axes.errorbar(

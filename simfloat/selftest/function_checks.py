@@ -28,7 +28,7 @@ _MANY_DIGITS = Context(prec=DIGITS, Emin=-999_999, Emax=999_999)
 SPECIALS = (0.0, -0.0, math.inf, -math.inf, math.nan)
 
 #: Every function of one operand, with what it is at specials and which operands it is tried with.
-FUNCTIONS = {name: row for name, row in catalog.FUNCTIONS.items() if len(row.operands) == 1}
+UNARY_FUNCTIONS = {name: row for name, row in catalog.FUNCTIONS.items() if len(row.operands) == 1}
 
 
 def square_roots(quick: bool) -> Iterator[Batch]:
@@ -47,7 +47,7 @@ def square_roots(quick: bool) -> Iterator[Batch]:
 def elementary_functions(quick: bool) -> Iterator[Batch]:
     """Functions of 16-bit numbers, rounded to 16 bits in every deterministic mode."""
     rng = np.random.default_rng(6)
-    for name, row in FUNCTIONS.items():
+    for name, row in UNARY_FUNCTIONS.items():
         for format in (sf.FP16, sf.BF16):
             x = rng.standard_normal(30 if quick else 150) * 2.0 ** rng.integers(-30, 6, 30 if quick else 150)
             x = sf.round(np.abs(x) if row.positive else x, format)
@@ -96,7 +96,7 @@ def zetas(quick: bool) -> Iterator[Batch]:
 
 def special_operands(quick: bool) -> Iterator[Batch]:
     """Functions at zeros, infinities and NaN."""
-    for name, row in FUNCTIONS.items():
+    for name, row in UNARY_FUNCTIONS.items():
         for format in (sf.FP16, sf.FP32) if quick else (sf.FP16, sf.BF16, sf.FP32, sf.FP64):
             yield call(name, (np.array(SPECIALS),), format, sf.nearest_even, sf.round(row.specials, format))
 

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from simfloat.table import Table, table
 from simfloat.telemetry.entries import COUNT_NAMES, SIZE, Key, counts_by_name
 
-Entries = Sequence[tuple[Key, NDArray[np.int64]]]
+CountedEntries = Sequence[tuple[Key, NDArray[np.int64]]]
 
 HEAD = (*Key._fields, "count", "this", "other", "this", "other")
 
 
-def count_difference(this: Entries, other: Entries) -> Table:
+def count_difference(this: CountedEntries, other: CountedEntries) -> Table:
     """A row for each place and kind of event whose share of all results differs, the largest difference first.
 
     Each has both counts, and both shares in percent; of places that one of them did not see, the totals.

@@ -80,7 +80,7 @@ def relu_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         if not _is_operand(args[0]):
             return function(*args)
         with without_dispatch():
-            return apply(run, RELU, args[0], (), (), (0,))
+            return apply_formula(run, RELU, args[0], (), (), (0,))
 
     return call
 
@@ -103,8 +103,8 @@ def class_loss(function: Callable[..., Any]) -> Callable[..., Any]:
             # own. With ReLUs, cross-entropies and complete gradients in one call each PyTorch hands over 4 calls of an
             # MLP's step (65 by single operations), which takes 3.7 times as long as torch float32 on Zen 4 (5.0
             # before).
-            logarithms = apply(run, LOG_SOFTMAX, x, (), (), (CLASSES, x.dtype))
-            return apply(run, NLL_LOSS, logarithms, (target,), others, others)
+            logarithms = apply_formula(run, LOG_SOFTMAX, x, (), (), (CLASSES, x.dtype))
+            return apply_formula(run, NLL_LOSS, logarithms, (target,), others, others)
 
     return call
 
@@ -184,7 +184,7 @@ class FormulaNode(torch.autograd.Function):
 
 
 #: Of a function of autograd, without its search for the transforms of torch.func, of which there are none.
-apply: Callable[..., Tensor] = super(torch.autograd.Function, FormulaNode).apply
+apply_formula: Callable[..., Tensor] = super(torch.autograd.Function, FormulaNode).apply
 
 
 def _put_format(place: Place, made: Tensor) -> Tensor:

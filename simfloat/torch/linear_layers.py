@@ -50,7 +50,7 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         # node, and are added in the same order, as those of the single operations.
         weight = _view_with_note(run, aten.t.default, weight)
         run.count_operation(aten.mm.default if bias is None else aten.addmm.default, "rule")
-        product = apply(run, rows, weight, bias)
+        product = apply_linear(run, rows, weight, bias)
         return (
             product
             if x.ndim == 2
@@ -128,7 +128,7 @@ class LayerProduct(torch.autograd.Function):
 
 
 #: Of a function of autograd, without its search for the transforms of torch.func, of which there are none.
-apply: Callable[..., Tensor] = super(torch.autograd.Function, LayerProduct).apply
+apply_linear: Callable[..., Tensor] = super(torch.autograd.Function, LayerProduct).apply
 
 
 def _is_transposed(x: Tensor) -> bool:

@@ -15,7 +15,7 @@ from simfloat.train.differences import as_allowed_names
 from simfloat.train.feed import BatchSource
 from simfloat.train.history import History
 from simfloat.train.progress_bar import ProgressBar
-from simfloat.train.resuming import resume_training as resume_from
+from simfloat.train.resuming import resume_training
 from simfloat.train.training import Callback, Training, TrainingPlan
 from simfloat.train.training_step import Metric, TrainingStep
 
@@ -150,7 +150,7 @@ def fit(
     if checkpoints and source and checkpoints.is_same(source):
         source = checkpoints
     with checkpoints.lock() if checkpoints else nullcontext():
-        resume_from(training, source, allowed)
+        resume_training(training, source, allowed)
         training.run(bar)
     return training.history
 

@@ -98,7 +98,14 @@ def test_every_function_has_one_signature_and_the_documentation_of_its_row():
 def test_every_function_is_part_of_the_selftest():
     from simfloat.selftest import operation_checks
 
-    assert set(FUNCTIONS) == {*operation_checks.PAIRS, "fma", "power", "atan2", "zeta", *function_checks.FUNCTIONS}
+    assert set(FUNCTIONS) == {
+        *operation_checks.PAIRS,
+        "fma",
+        "power",
+        "atan2",
+        "zeta",
+        *function_checks.UNARY_FUNCTIONS,
+    }
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -73,7 +73,7 @@ KERNELS = {
         12,
     ),
     "sums, pairwise": (
-        thread_pairwise.loops["native"],
+        thread_pairwise.pairwise_loops["native"],
         (*[MATRIX] * 3, SINGLE_GRID, types.float32, types.int64, COUNTER, types.uint64),
         0,
     ),

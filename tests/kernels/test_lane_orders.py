@@ -22,7 +22,7 @@ FORMATS = [
     (sf.Format(8, 22), sf.FP32),
     (sf.Format(4, 3, bias=20), sf.E4M3),
 ]
-ORDERS = {"kahan": stepwise.loops["kahan"], "pairwise": pairwise_loops.loops}
+ORDERS = {"kahan": stepwise.stepwise_loops["kahan"], "pairwise": pairwise_loops.pairwise_loops}
 SHAPES = ((5, 39, 45), (1, 8, 7), (2, 270, 3))
 
 

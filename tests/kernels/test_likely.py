@@ -100,8 +100,8 @@ def test_what_is_in_doubt_is_made_again(scale, rounding, rng):
     for loops, (likely_kind, drawn_kind), of_one_format in (
         (sequential.random_steps, ("fused_likely", "fused_drawn_odd"), False),
         (sequential.random_steps, ("unfused_likely", "unfused_drawn_odd"), False),
-        (pairwise_loops.loops, ("likely", "drawn_odd"), True),
-        (stepwise.loops["kahan"], ("likely", "drawn_odd"), True),
+        (pairwise_loops.pairwise_loops, ("likely", "drawn_odd"), True),
+        (stepwise.stepwise_loops["kahan"], ("likely", "drawn_odd"), True),
     ):
         results = []
         for kind, carrier in ((likely_kind, np.float32), (drawn_kind, np.float64)):

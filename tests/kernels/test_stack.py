@@ -13,8 +13,8 @@ UNREAD = np.zeros(6, np.int64), np.uint64(0)
 LOOPS = {
     "fused_native": (sequential.steps["fused_native"], (NUMBERS, NUMBERS, np.float32(0))),
     "fused_plain": (sequential.steps["fused_plain"], (NUMBERS, NUMBERS, np.float32(0))),
-    "pairwise": (pairwise_loops.loops["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
-    "kahan": (stepwise.loops["kahan"]["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
+    "pairwise": (pairwise_loops.pairwise_loops["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
+    "kahan": (stepwise.stepwise_loops["kahan"]["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
 }
 
 

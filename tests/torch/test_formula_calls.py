@@ -73,7 +73,7 @@ LEFT_TO_OPERATIONS = (
 @pytest.fixture
 def calls(monkeypatch):
     """What ReLUs as one call gave."""
-    found, apply = [], formula_calls.apply
+    found, apply = [], formula_calls.apply_formula
     monkeypatch.setattr(formula_calls, "apply", lambda *given: found.append(apply(*given)) or found[-1])
     return found
 

@@ -21,8 +21,8 @@ from simfloat.kernels.pairs import (
 )
 from simfloat.kernels.unrounded import INTEGER, divide_wide, power_of_two, split, two_product, two_sum
 
-_PI = circle(200)
-PI, HALF_PI = pair(_PI), pair(_PI / 2)
+_SHORT_PI = circle(200)
+PI, ARC_HALF_PI = pair(_SHORT_PI), pair(_SHORT_PI / 2)
 
 #: Quotients are taken by the nearest i / PARTS.
 PARTS = 64
@@ -85,7 +85,7 @@ def _angle(y, y_low, x, x_low):
     # pi / 2 - atan(x / y), where steep; else the arc itself, or pi less it on the left.
     minus = steep ^ (x < 0.0)
     high, low = -high if minus else high, -low if minus else low
-    start, start_low = HALF_PI[0] if steep else PI[0], HALF_PI[1] if steep else PI[1]
+    start, start_low = ARC_HALF_PI[0] if steep else PI[0], ARC_HALF_PI[1] if steep else PI[1]
     plain = (not steep) & (x >= 0.0)
     sum_high, sum_low = add_pairs(start, start_low, high, low)
     return high if plain else sum_high, low if plain else sum_low
@@ -109,7 +109,7 @@ def atan_wide(x):
         # x - x^3 / 3, on the significand so that nothing underflows
         significand, exponent = split(x)
         return significand, -significand * max(x * x / 3.0, SPECK), exponent
-    high, low = HALF_PI
+    high, low = ARC_HALF_PI
     if abs(x) < 2.0**200:
         high, low = _angle(abs(x), 0.0, 1.0, 0.0)
     return math.copysign(high, x), low if x > 0.0 else -low, 0
@@ -194,7 +194,7 @@ def _on_an_axis(y, x):
         if abs(y) == np.inf:
             return _angle(1.0, 0.0, math.copysign(1.0, x), 0.0)
         return PI if math.copysign(1.0, x) < 0.0 else (0.0, 0.0)
-    return HALF_PI
+    return ARC_HALF_PI
 
 
 @scalar

@@ -20,10 +20,10 @@ from simfloat.kernels.pairs import add_number, add_pairs, divide_pairs, multiply
 from simfloat.kernels.unrounded import nearest_integer, power_of_two, two_product, two_sum
 
 #: So many terms of the remainder, from this q on.
-TERMS, START = 14, 24.0
+ZETA_TERMS, START = 14, 24.0
 
 #: B(2j) / (2j)!
-ROWS = np.array([pair(b / Fraction(math.factorial(2 * j))) for j, b in enumerate(BERNOULLI[:TERMS], 1)])
+ROWS = np.array([pair(b / Fraction(math.factorial(2 * j))) for j, b in enumerate(BERNOULLI[:ZETA_TERMS], 1)])
 
 #: Terms below this share of a sum are left out.
 LEAST = 2.0**-108
@@ -56,7 +56,7 @@ def _remainder(s, a, a_low, t, t_low):
     high, low = add_number(high, low, 0.5)
     f, f_low = divide_pairs(s, 0.0, a, a_low)
     square, square_low = multiply_pairs(a, a_low, a, a_low)
-    for j in range(TERMS):
+    for j in range(ZETA_TERMS):
         p, p_low = multiply_pairs(f, f_low, ROWS[j, 0], ROWS[j, 1])
         high, low = add_pairs(high, low, p, p_low)
         first, first_low = two_sum(s, 2.0 * j + 1.0)

@@ -23,7 +23,7 @@ FAR_BEYOND = 4000.0
 E3, E4, E5, E6, E7, E8 = (1 / math.factorial(n) for n in range(3, 9))
 
 #: 2^(i / 128) as pairs.
-TABLE = np.array([pair(exponential(Fraction(i, 128) * EXACT_LN2)) for i in range(128)])
+LOGARITHM_TABLE = np.array([pair(exponential(Fraction(i, 128) * EXACT_LN2)) for i in range(128)])
 
 
 @scalar
@@ -40,9 +40,9 @@ def _exp2(y, y_low):
     square, square_low = multiply_pairs(u, u_low, 0.5 * u, 0.5 * u_low)
     s, rest = quick_two_sum(u, square)
     q, q_low = quick_two_sum(s, p * u * u * u + (rest + (square_low + u_low)))
-    t, t_low = multiply_pairs(q, q_low, TABLE[i, 0], TABLE[i, 1])
-    high, low = quick_two_sum(TABLE[i, 0], t)
-    high, low = quick_two_sum(high, low + (TABLE[i, 1] + t_low))
+    t, t_low = multiply_pairs(q, q_low, LOGARITHM_TABLE[i, 0], LOGARITHM_TABLE[i, 1])
+    high, low = quick_two_sum(LOGARITHM_TABLE[i, 0], t)
+    high, low = quick_two_sum(high, low + (LOGARITHM_TABLE[i, 1] + t_low))
     return high, low, k
 
 

@@ -22,7 +22,7 @@ from simfloat.kernels.pairs import add_pairs, divide_pairs, multiply_pairs
 from simfloat.kernels.unrounded import power_of_two, split, two_product, two_sum
 
 #: Here exp(x^2) is out of every format's range, as it is beyond.
-FAR = 44.0
+FAR_TAIL = 44.0
 
 
 @scalar
@@ -42,7 +42,7 @@ def erfcx_wide(x):
         high, low = bell_quotient(x, 0.5)
         high, low = multiply_pairs(high, low, 0.5 * SLOPE_PAIR[0], 0.5 * SLOPE_PAIR[1])
         return high, low, 0
-    x = max(x, -FAR)
+    x = max(x, -FAR_TAIL)
     square, square_low = two_product(x, x)
     bell, bell_low, exponent = exp_wide(square)
     high, low, more = erfc_wide(x)

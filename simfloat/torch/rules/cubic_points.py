@@ -96,7 +96,7 @@ def pixels_at(x: Tensor, across: CubicAxis, down: CubicAxis, i: int, j: int) -> 
     return torch.where(inside, values, torch.zeros_like(values))
 
 
-def cubic(x: Tensor, grid: Tensor, padding: int, corners: bool) -> Tensor:
+def cubic_points(x: Tensor, grid: Tensor, padding: int, corners: bool) -> Tensor:
     """The sums of four pixels of a row times their weights, then of the four rows times theirs."""
     across, down = both_axes(x, grid, padding, corners)
     rows = [
@@ -106,7 +106,7 @@ def cubic(x: Tensor, grid: Tensor, padding: int, corners: bool) -> Tensor:
     return total.reshape(*x.shape[:2], *grid.shape[1:-1])
 
 
-def cubic_backward(
+def cubic_points_backward(
     g: Tensor, x: Tensor, grid: Tensor, padding: int, corners: bool, mask: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of images and points.
@@ -143,7 +143,7 @@ def cubic_backward(
 
 def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
     """Images looked up at points in any mode."""
-    return cubic(x, grid, padding, corners) if mode == BICUBIC else grid_sample(x, grid, mode, padding, corners)
+    return cubic_points(x, grid, padding, corners) if mode == BICUBIC else grid_sample(x, grid, mode, padding, corners)
 
 
 def grid_sampler_2d_backward(
@@ -151,7 +151,7 @@ def grid_sampler_2d_backward(
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of images and points."""
     if mode == BICUBIC:
-        return cubic_backward(g, x, grid, padding, corners, mask)
+        return cubic_points_backward(g, x, grid, padding, corners, mask)
     return grid_sample_backward(g, x, grid, mode, padding, corners, mask)
 
 
