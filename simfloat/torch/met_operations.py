@@ -27,7 +27,7 @@ class OperationCounts:
         else:
             self._counts[key], self._functions[key[0]] = 1, function
 
-    def leave(self) -> None:
+    def exclude(self) -> None:
         """Know that PyTorch carries out itself what was begun last."""
         before = self._last
         self._counts[before] -= 1

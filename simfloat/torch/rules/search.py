@@ -105,7 +105,7 @@ RULES: dict[str, Handler] = {
     "_efficientzerotensor": Zeros(),
     **{
         name: aten_pointwise.PointwiseRule(*row, name in aten_pointwise.PRIMITIVES)
-        for name, row in aten_pointwise.TABLE.items()
+        for name, row in aten_pointwise.FORMULAS.items()
     },
     **{
         name: aten_pointwise.SelectionRule(operation, getattr(_aten, name.partition(".")[0]))
