@@ -121,7 +121,7 @@ def applied(name: str) -> Callable[..., NDArray]:
 FUNCTION_OF: dict[str, str] = {theirs: name for name, row in FUNCTIONS.items() for theirs in names_of(row)}
 
 #: By PyTorch's name: the operation's name in a policy, and what it is.
-FORMULAS: dict[str, tuple[str, Callable[..., NDArray]]] = {
+POINTWISE_FORMULAS: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "add": ("add", add),
     "sub": ("subtract", subtract),
     "rsub": ("subtract", lambda u, a, b, alpha=1: subtract(u, b, a, alpha)),

@@ -105,14 +105,14 @@ RULES: dict[str, Handler] = {
     "_efficientzerotensor": Zeros(),
     **{
         name: aten_pointwise.PointwiseRule(*row, name in aten_pointwise.PRIMITIVES)
-        for name, row in aten_pointwise.FORMULAS.items()
+        for name, row in aten_pointwise.POINTWISE_FORMULAS.items()
     },
     **{
         name: aten_pointwise.SelectionRule(operation, getattr(_aten, name.partition(".")[0]))
         for name, operation in aten_pointwise.SELECTIONS.items()
     },
     "nan_to_num": aten_pointwise.WithoutInfinities("clip", _aten.nan_to_num),
-    **aten_pointwise.FORMULAS,
+    **aten_pointwise.POINTWISE_FORMULAS,
     **aten_contractions.TABLE,
     **aten_reductions.TABLE,
     **aten_composites.TABLE,
