@@ -112,7 +112,7 @@ RULES: dict[str, Handler] = {
         for name, operation in aten_pointwise.SELECTIONS.items()
     },
     "nan_to_num": aten_pointwise.WithoutInfinities("clip", _aten.nan_to_num),
-    **aten_pointwise.POINTWISE_FORMULAS,
+    **aten_pointwise.FORMULAS,
     **aten_contractions.TABLE,
     **aten_reductions.TABLE,
     **aten_composites.TABLE,
