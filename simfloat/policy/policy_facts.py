@@ -8,7 +8,7 @@ from simfloat.accumulate import Accumulator
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.formats import Rounding
-from simfloat.policy import Policy
+from simfloat.policy.policy import Policy
 from simfloat.policy.role_types import WIDEST
 from simfloat.policy.roles import ROLES
 
