@@ -19,26 +19,26 @@ from simfloat.kernels.pairs import multiply_pairs, quick_two_sum
 from simfloat.kernels.unrounded import split, two_product
 
 #: From here on Q is less than 2^-83.
-END = 10.5
+NORMAL_END = 10.5
 
 #: Up to here the table and its series have the bits of Q itself, not only those of x - x Q.
-TAIL = 7.5
+NORMAL_TAIL = 7.5
 
 #: Here gelu(-z) is out of every format's range, as it is beyond.
-FAR = 60.0
+NORMAL_FAR = 60.0
 
-SLOPE = square_root(1 / (2 * circle(200)), 200)  # of the probability at 0, 1 / sqrt(2 pi)
-SLOPE_PAIR = pair(SLOPE)
+NORMAL_SLOPE = square_root(1 / (2 * circle(200)), 200)  # of the probability at 0, 1 / sqrt(2 pi)
+NORMAL_SLOPE_PAIR = pair(NORMAL_SLOPE)
 
-RATE, PARTS = 1, 128
-TABLE = bell_table(Fraction(1, 2), -SLOPE, RATE, PARTS, END)
+NORMAL_RATE, NORMAL_PARTS = 1, 128
+NORMAL_TABLE = bell_table(Fraction(1, 2), -NORMAL_SLOPE, NORMAL_RATE, NORMAL_PARTS, NORMAL_END)
 
 
 @scalar
 def _gelu(x):
     """gelu(x) as (high, low), for -TAIL <= x."""
     z = abs(x)
-    q, q_low = bell_integral(TABLE, float(RATE), float(PARTS), z if z < END else END)
+    q, q_low = bell_integral(NORMAL_TABLE, float(NORMAL_RATE), float(NORMAL_PARTS), z if z < NORMAL_END else NORMAL_END)
     p, p_low = multiply_pairs(q, q_low, z, 0.0)
     high, low = quick_two_sum(x if x > 0.0 else 0.0, -p)
     return quick_two_sum(high, low - p_low)
@@ -50,10 +50,10 @@ def _tail(z):
 
     Q(z) = exp(-z^2 / 2) / sqrt(2 pi) * bell_quotient(z).
     """
-    z = min(z, FAR)
+    z = min(z, NORMAL_FAR)
     t, t_low = bell_quotient(z, 1.0)
     t, t_low = multiply_pairs(t, t_low, z, 0.0)
-    t, t_low = multiply_pairs(t, t_low, SLOPE_PAIR[0], SLOPE_PAIR[1])
+    t, t_low = multiply_pairs(t, t_low, NORMAL_SLOPE_PAIR[0], NORMAL_SLOPE_PAIR[1])
     square, square_low = two_product(z, 0.5 * z)
     bell, bell_low, exponent = exp_wide(-square)
     high, low = multiply_pairs(t, t_low, bell, fma(-square_low, bell, bell_low))
@@ -63,7 +63,7 @@ def _tail(z):
 @scalar
 def gelu_quick(x):
     """gelu(x) for zero and -TAIL <= x, 2^-300 <= |x| <= 2^300."""
-    inside = (x >= -TAIL) & (x < np.inf)
+    inside = (x >= -NORMAL_TAIL) & (x < np.inf)
     high, low = _gelu(x if inside else 0.0)
     result = round_sum_to_odd(high, low) if inside else np.nan
     return x if x == 0.0 else result
@@ -74,14 +74,14 @@ def gelu_wide(x):
     """gelu(x), with the limit -0 at -inf."""
     if not abs(x) < np.inf or x == 0.0:
         return -0.0 if x == -np.inf else x, 0.0, 0
-    if x < -TAIL:
+    if x < -NORMAL_TAIL:
         return _tail(-x)
     significand, exponent = split(x)
-    if x > END:
+    if x > NORMAL_END:
         return significand, -SPECK, exponent
     if abs(x) < 2.0**-30:
         # x / 2 + x^2 / sqrt(2 pi), on the significand so that nothing underflows
-        high, low = quick_two_sum(0.5 * significand, max(abs(x) * SLOPE_PAIR[0], SPECK) * abs(significand))
+        high, low = quick_two_sum(0.5 * significand, max(abs(x) * NORMAL_SLOPE_PAIR[0], SPECK) * abs(significand))
         return high, low, exponent
     high, low = _gelu(x)
     return high, low, 0

@@ -11,10 +11,7 @@ from simfloat.kernels.functions.constants import SPECK
 from simfloat.kernels.functions.error_function import SLOPE_PAIR, TAIL, erfc_wide
 from simfloat.kernels.functions.exponential import exp_wide
 from simfloat.kernels.functions.gamma_series import log_of_pair
-from simfloat.kernels.functions.gelu import PARTS, RATE
-from simfloat.kernels.functions.gelu import SLOPE_PAIR as NORMAL_SLOPE
-from simfloat.kernels.functions.gelu import TABLE as NORMAL_TABLE
-from simfloat.kernels.functions.gelu import TAIL as NORMAL_TAIL
+from simfloat.kernels.functions.gelu import NORMAL_PARTS, NORMAL_RATE, NORMAL_SLOPE_PAIR, NORMAL_TABLE, NORMAL_TAIL
 from simfloat.kernels.functions.shifted_logarithm import log1p_pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
@@ -53,7 +50,7 @@ def erfcx_wide(x):
 @scalar
 def _beyond(z):
     """The probability of more than z as (high, low), for 0 <= z <= NORMAL_TAIL."""
-    return bell_integral(NORMAL_TABLE, float(RATE), float(PARTS), z)
+    return bell_integral(NORMAL_TABLE, float(NORMAL_RATE), float(NORMAL_PARTS), z)
 
 
 @scalar
@@ -73,7 +70,7 @@ def log_ndtr_wide(x):
             high, low = two_product(significand, 0.5 * significand)
             return -high, -low - SPECK, 2 * exponent
         t, t_low = bell_quotient(z, 1.0)
-        t, t_low = multiply_pairs(t, t_low, NORMAL_SLOPE[0], NORMAL_SLOPE[1])
+        t, t_low = multiply_pairs(t, t_low, NORMAL_SLOPE_PAIR[0], NORMAL_SLOPE_PAIR[1])
         high, low = log_of_pair(t, t_low)
         square, square_low = two_product(z, 0.5 * z)
         high, low = add_pairs(-square, -square_low, high, low)
@@ -84,7 +81,7 @@ def log_ndtr_wide(x):
         return high, low, 0
     # log(1 - q) = -q - q^2 / 2 - q^3 / 3
     t, t_low = bell_quotient(min(x, 60.0), 1.0)
-    t, t_low = multiply_pairs(t, t_low, NORMAL_SLOPE[0], NORMAL_SLOPE[1])
+    t, t_low = multiply_pairs(t, t_low, NORMAL_SLOPE_PAIR[0], NORMAL_SLOPE_PAIR[1])
     z = min(x, 60.0)
     square, square_low = two_product(z, 0.5 * z)
     bell, bell_low, exponent = exp_wide(-square)
