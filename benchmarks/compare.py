@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from simfloat.selftest.hard_numbers import DETERMINISTIC, hard_operands
+from simfloat.tools.selftest.checks import DETERMINISTIC, hard_operands
 
 FORMATS = (sf.FP32, sf.TF32, sf.BF16, sf.FP16, sf.E5M2, sf.E4M3)
 MODES = (*DETERMINISTIC, sf.stochastic(), sf.stochastic(8), sf.stochastic(11, "A"), sf.stochastic(4, "C"))

@@ -12,7 +12,7 @@ import numpy as np
 
 import simfloat as sf
 from benchmarks.measure import Row, giga, seconds, threads
-from simfloat.accumulate import Accumulator
+from simfloat.sums import Accumulator
 
 SIZE, SMALL, STACK = 512, 32, 64
 DIRECTED = (sf.toward_zero, sf.toward_positive, sf.toward_negative, sf.nearest_away, sf.to_odd)

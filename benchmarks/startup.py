@@ -18,8 +18,8 @@ import numpy as np, simfloat as sf
 x = np.ones((4, 4), np.float32)
 sf.round(x, sf.FP16), sf.add(x, x, sf.BF16), sf.matmul(x, x, accumulate=sf.FP16)
 from simfloat import kernels
-loops = [kernels.rounding_loops.round_nearest, kernels.elementwise.exact_results["add"], kernels.counting.bit_facts]
-loops += list(kernels.sequential.steps.values())
+loops = [kernels.rounding.arrays.round_nearest, kernels.elementwise.exact_results["add"], kernels.rounding.arrays.bit_facts]
+loops += list(kernels.sums.sequential.steps.values())
 print(sum(sum(loop.stats.cache_misses.values()) for loop in loops))
 """
 

@@ -18,7 +18,7 @@ from experiments.conduct import conduct, file_names
 from experiments.display import progress_of, show_findings
 from experiments.experiment import Experiment
 from experiments.options import Options, named_policy
-from simfloat.checks import did_you_mean
+from simfloat.common import did_you_mean
 from simfloat.studies import (
     ATTEMPTS,
     SWEEP_FILES,

@@ -21,8 +21,7 @@ from simfloat.studies import (
     versions,
     write_stored,
 )
-from simfloat.studies.notes import notes_in
-from simfloat.studies.report_page import METRICS, README, SUMMARY
+from simfloat.studies.report import METRICS, README, SUMMARY, notes_in
 from simfloat.studies.stored import RESULTS_FILE
 
 

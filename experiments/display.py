@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.experiment import Experiment
-from simfloat.status_line import reserve_line
 from simfloat.studies import Finding, discoveries, verdict_text
 from simfloat.studies.verdicts import BETTER, EQUAL, INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, WITHIN, WORSE
+from simfloat.terminal import reserve_line
 
 COLUMNS = ("claim", "expectation", "measured (mean ± standard deviation over seeds)", "test", "verdict")
 STYLES = {

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from experiments.training import training_rows
 from simfloat.policy import Policy
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import MATCH
-from simfloat.studies.verdicts import compare
+from simfloat.studies.verdicts import MATCH, compare
 
 #: The part of a run, from its end, that "final" is the mean of.
 FINAL = 0.2

@@ -13,8 +13,7 @@ from experiments.precisions import NO_MASTER, STANDARD
 from experiments.task import Task
 from experiments.variants import Variant
 from simfloat.studies import Measured, Result, claim, spread
-from simfloat.studies.margins import MATCH
-from simfloat.studies.verdicts import compare_shortfall, difference_test, ratio_test
+from simfloat.studies.verdicts import MATCH, compare_shortfall, difference_test, ratio_test
 
 
 def measure(results: Sequence[Result], problem: str, task: Task, variant: Variant) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.studies.margins import MATCH, POINT
+from simfloat.studies.verdicts import MATCH, POINT
 
 
 class Task(NamedTuple):

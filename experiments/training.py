@@ -14,7 +14,7 @@ from experiments.problem import Problem
 from experiments.variants import Variant, make_scaler
 from simfloat.optim import LossScale
 from simfloat.studies import Job, Result
-from simfloat.train.training_step import TrainingStep
+from simfloat.train.step import TrainingStep
 
 #: How often a tiny run is looked at.
 TINY_RECORDS = 5

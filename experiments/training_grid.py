@@ -15,7 +15,7 @@ from experiments.problem import Problem
 from experiments.training import SIZES, Problems, check_policy
 from experiments.variants import static
 from simfloat.policy.roles import ROLES
-from simfloat.policy.serialization import text_of, value_of
+from simfloat.policy.text import text_of, value_of
 from simfloat.studies import Job, Result
 
 #: No seed and no size is larger.

@@ -10,45 +10,47 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from simfloat import moved_names
+from simfloat.common import __version__
 from simfloat.environment import UsualEnvironmentFinder
-from simfloat.version import __version__ as __version__
 
 sys.meta_path.insert(0, UsualEnvironmentFinder)  # a class serves as its only object
+moved_names.install()
 
 if TYPE_CHECKING:
     from simfloat import linalg, nn, optim, plots, studies, telemetry, torch, train
-    from simfloat.accumulate import *
+    from simfloat.analysis.attribution import *
+    from simfloat.analysis.cost import *
+    from simfloat.analysis.diagnosis import *
+    from simfloat.analysis.reveal import *
     from simfloat.arithmetic import *
     from simfloat.arithmetic.typed_functions import *
     from simfloat.arrays import *
-    from simfloat.attribution import *
     from simfloat.autodiff import *
-    from simfloat.blackbox import *
-    from simfloat.diagnosis import *
     from simfloat.formats import *
-    from simfloat.formats.named import *
+    from simfloat.formats.catalog import *
     from simfloat.policy import *
-    from simfloat.pricing import *
     from simfloat.simulation import *
     from simfloat.studies import search as search
+    from simfloat.sums import *
     from simfloat.telemetry import *
-    from simfloat.train.saving import *
+    from simfloat.train.states import *
 else:
     #: The modules whose `__all__` are names of the package, in the order in which they build on one another.
     _OURS = (
         "formats",
         "arithmetic",
-        "accumulate",
+        "sums",
         "arrays",
         "policy",
         "simulation",
         "autodiff",
         "telemetry",
-        "train.saving",
-        "attribution",
-        "pricing",
-        "diagnosis",
-        "blackbox",
+        "train.states",
+        "analysis.attribution",
+        "analysis.cost",
+        "analysis.diagnosis",
+        "analysis.reveal",
     )
     #: Names of a room that needs packages of an extra, which is imported when one of them is asked for.
     _OF_EXTRAS = {"search": "studies"}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import simfloat as sf
-from simfloat.commands import COMMANDS
 from simfloat.terminal import Parser, end_program, run_command, shield_negative_numbers
+from simfloat.tools.commands import COMMANDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,7 +4,7 @@
 thread, and from then on every operation of that thread gives other bits: Python's, NumPy's and PyTorch's too. No result
 of simfloat depends on it, and every call leaves it as it was, in four ways:
 
-* compiled kernels compute in the usual environment: their entry sets and restores it (`kernels/usual_entry.py`);
+* compiled kernels compute in the usual environment: their entry sets and restores it (`kernels/compile/processor.py`);
 * the threads of simfloat's own pool set it once, when they start;
 * a function that computes with floats in Python, NumPy or PyTorch is decorated with `in_usual_environment`;
 * modules are imported in it, for the constants that they compute.

@@ -3,8 +3,7 @@
 import numpy as np
 
 import simfloat as sf
-from simfloat.selftest.comparison import equal_bits
-from simfloat.selftest.hard_numbers import DETERMINISTIC, adversarial
+from simfloat.tools.selftest.checks import DETERMINISTIC, adversarial, equal_bits
 
 __all__ = ["CUSTOM", "DETERMINISTIC", "FORMATS", "adversarial", "assert_bits", "equal_bits"]
 

@@ -11,12 +11,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
-from simfloat.kernels import notice
-from simfloat.simulation.slips import RepeatedDraws
+from simfloat import terminal
+from simfloat.simulation.streams import RepeatedDraws
 from tests import unusual
 
 # Tests look at what is said on standard error; how long kernels take to compile is no part of it.
-notice.silence()
+terminal.silence()
 
 DEVICES = {
     "simulated": "small calls, a few of every kind, on what stands for a GPU",

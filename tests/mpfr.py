@@ -8,7 +8,7 @@ import gmpy2
 import numpy as np
 
 from simfloat.arithmetic import catalog
-from simfloat.selftest.function_checks import SPECIALS
+from simfloat.tools.selftest.operations import SPECIALS
 
 #: Exponents far beyond any result, so that only the format's own range matters.
 UNBOUNDED = dict(emin=-(2**40), emax=2**40)

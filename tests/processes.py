@@ -1,6 +1,6 @@
 """What processes say."""
 
-from simfloat.kernels.notice import LINE
+from simfloat.terminal import LINE
 
 
 def without_notice(errors):

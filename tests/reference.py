@@ -1,7 +1,7 @@
 """Operations and sums defined by exact fractions, from the package's self-test; and an order of sums."""
 
-from simfloat.selftest.orders import matrix as matrix_product
-from simfloat.selftest.reference import draws, exact, operate, sequential_dot, step_draw, words_at_python
+from simfloat.tools.selftest.definitions import draws, exact, operate, sequential_dot, step_draw, words_at_python
+from simfloat.tools.selftest.orders import matrix as matrix_product
 
 __all__ = ["draws", "exact", "in_halves", "matrix_product", "operate", "sequential_dot", "step_draw", "words_at_python"]
 

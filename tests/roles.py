@@ -3,10 +3,10 @@
 import numpy as np
 
 import simfloat as sf
-from simfloat.accumulate.operand_bounds import first_outside_format
 from simfloat.arithmetic.catalog import CLASS_OF
 from simfloat.autodiff.variable import Variable
 from simfloat.simulation.simulation import current
+from simfloat.sums.operands import first_outside_format
 
 #: A policy that tells any two roles apart.
 EACH_ITS_OWN = sf.Policy(

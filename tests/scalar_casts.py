@@ -1,6 +1,6 @@
 """Scaled casts and the sums of their elements, number by number, from the package's self-test."""
 
-from simfloat.selftest.scaled_sums import (
+from simfloat.tools.selftest.orders import (
     block_dot,
     block_scales,
     clamped_quotient,

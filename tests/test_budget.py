@@ -155,7 +155,13 @@ def test_lines_and_words_are_counted():
 
 
 def test_formats_and_self_tests_may_name_modes(tmp_path):
-    named = ("formats/rounding.py", "selftest/neighbours.py", "sums/selftest/orders.py", "sums/selftest.py", "top.py")
+    named = (
+        "formats/rounding.py",
+        "tools/selftest/definitions.py",
+        "sums/tools/selftest/orders.py",
+        "sums/selftest.py",
+        "top.py",
+    )
     for name in named:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("MODE = 'to_odd'\n", encoding="utf-8")

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 import simfloat as sf
 from benchmarks import compare
-from simfloat.accumulate.operand_bounds import Problem, operand_bounds
+from simfloat.sums.operands import Problem, operand_bounds
 
 
 def test_the_first_cases_are_the_same():

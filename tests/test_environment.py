@@ -341,7 +341,7 @@ def test_a_decorated_function_keeps_its_parameters_and_defaults():
 
 
 def test_the_command_line_names_an_unusual_environment(capsys):
-    from simfloat.commands import info, selftest
+    from simfloat.tools.commands import info, selftest
 
     with environment("flush"):
         info.run(None)

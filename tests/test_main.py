@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import simfloat as sf
 from simfloat.__main__ import main
-from simfloat.commands import selftest
 from simfloat.terminal import run_command
+from simfloat.tools.commands import selftest
 from tests.processes import without_notice
 
 ROOT = Path(__file__).parents[1]

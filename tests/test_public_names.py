@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import _matrix_core, _tensor_core
+from simfloat.sums import units
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,8 +40,8 @@ def test_the_package_as_a_namespace_has_every_name():
 
 
 def test_types_name_the_architectures_that_there_are():
-    assert get_args(_tensor_core.NvidiaArchitecture) == tuple(_tensor_core.NVIDIA_UNITS)
-    assert get_args(_matrix_core.AmdArchitecture) == tuple(_matrix_core.AMD_UNITS)
+    assert get_args(units.NvidiaArchitecture) == tuple(units.NVIDIA_UNITS)
+    assert get_args(units.AmdArchitecture) == tuple(units.AMD_UNITS)
 
 
 def test_completion_offers_what_is_ours():

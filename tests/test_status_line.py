@@ -11,9 +11,9 @@ from multiprocessing import process
 import pytest
 
 import simfloat as sf
-from simfloat import status_line
-from simfloat.status_line import ERASE_LINE, reserve_line, status
-from simfloat.train.progress_bar import ProgressBar
+from simfloat import terminal as status_line
+from simfloat.terminal import ERASE_LINE, reserve_line, status
+from simfloat.train.history import ProgressBar
 
 
 class Terminal(io.StringIO):
@@ -133,7 +133,7 @@ def test_progress_is_true_or_false(shown):
 LONG = """
 import numpy as np, simfloat as sf
 from functools import partial
-from simfloat.accumulate import long_sums
+from simfloat.sums import long_sums
 long_sums.LEAST_WATCHED_WORK, long_sums.PIECE_WORK = 0.0, 2e4
 long_sums.status = partial(long_sums.status, patience=0.0005)
 a = np.ones((400, 400), np.float32)

@@ -4,7 +4,7 @@ import copy
 import pickle
 
 import simfloat as sf
-from simfloat.table import Table, table
+from simfloat.common import Table, table
 
 ROWS = [("name", "count"), ("a", "10"), ("longer", "3")]
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.flags import Flags
-from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.target import Observer
 from simfloat.arithmetic.operands import OperandLike
-from simfloat.formats.format_names import FormatLike
+from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 _Result = NDArray[np.floating]

@@ -15,8 +15,8 @@ import click
 from benchmarks.tensor_cores import comparing, libraries, recording
 from benchmarks.tensor_cores.instructions import GPUS, units
 from benchmarks.tensor_cores.worker import Failure, Worker
+from simfloat.analysis.reveal import MOST_TERMS
 from simfloat.arithmetic.machines import what_cuda_lacks
-from simfloat.blackbox.revealed import MOST_TERMS
 
 #: Where the tests look for files.
 RECORDED = Path("tests", "cuda", "recorded")

@@ -13,7 +13,7 @@ import simfloat as sf
 from benchmarks.tensor_cores import operands, programs
 from benchmarks.tensor_cores.instructions import Unit, bytes_of, units
 from benchmarks.tensor_cores.operands import KINDS, Array, Operands
-from simfloat.selftest.comparison import equal_bits
+from simfloat.tools.selftest.checks import equal_bits
 
 DEPTHS = (16, 32, 64, 256, 1024, 4096)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from benchmarks.tensor_cores.operands import Array, rounded
-from simfloat.selftest.comparison import equal_bits
+from simfloat.tools.selftest.checks import equal_bits
 
 #: m, n, k.
 Shape = tuple[int, int, int]

@@ -10,8 +10,7 @@ from experiments.accumulator_width.training import CHUNK as TRAINED_CHUNK
 from experiments.measurement import final, measured_rows, select, table_over_seeds
 from experiments.operands import DATA, TITLES
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import ABOUT, EXPONENT, MATCH
-from simfloat.studies.verdicts import all_of, compare, difference_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, EXPONENT, MATCH, all_of, compare, difference_test, ratio_test
 
 #: The error of a sum that is allowed.
 ALLOWED = 0.05

@@ -8,9 +8,19 @@ from numpy.typing import NDArray
 from experiments.alignment_bits.problems import PROBLEMS, WIDTHS
 from experiments.measurement import against_fp32, final, select, table_over_seeds
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.intervals import mean_interval
-from simfloat.studies.margins import ABOUT, MANY, MATCH
-from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, exponential, fitted_outcome, ratio_test
+from simfloat.studies.statistics import mean_interval
+from simfloat.studies.verdicts import (
+    ABOUT,
+    MANY,
+    MATCH,
+    Outcome,
+    all_of,
+    compare,
+    difference_test,
+    exponential,
+    fitted_outcome,
+    ratio_test,
+)
 
 #: The width to which the trend of trainings is extended: that of the largest models.
 LARGE = 16384

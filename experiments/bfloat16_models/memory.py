@@ -5,7 +5,7 @@ from __future__ import annotations
 import simfloat as sf
 from experiments.problem import Problem
 from experiments.training import training_step
-from simfloat.updates.update_arithmetic import COMPENSATION, STEP
+from simfloat.simulation.updates import COMPENSATION, STEP
 
 
 def memory(problem: Problem, policy: sf.Policy) -> dict[str, float]:

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from experiments.block_scaling.rules import BLOCKS, DATA, FORMATS
 from experiments.measurement import final, over_seeds, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import MATCH
-from simfloat.studies.verdicts import all_of, compare, difference_test, every_test, ratio_test
+from simfloat.studies.verdicts import MATCH, all_of, compare, difference_test, every_test, ratio_test
 
 #: What DeepSeek-V3 and NVFP4's paper report of their losses, against BF16 and FP8.
 DEEPSEEK, NVFP4 = 1.0025, 1.015

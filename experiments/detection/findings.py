@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from experiments.detection.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import HARDLY, MATCH, POINT
-from simfloat.studies.verdicts import all_of, compare, difference_test, fitted_outcome, ratio_test
+from simfloat.studies.verdicts import HARDLY, MATCH, POINT, all_of, compare, difference_test, fitted_outcome, ratio_test
 
 #: The guide's shares of all activation gradients: zeros, and what FP16 makes zero.
 ZEROS, LOST = 66.8, 31.0

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from experiments.dynamic_scale.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import MATCH
-from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, every_test
+from simfloat.studies.verdicts import MATCH, Outcome, all_of, compare, difference_test, every_test
 
 #: The fewer steps after which a scale grows, and the standard.
 FEW, MANY = 6, 2000

@@ -9,8 +9,7 @@ from experiments.few_bit_stochastic.sums import SMALL, SUGGESTED, TERMS
 from experiments.few_bit_stochastic.updates import BITS
 from experiments.measurement import measured_rows, over_seeds, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import ABOUT, MATCH
-from simfloat.studies.verdicts import all_of, compare, count_test, every_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, MATCH, all_of, compare, count_test, every_test, ratio_test
 
 
 def findings(results: list[Result]) -> list[Finding]:

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from experiments.flash_attention.jobs import BLOCKS, RISES
 from experiments.measurement import measured_rows, over_seeds, select, table_over_seeds
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import ABOUT, EXPONENT, FAR, MATCH
-from simfloat.studies.verdicts import all_of, compare, difference_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, EXPONENT, FAR, MATCH, all_of, compare, difference_test, ratio_test
 
 #: The block of most kernels, and where the bias is tested: the gap of two maxima, and that of one.
 BLOCK, TWO, ONE = 64, 14, 12

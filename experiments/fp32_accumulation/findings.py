@@ -9,8 +9,7 @@ from experiments.fp32_accumulation.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, measured_rows, over_seeds, select
 from experiments.operands import DATA
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import ABOUT, FAR, HARDLY, MANY, MATCH
-from simfloat.studies.verdicts import all_of, compare, difference_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, FAR, HARDLY, MANY, MATCH, all_of, compare, difference_test, ratio_test
 
 NARROW, WIDE = ("products", "all"), ("mixed", "tensor-core")
 

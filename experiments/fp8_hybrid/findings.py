@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from experiments.fp8_hybrid.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import EXPONENT, MATCH
-from simfloat.studies.verdicts import all_of, compare, compare_shares, difference_test, ratio_test
+from simfloat.studies.verdicts import EXPONENT, MATCH, all_of, compare, compare_shares, difference_test, ratio_test
 
 #: Significant bits, the hidden one included; the tutorial's "6 or 7 bits of mantissa" would be 7 or 8.
 BITS = {"E4M3": 4, "E5M2": 3}

@@ -11,8 +11,7 @@ from experiments.harmonic_series.jobs import FOLLOWED, STOPS
 from experiments.measurement import measured_rows, over_seeds, select
 from simfloat.plots import deterministic_bound
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import ABOUT, MATCH
-from simfloat.studies.verdicts import all_of, count_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, MATCH, all_of, count_test, ratio_test
 
 
 def findings(results: list[Result]) -> list[Finding]:

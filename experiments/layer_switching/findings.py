@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from experiments.layer_switching.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import MATCH, MOST
-from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, every_test
+from simfloat.studies.verdicts import MATCH, MOST, Outcome, all_of, compare, difference_test, every_test
 
 #: More skipped steps in a row than these are what the tutorial would take for a failure of the switch.
 MOST_IN_A_ROW = 3

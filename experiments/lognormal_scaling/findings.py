@@ -10,8 +10,7 @@ from experiments.lognormal_scaling.jobs import MOST_STEPS, WINDOW
 from experiments.lognormal_scaling.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import ABOUT, FAR, MATCH, MOST
-from simfloat.studies.verdicts import all_of, compare, difference_test
+from simfloat.studies.verdicts import ABOUT, FAR, MATCH, MOST, all_of, compare, difference_test
 
 #: The share of steps that may overflow, by default.
 RARE = 0.001

@@ -13,9 +13,18 @@ from experiments.loss_scaling.jobs import SCALES, STEPS
 from experiments.loss_scaling.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import MANY, MATCH, MOST
-from simfloat.studies.verdicts import all_of, compare, compare_shares, difference_test, every_test, ratio_test
-from simfloat.telemetry.range_fit import Histogram, count_in_range, format_binades
+from simfloat.studies.verdicts import (
+    MANY,
+    MATCH,
+    MOST,
+    all_of,
+    compare,
+    compare_shares,
+    difference_test,
+    every_test,
+    ratio_test,
+)
+from simfloat.telemetry.advice import Histogram, count_in_range, format_binades
 
 #: What is still lost under a scale of 32K, of the gradients that are not zero: the guide's number.
 THOUSANDTH = 0.001

@@ -10,9 +10,8 @@ from experiments.master_weights.problems import LR_EXPONENT, PROBLEMS
 from experiments.master_weights.ratios import LEAST, MOST
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import HARDLY, MANY, MATCH
-from simfloat.studies.verdicts import all_of, compare, difference_test, every_test, ratio_test
-from simfloat.telemetry.range_fit import Histogram, count_in_range, format_binades
+from simfloat.studies.verdicts import HARDLY, MANY, MATCH, all_of, compare, difference_test, every_test, ratio_test
+from simfloat.telemetry.advice import Histogram, count_in_range, format_binades
 
 
 def findings(results: list[Result]) -> list[Finding]:

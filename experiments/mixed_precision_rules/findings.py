@@ -18,8 +18,7 @@ from experiments.mixed_precision_rules.jobs import (
 from experiments.mixed_precision_rules.problems import PROBLEMS
 from experiments.variants import Variant
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import ABOUT, MATCH
-from simfloat.studies.verdicts import compare, every_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, MATCH, compare, every_test, ratio_test
 
 #: The problems under Apex's levels.
 LEVELLED = ("convolutional", "transformer")

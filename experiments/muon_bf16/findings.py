@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from experiments.measurement import final, measured_rows, over_seeds, select, table_over_seeds
 from experiments.muon_bf16.iterations import STEPS
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import ABOUT, EXPONENT, FAR, MATCH
-from simfloat.studies.verdicts import all_of, compare, difference_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, EXPONENT, FAR, MATCH, all_of, compare, difference_test, ratio_test
 
 
 def sizes(results: list[Result]) -> list[int]:

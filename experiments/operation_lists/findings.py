@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from experiments.measurement import against_fp32, final, select
 from experiments.operation_lists.problems import PROBLEMS
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import ABOUT, MATCH
-from simfloat.studies.verdicts import all_of, compare, compare_shares, difference_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, MATCH, all_of, compare, compare_shares, difference_test, ratio_test
 
 #: Problems that are classified, and so have an accuracy.
 CLASSIFIED = ("convolutional", "transformer")

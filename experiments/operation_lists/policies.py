@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import simfloat as sf
 from experiments.variants import Variant
-from simfloat.policy.amp import AUTOCAST_NARROW as ALLOWED
-from simfloat.policy.amp import AUTOCAST_WIDE as DENIED
+from simfloat.policy.presets import AUTOCAST_NARROW as ALLOWED
+from simfloat.policy.presets import AUTOCAST_WIDE as DENIED
 
 AMP = sf.policies["amp-fp16"]
 

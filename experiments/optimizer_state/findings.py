@@ -9,8 +9,7 @@ import simfloat as sf
 from experiments.measurement import final, select
 from experiments.optimizer_state.stall import DEFAULT, NEXT_TO_ONE, held_significands
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import ABOUT, FAR, MANY, MATCH
-from simfloat.studies.verdicts import all_of, compare, count_test, difference_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, FAR, MANY, MATCH, all_of, compare, count_test, difference_test, ratio_test
 
 #: Betas, and how many of BF16's 128 significands their product rounds back to.
 HELD = {DEFAULT: 128, 0.997: 38, NEXT_TO_ONE: 0}

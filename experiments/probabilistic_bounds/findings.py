@@ -10,8 +10,7 @@ from experiments.operands import DATA, TITLES
 from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS
 from simfloat.plots import deterministic_bound, probabilistic_bound
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import EXPONENT, FAR
-from simfloat.studies.verdicts import all_of, difference_test, every_test, joint_test, ratio_test
+from simfloat.studies.verdicts import EXPONENT, FAR, all_of, difference_test, every_test, joint_test, ratio_test
 
 #: Up to which n u errors are seen to grow: as far as the deterministic bound says anything, and a quarter of that.
 CUTS = (1.0, 0.25)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from experiments.measurement import final, select
 from experiments.recipe_parts.policies import PARTS
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import MATCH
-from simfloat.studies.verdicts import compare, ratio_test
+from simfloat.studies.verdicts import MATCH, compare, ratio_test
 
 
 def findings(results: list[Result]) -> list[Finding]:

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from experiments.measurement import final, over_seeds, select
 from experiments.regulariser_underflow.products import LAMBDAS, LAYERS, text_of
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import HARDLY, MANY, MATCH
-from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, ratio_test
+from simfloat.studies.verdicts import HARDLY, MANY, MATCH, Outcome, all_of, compare, difference_test, ratio_test
 
 
 def findings(results: list[Result]) -> list[Finding]:

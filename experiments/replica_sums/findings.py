@@ -8,8 +8,7 @@ import simfloat as sf
 from experiments.measurement import measured_rows, over_seeds, select, table_over_seeds
 from simfloat.plots import deterministic_bound
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import EXPONENT, MATCH, MOST
-from simfloat.studies.verdicts import all_of, compare, difference_test, every_test, ratio_test
+from simfloat.studies.verdicts import EXPONENT, MATCH, MOST, all_of, compare, difference_test, every_test, ratio_test
 
 #: Of BF16.
 U = sf.BF16.unit_roundoff

@@ -11,8 +11,7 @@ from experiments.operands import DATA, TITLES
 from experiments.tensor_core_generations.jobs import FEW, example
 from experiments.tensor_core_generations.units import GENERATIONS, GROUPS, INTERVAL
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import ABOUT, FAR, MOST
-from simfloat.studies.verdicts import all_of, count_test, difference_test, every_test, ratio_test
+from simfloat.studies.verdicts import ABOUT, FAR, MOST, all_of, count_test, difference_test, every_test, ratio_test
 
 #: What arXiv 2511.10909 says of its equation 10.
 EXAMPLE = {"volta": 0.0, "turing": -0.5, "ampere": -0.5, "ada": -0.5, "hopper": -0.75, "blackwell": -0.75}

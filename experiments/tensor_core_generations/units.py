@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import simfloat as sf
-from simfloat.accumulate._tensor_core import NvidiaArchitecture
+from simfloat.sums.units import NvidiaArchitecture
 
 
 class Unit(NamedTuple):

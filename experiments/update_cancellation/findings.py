@@ -11,8 +11,10 @@ from experiments.measurement import against_fp32, final, select
 from experiments.update_cancellation.problems import COMPARED, diabetes
 from experiments.update_cancellation.theorem2 import bound, squares
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.margins import FAR, MATCH, MOST
 from simfloat.studies.verdicts import (
+    FAR,
+    MATCH,
+    MOST,
     all_of,
     compare,
     compare_shares,

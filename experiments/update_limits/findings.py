@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from experiments.measurement import measured_rows, over_seeds, select
 from experiments.update_limits.jobs import ALPHAS, BITS, WIDTHS
 from simfloat.studies import Measured, Result, claim, spread
-from simfloat.studies.margins import EXPONENT, FAR
-from simfloat.studies.verdicts import all_of, compare, difference_test, every_test, ratio_test
+from simfloat.studies.verdicts import EXPONENT, FAR, all_of, compare, difference_test, every_test, ratio_test
 
 
 def distances(results: list[Result], varied: str, **fields: object) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.machines import CPU, Device
 from simfloat.arithmetic.operands import check_not_masked
 from simfloat.arithmetic.threads import scratch
-from simfloat.checks import first_uneven_row, is_integer, message_text
+from simfloat.common import first_uneven_row, is_integer, message_text
 from simfloat.formats import Rounding
 
 NO_WORDS = np.zeros(1, np.uint32)
@@ -186,7 +186,7 @@ def random_words(
     """The words of the elements from start to stop, the bytes for short draws; start is a multiple of 16.
 
     Where loops take all elements at once, they make the words themselves, from the place that is handed to them: see
-    `cuda/thread_random.py`.
+    `kernels/gpu/elementwise.py`.
     """
     if not device.in_pieces:
         return np.array([draw.call, draw.stage, draw.seed, bits <= MOST_SHORT_BITS], np.uint64)

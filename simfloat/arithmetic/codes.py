@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat import kernels
-from simfloat.arithmetic.arrays import empty
-from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import CPU, Device, device_of, is_on_gpu
+from simfloat.arithmetic.machines import CPU, Device, Loop, device_of, is_on_gpu
 from simfloat.arithmetic.operands import (
     PAIRS,
     at_index,
     check_not_masked,
+    empty,
     exact_operand,
     first_beyond_float64,
     pairs_of_codes,
@@ -25,11 +24,11 @@ from simfloat.arithmetic.operands import (
 from simfloat.arithmetic.plan import element_ranges
 from simfloat.arithmetic.target import carrier_of
 from simfloat.arithmetic.threads import run_all
-from simfloat.checks import as_rectangular_array, message_text
+from simfloat.common import as_rectangular_array, message_text
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, Format, as_format, fixed
-from simfloat.formats.description import hexadecimal_code
-from simfloat.formats.format_names import DTYPES, FormatLike
+from simfloat.formats.catalog import DTYPES, FormatLike
+from simfloat.formats.text import hexadecimal_code
 
 #: Nanoseconds that a number's code takes, and a code's number.
 ENCODING, DECODING = 0.5, 0.5
@@ -117,7 +116,7 @@ def _encoder(format: Format, carrier: type) -> Loop:
 
 def _codes_are_images(format: Format) -> bool:
     """Whether codes are the upper bits of float32's images."""
-    return format == FP32 or kernels.grid.has_exponents_of_float32(format)
+    return format == FP32 or kernels.rounding.grid.has_exponents_of_float32(format)
 
 
 @lru_cache(maxsize=64)
@@ -128,7 +127,7 @@ def _encoding_numbers(format: Format) -> NDArray[np.float64] | None:
     drop = 52 - format.mantissa_bits
     sign = 1 << (format.bits - 1)
     return np.array(
-        kernels.encoding.Coding(
+        kernels.rounding.codes.Coding(
             least=2.0 ** (1 - format.bias),
             per_subnormal=2.0 ** (format.mantissa_bits + format.bias - 1),
             drop=drop,
@@ -274,7 +273,7 @@ def _decoding_numbers(format: Format) -> NDArray[np.float64] | None:
         return None
     at_sign = format.has_nan and format.signed and not format.has_negative_zero
     return np.array(
-        kernels.encoding.Decoding(
+        kernels.rounding.codes.Decoding(
             bits=format.bits,
             first=(1 << format.mantissa_bits) if format.has_zero else 0,
             smallest=0.0 if format.flushes else 2.0 ** (1 - format.bias - format.mantissa_bits),

@@ -11,28 +11,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import Stream, take_draw
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.flags import flagged_source
 from simfloat.arithmetic.machines import CPU, GPU, is_on_gpu, on_cpu
-from simfloat.arithmetic.nan_causes import causes_of_operation, causes_of_rounding
-from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import FloatType, broadcast_shape
-from simfloat.arithmetic.plan import Plan, plan_for, round_planned
-from simfloat.arithmetic.results import check_out, copied_to_out
+from simfloat.arithmetic.operands import FloatType, broadcast_shape, empty
+from simfloat.arithmetic.plan import Plan, check_out, copied_to_out, plan_for, round_planned
 from simfloat.arithmetic.sources import InFloat64, route_of
-from simfloat.arithmetic.target import Target, as_target, check_inexact, check_precision
-from simfloat.checks import check_flags
+from simfloat.arithmetic.target import (
+    Observer,
+    Target,
+    as_target,
+    causes_of_operation,
+    causes_of_rounding,
+    check_inexact,
+    check_precision,
+)
+from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP64, Format, Rounding, to_odd
+from simfloat.formats.catalog import FormatLike
 from simfloat.formats.definition import floor_log2, round_magnitude, round_value
-from simfloat.formats.exact_numbers import Exact, exact_number, is_float64
-from simfloat.formats.exact_results import EXACT, Irrational, exact_result, function_value, sign_of
+from simfloat.formats.exact_numbers import (
+    EXACT,
+    Exact,
+    Irrational,
+    exact_number,
+    exact_result,
+    function_value,
+    is_float64,
+    sign_of,
+)
 from simfloat.formats.exceptions import flags_of
-from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
-from simfloat.kernels.events import wants_optional_counts
+from simfloat.kernels.rounding.events import wants_optional_counts
 
 #: What a rounding is called among operations.
 ROUND = "round"

@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.arithmetic.arrays import empty, image_of
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw
-from simfloat.arithmetic.function_tables import LEAST_LOOKED_UP
 from simfloat.arithmetic.machines import CPU, GPU, on_cpu
-from simfloat.arithmetic.operands import FLOAT32
-from simfloat.arithmetic.plan import Plan, plan_for, round_planned
-from simfloat.arithmetic.results import check_out, copied_to_out
+from simfloat.arithmetic.operands import FLOAT32, empty, image_of
+from simfloat.arithmetic.plan import Plan, check_out, copied_to_out, plan_for, round_planned
 from simfloat.arithmetic.sources import (
+    LEAST_LOOKED_UP,
     ByHalfConversion,
     ByHardware,
     ByHardwareInFloat32,
@@ -327,7 +325,7 @@ def _thresholds(format: Format, rounding: Rounding, single: bool) -> NDArray[np.
 @cache
 def _without_tiny(format: Format, rounding: Rounding) -> NDArray[np.float64]:
     """The grid of a format in a mode, with tiny numbers rounded to zero."""
-    grid = kernels.grid
+    grid = kernels.rounding.grid
     numbers, lower = grid.pack_grid(format, rounding).copy(), format.emin - 1
     changes = {
         "min_normal": math.ldexp(1.0, lower),

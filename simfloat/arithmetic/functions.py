@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS, Operation
 from simfloat.arithmetic.flags import Flags
-from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import OperandLike
 from simfloat.arithmetic.operations import operate
+from simfloat.arithmetic.target import Observer
 from simfloat.formats import nearest_even
-from simfloat.formats.format_names import FormatLike
+from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 Result = NDArray[np.floating]

@@ -1,7 +1,12 @@
-"""Sources of numbers that are rounded: arrays, or the exact results of operations."""
+"""Tables of a function's results for all numbers of a 16-bit format, made once they pay.
+
+Sources of numbers that are rounded: arrays, or the exact results of operations.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -11,15 +16,104 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.arithmetic.bit_stream import NO_WORDS
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.arithmetic.function_tables import BFLOAT16, FLOAT16, LEAST_LOOKED_UP, FunctionTable
-from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import CPU, Device
-from simfloat.arithmetic.nan_causes import causes_of_operation, causes_of_rounding
+from simfloat.arithmetic.machines import CPU, Device, Loop
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Plan, plan_for
-from simfloat.arithmetic.target import odd_suffices
+from simfloat.arithmetic.target import causes_of_operation, causes_of_rounding, odd_suffices
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
+
+#: Results of a table. As many elements are computed before it is made, so that it at most doubles the time.
+SIZE = 1 << 16
+
+#: Elements below which a look at the operands costs as much as it spares.
+LEAST_LOOKED_UP = 512
+
+#: Tables that are kept, 256 KiB each: beyond these the oldest goes.
+MOST_TABLES = 64
+
+Vector = NDArray[np.float32]
+
+
+class Operands(NamedTuple):
+    """A 16-bit format whose numbers are looked up."""
+
+    numbers: Callable[[], Vector]  # all of them, in the order of their images
+    contains_all: Callable[[Vector], bool]  # whether a vector holds nothing else
+    look_up: Callable[[Vector, NDArray, NDArray], bool]  # (x, table, out); False, and out undefined, if it does not
+
+
+class FunctionTable:
+    """The results of one function, in one format and mode, for the numbers of one 16-bit format."""
+
+    __slots__ = ("operands", "compute", "results", "elements_before_look", "flags")
+    tables_in_memory: deque[FunctionTable] = deque()
+
+    def __init__(self, operands: Operands, compute: Callable[[Vector], Vector]) -> None:
+        self.operands, self.compute = operands, compute
+        self.results: Vector | None = None
+        self.flags: NDArray[np.uint8] | None = None
+        self.elements_before_look = SIZE  # elements that are computed before operands are looked at again
+
+    def is_ready_for(self, some: Vector) -> bool:
+        """Whether there is a table that will be looked at, and some of the operands are numbers of its format."""
+        return self.results is not None and self.elements_before_look <= 0 and self.operands.contains_all(some)
+
+    def look_up(self, x: Vector, out: Vector) -> bool:
+        """Write the results for x to `out`: whether there is a table, and x holds only numbers of its format."""
+        if self.elements_before_look > 0:
+            self.elements_before_look -= x.size
+            return False
+        results = self.results
+        if results is None and self.operands.contains_all(x[:LEAST_LOOKED_UP]):
+            results = self.make()
+        if results is not None and self.operands.look_up(x, results, out):
+            return True
+        self.elements_before_look = SIZE
+        return False
+
+    def look_up_flags(self, x: Vector, flags: NDArray[np.uint8], flags_of: Callable[[Vector], NDArray]) -> None:
+        """Write the flags of results that were looked up; `flags_of` gives those of a vector's."""
+        if self.flags is None:
+            self.flags = flags_of(self.operands.numbers())
+        self.operands.look_up(x, self.flags, flags)
+
+    def make(self) -> Vector:
+        """Compute all results; the oldest table beyond those that are kept loses its own."""
+        results = self.results = self.compute(self.operands.numbers())
+        self.tables_in_memory.append(self)
+        if len(self.tables_in_memory) > MOST_TABLES:
+            oldest = self.tables_in_memory.popleft()
+            oldest.results, oldest.flags, oldest.elements_before_look = None, None, SIZE
+        return results
+
+
+def _bfloat16_numbers() -> Vector:
+    return (np.arange(SIZE, dtype=np.uint32) << 16).view(np.float32)
+
+
+def _float16_numbers() -> Vector:
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return np.arange(SIZE, dtype=np.uint16).view(np.float16).astype(np.float32)
+
+
+def _are_bfloat16(x: Vector) -> bool:
+    return not (x.view(np.uint32) & 0xFFFF).any()
+
+
+def _are_float16(x: Vector) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.array_equal(x.astype(np.float16), x, equal_nan=True))
+
+
+#: Numbers of BF16, whose images are the upper halves of float32's.
+BFLOAT16 = Operands(
+    _bfloat16_numbers, _are_bfloat16, lambda *vectors: bool(CPU.loops.lookups.look_up_bfloat16(*vectors))
+)
+
+#: Numbers of FP16, where the processor converts to it.
+FLOAT16 = Operands(_float16_numbers, _are_float16, lambda *vectors: bool(CPU.loops.lookups.look_up_float16(*vectors)))
+
 
 ZERO = np.zeros(1)
 
@@ -106,7 +200,7 @@ class InFloat64:
         if plan.overflow_limits[1] < 2.0**1023:
             plan.loop(exact, words, out, plan.unbounded)
         else:  # exact results may lie beyond float64's range, where one float64 is its largest number
-            loop = plan.device.loops.elementwise.paired_results[self.route.kernel]
+            loop = plan.device.loops.operation_loops.paired_results[self.route.kernel]
             loop(*self.block(start, start + out.size), self.route.sign, words, out, plan.unbounded)
 
     def count_lost_addends(self, start: int, stop: int, out: NDArray) -> int:
@@ -149,7 +243,7 @@ class InFloat64Pairs(_NotFromOneFloat64):
     """Results rounded from pairs of float64, where one float64 has too few bits."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        loop = plan.device.loops.elementwise.paired_results[self.route.kernel]
+        loop = plan.device.loops.operation_loops.paired_results[self.route.kernel]
         loop(*self.block(start, stop), self.route.sign, words, out, plan.numbers)
 
 
@@ -226,7 +320,7 @@ class InFloat64ByKernel(_NotFromOneFloat64):
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         result = scratch("native", stop - start, self.carrier, plan.device)
-        loop = plan.device.loops.elementwise.double_results[self.route.kernel]
+        loop = plan.device.loops.operation_loops.double_results[self.route.kernel]
         loop(*self.block(start, stop), self.route.sign, result)
         plan.loop(result, words, out, plan.numbers)
 
@@ -239,7 +333,7 @@ class ByHardware(_NotFromOneFloat64):
         is_in_type = out.dtype == self.carrier
         result = out if is_in_type else scratch("native", stop - start, self.carrier, plan.device)
         a, b, c = self.block(start, stop)
-        plan.device.loops.elementwise.native_results[self.route.kernel](a, b, c, result)
+        plan.device.loops.operation_loops.native_results[self.route.kernel](a, b, c, result)
         if not (is_in_type and plan.is_copy):
             plan.loop(result, words, out, plan.numbers)
 
@@ -270,7 +364,7 @@ def route_of(operation: str, format: Format, rounding: Rounding, single: bool, d
     """How an operation's results are made and rounded on a machine; `single` if all operands are float32."""
     kernel = OPERATIONS[operation].computes or operation
     source = _choose_source(kernel, format, rounding, single, device)
-    exact = device.loops.elementwise.exact_results[kernel]
+    exact = device.loops.operation_loops.exact_results[kernel]
     padding = [ZERO] * (3 - len(OPERATIONS[kernel].operands))
     plan = plan_for(format, rounding, source.carrier, device)
     loop = source.loop(kernel, device)
@@ -285,8 +379,8 @@ def _float32_lane_rounding(format: Format, rounding: Rounding, device: Device) -
     if not odd_suffices(format, rounding, np.float32):
         return ()
     in_lanes = rounding_in_lanes(format, rounding, device)
-    if in_lanes and in_lanes[1] == 0 and device is CPU and kernels.grid.has_few_bits(format, rounding):
-        return in_lanes[0], kernels.grid.FEW_BITS
+    if in_lanes and in_lanes[1] == 0 and device is CPU and kernels.rounding.grid.has_few_bits(format, rounding):
+        return in_lanes[0], kernels.rounding.grid.FEW_BITS
     return in_lanes
 
 
@@ -301,7 +395,7 @@ def rounding_in_lanes(format: Format, rounding: Rounding, device: Device = CPU) 
 @cache
 def lane_rounding(format: Format, rounding: Rounding) -> tuple[Any, ...]:
     """The grid and the kind of rounding to nearest even, for formats to which the CPU's hardware converts elsewhere."""
-    return kernels.grid.pack_grid_below(format, rounding, format.emax, np.float32), 1
+    return kernels.rounding.grid.pack_grid_below(format, rounding, format.emax, np.float32), 1
 
 
 def _tables_of(route: Route) -> tuple[FunctionTable, ...]:
@@ -317,7 +411,7 @@ def _tables_of(route: Route) -> tuple[FunctionTable, ...]:
 
 
 def _choose_source(kernel: str, format: Format, rounding: Rounding, single: bool, device: Device) -> type[InFloat64]:
-    is_native = kernel in device.loops.elementwise.native_results
+    is_native = kernel in device.loops.operation_loops.native_results
     if rounding.steps == "nearest" and format == FP64:
         return ByHardware if is_native else InFloat64ByKernel
     if rounding.steps == "nearest" and format == FP32 and single and is_native:

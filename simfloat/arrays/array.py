@@ -1,7 +1,11 @@
-"""Arrays that know their format, and compute in it."""
+"""How an array prints: as the call that makes it.
+
+Arrays that know their format, and compute in it.
+"""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -11,16 +15,13 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.operand_bounds import first_outside_format
 from simfloat.arithmetic.bit_stream import Stream
-from simfloat.arithmetic.elements import elements, write_elements
-from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu, on_device_of
-from simfloat.arithmetic.numpy_protocol import NumpyProtocol, refuse_readers
-from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu, on_cpu, on_device_of
+from simfloat.arithmetic.numpy_protocol import NumpyProtocol, elements, refuse_readers, write_elements
 from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand
+from simfloat.arithmetic.target import Observer
 from simfloat.arrays import complex_parts
-from simfloat.arrays.array_arithmetic import (
+from simfloat.arrays.arithmetic import (
     ArrayArithmetic,
     ComplexProducts,
     as_arithmetic,
@@ -28,15 +29,59 @@ from simfloat.arrays.array_arithmetic import (
     narrow_scalar,
     with_options,
 )
-from simfloat.arrays.array_operators import ArrayOperators
-from simfloat.arrays.array_text import call_of
-from simfloat.arrays.numpy_composites import COMPOSITES
-from simfloat.arrays.numpy_movements import MOVEMENTS
-from simfloat.arrays.numpy_writing import WRITING
+from simfloat.arrays.functions import COMPOSITES, ArrayOperators
+from simfloat.arrays.movements import MOVEMENTS, WRITING
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, Rounding, nearest_even
-from simfloat.formats.format_names import FormatLike
+from simfloat.formats.catalog import CATALOG, FormatLike
 from simfloat.formats.rounding import RoundingLike
+from simfloat.sums.accumulator import Accumulator
+from simfloat.sums.operands import first_outside_format
+
+#: Elements above which only the first and the last ones are printed.
+MOST = 1000
+
+
+def call_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> str:
+    """The call of `array` that makes the numbers; larger arrays are abbreviated as NumPy's are."""
+    options = {
+        "rounding": arithmetic.rounding if arithmetic.rounding != nearest_even else None,
+        "accumulate": arithmetic.accumulate,
+        "stream": arithmetic.stream,
+        "complex_products": arithmetic.complex_products if arithmetic.complex_products != "rounded" else None,
+    }
+    named = [f"{name}={value!r}" for name, value in options.items() if value is not None]
+    elements = _elements(on_cpu(numbers))
+    reshaped = f".reshape{numbers.shape}" if numbers.size == 0 and numbers.ndim != 1 else ""
+    return f"array({', '.join([elements, _format(arithmetic.format), *named])}){reshaped}"
+
+
+def _format(format: Format) -> str:
+    """The name of the catalog, or the call that makes a format of one's own."""
+    return str(format) if CATALOG.get(str(format)) == format else repr(format)
+
+
+def _elements(numbers: NDArray) -> str:
+    if not numbers.size:
+        return "[]"
+    return np.array2string(
+        numbers.astype(np.complex128 if numbers.dtype.kind == "c" else np.float64),
+        separator=", ",
+        prefix="array(",
+        threshold=MOST,
+        max_line_width=110,
+        formatter={"float_kind": _real, "complex_kind": _complex},
+    )
+
+
+def _real(x: Any) -> str:
+    number = float(x)
+    return repr(number) if math.isfinite(number) else f"float('{number}')"
+
+
+def _complex(z: Any) -> str:
+    return f"complex({_real(z.real)}, {_real(z.imag)})"
+
 
 #: What to write in place of operations that complex numbers do not have.
 _PARTS = "write it in x.real and x.imag"

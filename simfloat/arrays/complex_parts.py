@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import device_of
-from simfloat.arrays.array_arithmetic import ArrayArithmetic
+from simfloat.arrays.arithmetic import ArrayArithmetic
 
 #: Operations that complex numbers have.
 OPERATIONS = frozenset({"add", "subtract", "multiply", "divide"})

@@ -1,9 +1,8 @@
 """Tensors whose every operation, forward and backward, is rounded as a policy says."""
 
-from simfloat.autodiff.checking import gradcheck
 from simfloat.autodiff.parameter import Parameter
 from simfloat.autodiff.tensor import Tensor, concatenate, stack, where
-from simfloat.autodiff.user_operations import operation
+from simfloat.autodiff.user_operations import gradcheck, operation
 
 __all__ = [
     "Parameter",

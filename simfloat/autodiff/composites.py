@@ -1,4 +1,6 @@
-"""Composites: operations that are made of others, each of which is rounded as the policy says for it.
+"""Composites that are carried out by a formula, forward and backward, as one operation of the record.
+
+Composites: operations that are made of others, each of which is rounded as the policy says for it.
 
 Where the policy fuses a composite, its steps are rounded to the format of `reduce`, forward and backward, and the
 result once, to `activations`. Gradients add up inside, in the format of `reduce` too, and are rounded once where they
@@ -14,17 +16,78 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from simfloat.autodiff.by_formula import composite_operation
 from simfloat.autodiff.movement import viewable_numbers
-from simfloat.autodiff.record import OperationResult, Operations, Result, begin, finish
+from simfloat.autodiff.record import (
+    BegunOperation,
+    Operand,
+    OperationResult,
+    Operations,
+    Reads,
+    Result,
+    begin,
+    finish,
+    sum_to_shape,
+)
 from simfloat.autodiff.reductions import Axes, normalized_axes
-from simfloat.autodiff.variable import Variable
-from simfloat.checks import check_flags, is_integer
+from simfloat.autodiff.variable import Derivative, Variable, as_variable
+from simfloat.common import check_flags, is_integer
 from simfloat.environment import in_usual_environment
-from simfloat.formulas import exponentials
-from simfloat.formulas.rounded import Rounded, keepdims_shape
+from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.context import composite
-from simfloat.simulation.simulation import current
+from simfloat.simulation.formulas import Rounded, Slope, keepdims_shape, slopes
+from simfloat.simulation.inside import CompositeArithmetic
+from simfloat.simulation.place import Place
+from simfloat.simulation.simulation import Simulation, current
+
+
+def composite_operation(
+    name: str, formula: Callable[..., Any], slopes: tuple[Slope, ...], *operands: Operand, reads: Reads = "both"
+) -> OperationResult:
+    """The composite `name` of the catalog, by a formula of the arithmetic and the operands' arrays.
+
+    The formula gives the result, or a tuple of it and of what slopes read besides. Of each operand there is a slope, a
+    function of the arithmetic of its gradient's role, the gradient of the result, what the formula gave, and the
+    arrays; `reads` says which of these all slopes read, and they get None for others. Gradients are summed over axes
+    along which an operand was broadcast.
+
+    Forward, each step is rounded as the policy says for its operation inside of the composite; backward, as it says for
+    the composite itself. Where it is fused, steps are rounded to the format of `reduce`, and the result and each
+    gradient once, to their roles.
+    """
+    started, simulation = begin(name, *map(as_variable, operands)), current()
+    arrays = [x.numbers for x in started.operands]
+    inside = CompositeArithmetic.forward(simulation, started.place, [(x.numbers, x.format) for x in started.operands])
+    outputs = formula(inside, *arrays)
+    result = inside.round_result(outputs[0] if isinstance(outputs, tuple) else outputs, tuple(arrays))
+    if started.place.recipe.fused:
+        outputs = (result, *outputs[1:]) if isinstance(outputs, tuple) else result
+    read_outputs = outputs
+    if reads not in ("result", "both"):  # what no slope reads is not kept for it
+        read_outputs = (None, *outputs[1:]) if isinstance(outputs, tuple) else None
+    read = arrays if reads in ("operands", "both") else [None] * len(arrays)
+    derivatives = [
+        _derivative(simulation, started, number, lambda u, g, slope=slope: slope(u, g, read_outputs, *read))
+        for number, slope in enumerate(slopes)
+    ]
+    return finish(started, result, inside.format_of(result), *derivatives, reads=reads, inside=inside.places)
+
+
+def _derivative(simulation: Simulation, started: BegunOperation, number: int, slope: Slope) -> Derivative:
+    """The gradient of the operand of this number, by its slope."""
+    operand, place, path = started.operands[number], started.place, started.paths[number]
+    shape = operand.shape
+    if not place.recipe.fused:
+        return lambda u, g: sum_to_shape(u, slope(u, g), shape)
+    format = operand.stored_format if place.takes_formats else None
+
+    def rounds(step: Place, _: Any) -> Arithmetic:
+        return step.to_activation(number, format) if path is None else step.to_weight(path, number, format)
+
+    def fused(u: Arithmetic, g: NDArray) -> NDArray:
+        inside = CompositeArithmetic(simulation, place, rounds)
+        return u.round(sum_to_shape(inside, slope(inside, g), shape))
+
+    return fused
 
 
 @in_usual_environment
@@ -36,9 +99,9 @@ class Composites(Operations[Result]):
         axes = _axes_with_elements(self, axis)
 
         def slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray | None) -> NDArray:
-            return exponentials.softmax_slope(u, g, y, axes)
+            return slopes.softmax_slope(u, g, y, axes)
 
-        formula = partial(exponentials.softmax, axes=axes)
+        formula = partial(slopes.softmax, axes=axes)
         return self.from_result(composite_operation("softmax", formula, (slope,), self, reads="result"))
 
     def log_softmax(self, axis: int = -1) -> Result:
@@ -46,9 +109,9 @@ class Composites(Operations[Result]):
         axes = _axes_with_elements(self, axis)
 
         def slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray | None) -> NDArray:
-            return exponentials.log_softmax_slope(u, g, y, axes)
+            return slopes.log_softmax_slope(u, g, y, axes)
 
-        formula = partial(exponentials.log_softmax, axes=axes)
+        formula = partial(slopes.log_softmax, axes=axes)
         return self.from_result(composite_operation("log_softmax", formula, (slope,), self, reads="result"))
 
     def logsumexp(self, axis: Axes = None, keepdims: bool = False) -> Result:
@@ -58,11 +121,11 @@ class Composites(Operations[Result]):
         shape = keepdims_shape(self.shape, axes)
 
         def formula(u: Rounded, x: NDArray) -> NDArray:
-            result = exponentials.logsumexp(u, x, axes)
+            result = slopes.logsumexp(u, x, axes)
             return result.reshape(shape) if keepdims else result
 
         def slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray) -> NDArray:
-            return exponentials.logsumexp_slope(u, g.reshape(shape), y.reshape(shape), x)
+            return slopes.logsumexp_slope(u, g.reshape(shape), y.reshape(shape), x)
 
         return self.from_result(composite_operation("logsumexp", formula, (slope,), self))
 

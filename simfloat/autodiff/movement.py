@@ -2,6 +2,18 @@
 
 Their results are not rounded, and keep their format; gradients are rounded, to the role of what they reach. A parameter
 in another shape, as in `x @ w.T`, is still a parameter to what reads it: its cast, its gradient's role, its rotation.
+
+Operations that join tensors, choose between them, and split them.
+
+Numbers are not rounded. The result's format is the one that its parts have in common; of several the narrowest of them
+that holds the numbers of all, or else of the catalog; none if a part is data, of which nothing is known. A constant
+without axes counts only if that format does not have it; a number that `where` puts among others is rounded to their
+format. Gradients are rounded, to the role of what they reach.
+
+Elements of tensors by their places: integers, slices, arrays of integers, masks.
+
+Results are not rounded, and keep their format. Elements that are named several times have the sum of their gradients,
+through the policy's `reduce`, in the row-major order of the result; other gradients are rounded, to their role.
 """
 
 from __future__ import annotations
@@ -11,16 +23,31 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from simfloat.accumulate.operand_bounds import first_outside_format
-from simfloat.arithmetic.machines import freeze
+from simfloat.arithmetic.machines import as_array, device_of, freeze, is_on_gpu, on_device_of
+from simfloat.arithmetic.numpy_protocol import elements
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff.record import Operations, Result, begin, finish, round_to_shape
-from simfloat.autodiff.variable import Variable
-from simfloat.checks import is_integer
+from simfloat.arithmetic.target import carrier_of
+from simfloat.autodiff.record import (
+    BegunOperation,
+    Operand,
+    OperationResult,
+    Operations,
+    Result,
+    begin,
+    copy_if_recorded,
+    finish,
+    round_to_shape,
+)
+from simfloat.autodiff.variable import Derivative, SplitPart, Variable, as_variable
+from simfloat.common import is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, Format
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.inside import add_rows
+from simfloat.simulation.place import widest_format
+from simfloat.sums.operands import first_outside_format
 
 
 @in_usual_environment
@@ -175,3 +202,239 @@ def _order(axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
         swapped = f" To exchange two axes, call swapaxes({axes[0]}, {axes[1]})." if len(axes) == 2 else ""
         raise ValueError(f"transpose needs each of the {ndim} axes once, got {', '.join(map(str, axes))}.{swapped}")
     return order
+
+
+@in_usual_environment
+class Joining(Operations[Result]):
+    """The parts of a tensor, and numbers in the place of others."""
+
+    def split(self, sizes: int | Sequence[int], axis: int = 0) -> tuple[Result, ...]:
+        """The parts along `axis`: of the sizes given, or all of one size but a shorter last one."""
+        number = axis_number(axis, self.ndim, "split")
+        length = self.shape[number]
+        lengths = list(sizes) if isinstance(sizes, tuple | list) else [-1]
+        if isinstance(sizes, int | np.integer) and is_integer(sizes, 1):
+            lengths = [min(int(sizes), length - start) for start in range(0, length, int(sizes))]
+        if not all(is_integer(size, 0) for size in lengths) or sum(lengths) != length:
+            raise ValueError(
+                f"split needs a size from 1, or sizes that add up to {length} on axis {axis}, got {sizes!r}."
+            )
+        ends = np.cumsum(lengths).tolist()
+        before = (slice(None),) * number
+        return self._parts([(*before, slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)])
+
+    def unbind(self, axis: int = 0) -> tuple[Result, ...]:
+        """The elements along `axis`, which they lack, as iteration gives them along the first."""
+        number = axis_number(axis, self.ndim, "unbind")
+        return self._parts([(*(slice(None),) * number, i) for i in range(self.shape[number])])
+
+    def _parts(self, keys: list[tuple[Any, ...]]) -> tuple[Result, ...]:
+        """The parts at keys that share no element."""
+        started = begin("split", self)
+        used = started.operands[0]
+        view = viewable_numbers(used)
+        # An observer receives each element of a parameter's gradient once.
+        derivative = _whole_derivative if used.is_weight else _part_derivative
+        return tuple(
+            [
+                self.from_result(
+                    finish(started, as_array(view[key]), used.format, derivative(started, key), is_view=True)
+                )
+                for key in keys
+            ]
+        )
+
+    def masked_fill(self, mask: ArrayLike, value: Operand) -> Result:
+        """`value` where the mask holds, else the numbers themselves; see `where`."""
+        return self.from_result(where(mask, value, self))
+
+
+def concatenate(tensors: Sequence[Operand], axis: int = 0) -> OperationResult:
+    """Tensors one after the other along an axis that they have."""
+    parts = _variables(tensors, "concatenate")
+    number = axis_number(axis, parts[0].ndim, "concatenate")
+    shapes = [part.shape for part in parts]
+    if len({(*shape[:number], -1, *shape[number + 1 :]) for shape in shapes}) > 1 or len({*map(len, shapes)}) > 1:
+        raise ValueError(f"concatenate needs one shape but for axis {axis}, got {', '.join(map(str, shapes))}.")
+    started = begin("concatenate", *parts)
+    parts = list(started.operands)
+    ends = np.cumsum([shape[number] for shape in shapes]).tolist()
+    before = (slice(None),) * number
+    derivatives = [
+        _slice_derivative((*before, slice(start, end))) for start, end in zip([0, *ends[:-1]], ends, strict=True)
+    ]
+    joined = np.concatenate([part.numbers for part in parts], number)
+    return finish(started, joined, common_format(parts), *derivatives)
+
+
+def stack(tensors: Sequence[Operand], axis: int = 0) -> OperationResult:
+    """Tensors of one shape along a new axis."""
+    parts = _variables(tensors, "stack")
+    number = axis_number(axis, parts[0].ndim + 1, "stack")
+    if len({part.shape for part in parts}) > 1:
+        raise ValueError(f"stack needs tensors of one shape, got {', '.join(str(part.shape) for part in parts)}.")
+    started = begin("stack", *parts)
+    parts = list(started.operands)
+    before = (slice(None),) * number
+    stacked = np.stack([part.numbers for part in parts], number)
+    return finish(started, stacked, common_format(parts), *(_slice_derivative((*before, i)) for i in range(len(parts))))
+
+
+def where(condition: ArrayLike, a: Operand, b: Operand) -> OperationResult:
+    """The elements of `a` where the condition holds, else those of `b`; all three broadcast.
+
+    A number, or a tensor without axes, beside a tensor with axes is rounded to that one's format: -1e9 in FP16 is -inf.
+    """
+    chosen = as_array(condition)
+    if chosen.dtype != bool:
+        raise ValueError(f"The condition of where holds truth values, as comparisons do; got dtype {chosen.dtype}.")
+    a, b = as_variable(a), as_variable(b)
+    try:
+        np.broadcast_shapes(chosen.shape, a.shape, b.shape)
+    except ValueError:
+        raise ValueError(f"Shapes {chosen.shape}, {a.shape} and {b.shape} of where do not broadcast.") from None
+    started, zero = begin("where", a, b), np.float32(0)
+    a, b = started.operands
+    counting = [x for x in (a, b) if x.ndim] or [x for x in (a, b) if x.format is not None] or [a, b]
+    format = common_format(counting)
+    x, y = (x if any(x is each for each in counting) else _constant_in_format(started, x, format) for x in (a, b))
+    machine = device_of(a.numbers, b.numbers)
+    chosen, x, y = map(
+        machine.to_device, (copy_if_recorded(started, chosen), _in_result_type(x, format), _in_result_type(y, format))
+    )
+    a_shape, b_shape = a.shape, b.shape
+    return finish(
+        started,
+        np.where(chosen, x, y),
+        format,
+        lambda u, g: round_to_shape(u, np.where(chosen, g, zero), a_shape),
+        lambda u, g: round_to_shape(u, np.where(chosen, zero, g), b_shape),
+    )
+
+
+def _constant_in_format(started: BegunOperation, x: Variable, format: Format | None) -> Variable:
+    """A number as `where` puts it among those of a format."""
+    return x if format is None else Variable(started.place.round_constant(x.numbers, format), format=format)
+
+
+def common_format(parts: Sequence[Variable]) -> Format | None:
+    """The format of numbers that come from all of these; None if there is none that is known to hold them."""
+    formats = {part.format: None for part in parts}
+    if len(formats) == 1:
+        return parts[0].format
+    common = widest_format(format for format in formats if format is not None)
+    others = (part for part in parts if part.format is None)
+    return common if all(not part.ndim and is_number_of(common, part.numbers) for part in others) else None
+
+
+def _in_result_type(x: Variable, format: Format | None) -> NDArray:
+    """The numbers of an operand, in the array type that the result's take: a constant alone makes none float64."""
+    if format is not None:
+        return x.numbers.astype(carrier_of(format), copy=False)
+    if not x.ndim and is_number_of(FP32, x.numbers):
+        return x.numbers.astype(np.float32)
+    return x.numbers
+
+
+def _slice_derivative(key: tuple[Any, ...]) -> Derivative:
+    return lambda u, g: u.round(g[key])
+
+
+def _variables(tensors: Sequence[Operand], operation: str) -> list[Variable]:
+    """The tensors to join, as variables."""
+    if not isinstance(tensors, list | tuple) or not tensors:
+        got = repr(tensors) if isinstance(tensors, list | tuple) else f"a {type(tensors).__name__}"
+        raise ValueError(f"{operation} takes a list or a tuple of at least one tensor, got {got}.")
+    return [as_variable(tensor) for tensor in tensors]
+
+
+def _part_derivative(by: BegunOperation, key: tuple[Any, ...]) -> Derivative:
+    return lambda u, g: SplitPart(by, key, u.round(g))
+
+
+def _whole_derivative(by: BegunOperation, key: tuple[Any, ...]) -> Derivative:
+    shape = by.operands[0].shape
+
+    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+        full = np.zeros(shape, g.dtype, like=g)
+        full[key] = g
+        return u.round(full)
+
+    return derivative
+
+
+@in_usual_environment
+class Indexing(Operations[Result]):
+    """The elements of a tensor."""
+
+    def __getitem__(self, key: Any) -> Result:
+        """Elements by integers, slices, None, `...`, arrays of integers and boolean masks, as NumPy has it.
+
+        Raises ValueError for other keys, and for places that the tensor does not have.
+        """
+        parts = tuple(_checked_index(part, key, self.numbers) for part in (key if isinstance(key, tuple) else (key,)))
+        started, before = begin("index", self), self.shape
+        used = started.operands[0]
+        parts = tuple(
+            copy_if_recorded(started, part) if hasattr(part, "dtype") and part.ndim else part for part in parts
+        )
+        try:
+            chosen = as_array(elements(viewable_numbers(used), parts))
+        except IndexError as error:
+            raise ValueError(f"A tensor of shape {before} has nothing at {key!r}: {error}.") from None
+
+        def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+            full = np.zeros(before, g.dtype, like=g)
+            full[parts] = g
+            return u.round(full)
+
+        def derivative_of_rows(u: Arithmetic, g: NDArray) -> NDArray:
+            named = parts[0].astype(np.intp)
+            places = np.where(named < 0, named + before[0], named).reshape(-1)
+            return add_rows(u, g, places, (before[0], math.prod(before[1:]))).reshape(before)
+
+        def derivative_of_elements(u: Arithmetic, g: NDArray) -> NDArray:
+            count = math.prod(before)
+            places = np.arange(count, like=used.numbers).reshape(before)[parts]
+            return add_rows(u, g, places.reshape(-1), (count, 1)).reshape(before)
+
+        arrays = [part for part in parts if isinstance(part, np.ndarray) or is_on_gpu(part)]
+        if len(parts) == 1 and arrays and arrays[0].dtype != bool:
+            return self.from_result(finish(started, chosen, used.format, derivative_of_rows))
+        return self.from_result(
+            finish(
+                started,
+                chosen,
+                used.format,
+                derivative_of_elements if arrays else derivative,
+                is_view=not arrays,
+            )
+        )
+
+    def embedding(self, places: NDArray[np.integer], padding: int | None = None) -> Result:
+        """The rows of this table (rows, width) that `places` (...) name; the row `padding` gets no gradient."""
+        started, (count, width) = begin("embedding", self), self.shape
+        table, places = started.operands[0], copy_if_recorded(started, places)
+
+        def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+            rows, names = g.reshape(places.size, width), places.reshape(-1).astype(np.intp)
+            if padding is not None:
+                rows, names = rows[names != padding], names[names != padding]
+            return add_rows(u, rows, names, (count, width))
+
+        return self.from_result(finish(started, table.numbers[places], table.format, derivative))
+
+
+def _checked_index(part: Any, key: Any, numbers: NDArray) -> Any:
+    """One index of a key: as it is, or as an array of integers or truth values, where the numbers are."""
+    if is_integer(part) or isinstance(part, slice) or part is None or part is Ellipsis:
+        return part
+    if isinstance(part, list | np.ndarray) or is_on_gpu(part):
+        array = on_device_of(as_array(part), numbers)
+        if array.dtype.kind in "iub":
+            return array
+        if not array.size:
+            return array.astype(np.intp)
+    raise ValueError(
+        f"Tensors are indexed by integers, slices, None, ..., and arrays of integers or truth values; got {key!r}."
+    )

@@ -1,27 +1,72 @@
-"""Parameters: tensors that a model learns, used and updated in the policy's `weights`."""
+"""Paths of modules and parameters, by weak links to their owners.
+
+Parameters: tensors that a model learns, used and updated in the policy's `weights`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic._round import round_array
-from simfloat.arithmetic.arrays import same_bits
 from simfloat.arithmetic.machines import Device, device_of, freeze
-from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.operands import as_operand, same_bits
+from simfloat.arithmetic.operations import round_array
 from simfloat.arithmetic.target import Target, carrier_of
-from simfloat.autodiff.guards import Guard, ParameterGuard
-from simfloat.autodiff.owners import Owned, outermost_owner
 from simfloat.autodiff.tensor import Tensor
-from simfloat.autodiff.variable import Variable
-from simfloat.checks import check_flags
+from simfloat.autodiff.variable import Guard, ParameterGuard, Variable
+from simfloat.common import check_flags
 from simfloat.formats import Format, nearest_even
 from simfloat.simulation.place import Place
 from simfloat.simulation.simulation import Simulation, current
 from simfloat.simulation.streams import Streams
+
+
+class Owned:
+    """What modules hold as attributes: modules and parameters.
+
+    A part may have several owners, as a shared layer has; its path is by way of the first of those that hold it now.
+    Links are weak, so that neither a copy nor a pickle of a part carries the whole model.
+    """
+
+    _owners: tuple[tuple[ref[Any], str], ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The names from the outermost module down to this, by way of its first owner, joined by dots.
+
+        Empty for what has no owner.
+        """
+        for owner, name in self._holders():
+            return f"{above}.{name}" if (above := owner.path) else name
+        return ""
+
+    def _attach(self, owner: Any, name: str) -> None:
+        """Note that `owner` holds this as its attribute `name`."""
+        alive = tuple((holder, its_name) for holder, its_name in self._owners if holder() is not None)
+        if not any(holder() is owner and its_name == name for holder, its_name in alive):
+            alive += ((ref(owner), name),)
+        self._owners = alive
+
+    def _holders(self) -> Iterator[tuple[Any, str]]:
+        """The owners that hold this now, and under which name, the first one first."""
+        for holder, name in self._owners:
+            owner = holder()
+            if owner is not None and vars(owner).get(name) is self:
+                yield owner, name
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_owners"}
+
+
+def outermost_owner(part: Any) -> Any:
+    """The module at which the part's path begins; None for what has no owner."""
+    for owner, _ in part._holders():
+        return outermost_owner(owner) if owner.path else owner
+    return None
 
 
 class Parameter(Owned, Tensor):

@@ -1,34 +1,214 @@
-"""Tensors: arrays that remember how they were made."""
+"""Python's protocols of a tensor: a number if it has one element, an array to NumPy, comparisons.
+
+Error messages that translate PyTorch's names.
+
+NumPy's functions of tensors: an operation of the policy where it is exactly one, else refused by name.
+
+Tensors: arrays that remember how they were made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from simfloat.arithmetic.machines import as_array, device_of
+from simfloat.arithmetic.numpy_protocol import NumpyProtocol, refuse_readers
 from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.spacing import place_of_largest
 from simfloat.arrays import Array
-from simfloat.autodiff import joining
+from simfloat.autodiff import movement
 from simfloat.autodiff.composites import Composites, run_composite
-from simfloat.autodiff.contractions import Contractions
-from simfloat.autodiff.conv2d import Convolutions
-from simfloat.autodiff.factors import ConstantProducts
-from simfloat.autodiff.indexing import Indexing
-from simfloat.autodiff.joining import Joining
-from simfloat.autodiff.movement import Reshaping
-from simfloat.autodiff.numpy_functions import NumpyFunctions
+from simfloat.autodiff.contractions import ConstantProducts, Contractions, Convolutions
+from simfloat.autodiff.movement import Indexing, Joining, Reshaping
 from simfloat.autodiff.pointwise import Pointwise
-from simfloat.autodiff.pool2d import Pooling
-from simfloat.autodiff.record import Operand, OperationResult
-from simfloat.autodiff.reductions import Reductions
-from simfloat.autodiff.scalars import Comparable
-from simfloat.autodiff.tape import run_backward
-from simfloat.autodiff.torch_hints import TorchHints
+from simfloat.autodiff.record import Operand, OperationResult, Operations, Result, run_backward
+from simfloat.autodiff.reductions import Pooling, Reductions
 from simfloat.autodiff.variable import Variable
-from simfloat.checks import check_flags
+from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
+
+
+def _refusing_method(sign: str, function: str) -> Callable[..., Any]:
+    """A method for a sign of Python's that is no operation of a policy."""
+
+    def method(self: Any, *_: Any) -> Any:
+        raise ValueError(
+            f"A tensor has no {sign}, which no policy rounds: take the numbers out, numpy.{function}(numpy.asarray(x), "
+            "...), or write it in operations of tensors."
+        )
+
+    return method
+
+
+@in_usual_environment
+class Comparable(Variable):
+    """The Python protocol of a tensor's numbers. Nothing here is an operation of a policy: nothing is rounded.
+
+    Comparisons give boolean arrays. Python hashes tensors by identity.
+    """
+
+    __hash__ = object.__hash__
+
+    def item(self) -> float:
+        """The only element as a Python float; ValueError if there is not exactly one."""
+        if self.numbers.size != 1:
+            raise ValueError(f"Only a tensor of one element is a number; this one has the shape {self.numbers.shape}.")
+        return float(self.numbers.item())
+
+    def argmax(self, axis: int | None = None) -> Any:
+        """The place of the largest element along an axis, or in row-major order, as numpy.argmax gives it."""
+        return place_of_largest(self.numbers, axis)
+
+    def __float__(self) -> float:
+        return self.item()
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __format__(self, specification: str) -> str:
+        return format(self.item(), specification) if specification else str(self)
+
+    __floordiv__ = __rfloordiv__ = _refusing_method("//", "floor_divide")
+    __mod__ = __rmod__ = _refusing_method("%", "remainder")
+    __divmod__ = __rdivmod__ = _refusing_method("divmod", "divmod")
+    __round__ = _refusing_method("round to decimal digits", "round")
+
+    def __len__(self) -> int:
+        if not self.numbers.ndim:
+            raise TypeError(
+                "A tensor without axes has no length. PyTorch takes a tensor's numbers by torch.as_tensor(x.data), "
+                "others by numpy.asarray(x)."
+            )
+        return len(self.numbers)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        refuse_readers("tensors", "the policy and without a gradient")
+        return np.array(getattr(self, "data", self.numbers), dtype, copy=copy)
+
+    def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
+        """A comparison of the numbers with others, each as it is: NumPy would take Python's floats to float32."""
+        try:
+            operand = other.numbers if isinstance(other, Variable) else as_operand(other, "other")
+        except ValueError as error:
+            raise ValueError(f"A tensor is compared with numbers, got {type(other).__name__}: {error}") from None
+        machine = device_of(self.numbers, operand)
+        return as_array(compare(machine.to_device(self.numbers), machine.to_device(operand)))
+
+    def __lt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
+        return self._compare(operator.lt, other)
+
+    def __le__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
+        return self._compare(operator.le, other)
+
+    def __gt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
+        return self._compare(operator.gt, other)
+
+    def __ge__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
+        return self._compare(operator.ge, other)
+
+    def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return self._compare(operator.eq, other) if _holds_numbers(other) else as_array(self.numbers == other)
+
+    def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return self._compare(operator.ne, other) if _holds_numbers(other) else as_array(self.numbers != other)
+
+
+def _holds_numbers(x: object) -> bool:
+    """Whether it may be equal to numbers: text and None are not, nor is what Python knows no more of."""
+    return hasattr(x, "__float__") or hasattr(x, "__array__") or isinstance(x, list | tuple | complex)
+
+
+#: What PyTorch calls by another name.
+NAMES = {
+    **dict.fromkeys(("bfloat16", "double", "float", "half"), "the policy, which chooses formats"),
+    "absolute": "abs", "amax": "max", "amin": "min", "argmin": "data.argmin", "bmm": "matmul",
+    "chunk": "split", "clamp": "clip", "clone": "detach", "contiguous": "not needed", "cpu": "data",
+    "cuda": "Module.to", "dim": "ndim", "div": "/", "expand": "broadcast_to", "mm": "matmul", "mul": "*",
+    "movedim": "transpose", "neg": "-", "numel": "size", "numpy": "data", "permute": "transpose", "pow": "**",
+    "repeat": "broadcast_to and reshape", "repeat_interleave": "unsqueeze, broadcast_to and reshape",
+    "std": "var and sqrt", "sub": "-", "t": "T", "tolist": "data.tolist", "unflatten": "reshape", "view": "reshape",
+}  # fmt: skip
+
+#: PyTorch's functions behind operators: where they are not implemented, Python calls our tensor's operator.
+OPERATORS = frozenset("add sub mul div true_divide pow matmul eq ne lt le gt ge".split())
+
+
+#: What PyTorch's rooms are called here, by our room.
+ROOMS = {
+    "nn": {
+        "functional": "losses are functions of simfloat.nn, and other operations methods of tensors, such as x.relu()",
+        "utils": "clip_grad_norm_ and clip_grad_value_ are functions of simfloat.optim",
+    },
+    "optim": {
+        "GradScaler": "it is simfloat.optim.DynamicLossScale",
+        "lr_scheduler": "schedules are names of simfloat.optim itself, such as simfloat.optim.StepLR",
+    },
+}
+
+
+def missing(room: str, name: str) -> AttributeError:
+    """The error for a name that a room of this package has not."""
+    module, hint = f"simfloat.{room}", ROOMS[room].get(name, "")
+    text = f"module {module!r} has no attribute {name!r}{hint and f': {hint}.'}"
+    # With both, Python adds the nearest name to the message.
+    return AttributeError(text, name=name, obj=sys.modules[module])
+
+
+class TorchHints:
+    """Errors for names and functions of PyTorch's that tensors do not have, naming what there is here."""
+
+    if not TYPE_CHECKING:  # type checkers know the names
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; here it is {NAMES[name]}" if name in NAMES else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Any = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Refuse a function of PyTorch's, and leave its operators to Python."""
+        name = getattr(function, "__name__", str(function))
+        if name in OPERATORS or name.startswith("__"):
+            return NotImplemented
+        raise ValueError(
+            f"PyTorch's {name} takes tensors of PyTorch, got a simfloat.{cls.__name__}: use the functions of simfloat, "
+            "or run a PyTorch model under simfloat.torch.simulate; torch.as_tensor(x.data) takes the numbers out."
+        )
+
+
+@in_usual_environment
+class NumpyFunctions(Operations[Result], NumpyProtocol):
+    """NumPy's protocol for functions of other arrays."""
+
+    name_in_messages: ClassVar[str] = "tensors"
+    bypassed_rule: ClassVar[str] = "the policy and without a gradient"
+
+    def _as_operand_array(self, x: Any) -> Any:
+        """An operand as a tensor: one that is none is constant."""
+        return x if isinstance(x, NumpyFunctions) else self.from_result(OperationResult(as_operand(x), None, None))
+
+    def _concatenate(self, arrays: Sequence[Any], axis: int) -> Result:
+        return self.from_result(movement.concatenate(arrays, axis))
+
+    def _stack(self, arrays: Sequence[Any], axis: int) -> Result:
+        return self.from_result(movement.stack(arrays, axis))
+
+    def _where(self, condition: Any, x: Any, y: Any) -> Result:
+        return self.from_result(movement.where(condition, x, y))
 
 
 @in_usual_environment
@@ -214,7 +394,7 @@ def concatenate(tensors: Sequence[Operand | Array], axis: int = 0) -> Tensor | A
         (3,)
     """
     array = _array_among(tensors)
-    return tensor_of(joining.concatenate(tensors, axis)) if array is None else array._concatenate(tensors, axis)
+    return tensor_of(movement.concatenate(tensors, axis)) if array is None else array._concatenate(tensors, axis)
 
 
 @overload
@@ -236,7 +416,7 @@ def stack(tensors: Sequence[Operand | Array], axis: int = 0) -> Tensor | Array:
         (2, 2)
     """
     array = _array_among(tensors)
-    return tensor_of(joining.stack(tensors, axis)) if array is None else array._stack(tensors, axis)
+    return tensor_of(movement.stack(tensors, axis)) if array is None else array._stack(tensors, axis)
 
 
 @overload
@@ -264,7 +444,7 @@ def where(condition: ArrayLike, a: Operand | Array, b: Operand | Array) -> Tenso
         array([1., 0.])
     """
     array = _array_among((a, b))
-    return tensor_of(joining.where(condition, a, b)) if array is None else array._where(condition, a, b)
+    return tensor_of(movement.where(condition, a, b)) if array is None else array._where(condition, a, b)
 
 
 def _array_among(operands: Any) -> Array | None:

@@ -1,10 +1,9 @@
 """What numbers exist: formats, rounding modes, and the rounding of one number as a definition."""
 
+from simfloat.formats.catalog import *  # noqa: F403 (one for each row of the catalog)
+from simfloat.formats.catalog import CATALOG, as_format, fixed, p3109
 from simfloat.formats.format import Format
-from simfloat.formats.format_names import as_format, fixed, p3109
 from simfloat.formats.limits import finfo
-from simfloat.formats.named import *  # noqa: F403 (one for each row of the catalog)
-from simfloat.formats.named import CATALOG
 from simfloat.formats.rounding import (
     Rounding,
     nearest_away,

@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from simfloat.environment import in_usual_environment
+from simfloat.formats.catalog import FormatLike, as_format
 from simfloat.formats.definition import round_value
 from simfloat.formats.format import Format
-from simfloat.formats.format_names import FormatLike, as_format
 from simfloat.formats.rounding import nearest_even
 
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeAlias
 
-from simfloat.values import hashed_once, store_as_pythons
+from simfloat.common import hashed_once, store_as_pythons
 
 HALF = Fraction(1, 2)
 
@@ -33,7 +33,7 @@ class ModeRule(NamedTuple):
     it at any part, at a half, above a half, or never.
 
     `steps` names what rounds so on lanes of float32, in the images of a GPU's numbers and in aligned terms:
-    `kernels/lane_steps.py` and `kernels/unit_steps.py`. A mode without it is rounded by loops that serve all modes.
+    `kernels/lanes/operations.py` and `kernels/units/aligned.py`. A mode without it is rounded by loops that serve all modes.
     """
 
     away: Callable[[Fraction, bool, bool], bool]
@@ -57,7 +57,7 @@ MODES = {
     "to_odd": ModeRule(lambda rest, odd, negative: rest > 0 and not odd, "sticky", stops=(True, True)),
 }
 
-#: Steps that terms can be aligned by: `kernels/unit_steps.py`.
+#: Steps that terms can be aligned by: `kernels/units/aligned.py`.
 ALIGNING = ("truncated", "nearest", "sticky")
 
 VARIANTS = ("A", "B", "C")

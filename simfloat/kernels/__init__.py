@@ -1,19 +1,57 @@
 """How the arithmetic is done, compiled.
 
-Submodules are imported on first use (``kernels.rounding_loops.nearest(...)``), because they import Numba: ``import
+Submodules are imported on first use (``kernels.rounding.arrays.nearest(...)``), because they import Numba: ``import
 simfloat`` stays as quick as ``import numpy``.
 """
 
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 
 from simfloat.uninterrupted import uninterrupted
 
+#: The module of each family of loops on the CPU, by the names that `arithmetic.machines.Loops` gives the families.
+FAMILIES = {
+    "bins": "sums.exact",
+    "converted": "elementwise.float32",
+    "counting": "rounding.arrays",
+    "encoding": "rounding.codes",
+    "flag_loops": "elementwise.flags",
+    "fused_loops": "units.aligned",
+    "halves": "elementwise.half",
+    "integer_sums": "units.integers",
+    "lane_orders": "lanes.orders",
+    "long_orders": "sums.long_orders",
+    "lookups": "elementwise.lookups",
+    "matrix_core_loops": "units.matrix_cores",
+    "operation_loops": "elementwise.loops",
+    "pairwise_loops": "sums.trees",
+    "processor": "compile.processor",
+    "random": "rounding.random",
+    "rounded_tiles": "lanes.tiles",
+    "rounding_loops": "rounding.arrays",
+    "running_sums": "sums.rows",
+    "sequential": "sums.sequential",
+    "single": "elementwise.float32",
+    "stepwise": "sums.rows",
+    "tree_loops": "sums.trees",
+}
 
-def __getattr__(name: str) -> ModuleType:
-    if name.startswith("_"):
-        raise AttributeError(name)
-    # Importing a submodule sets it as an attribute here, so this runs once per submodule. Of Numba that was imported in
-    # part Python would find parts that do not know of each other, until the process ends.
-    with uninterrupted():
-        return importlib.import_module(f"{__name__}.{name}")
+
+def import_lazily(package: str) -> Callable[[str], ModuleType]:
+    """Return a package's ``__getattr__``, which imports a submodule, or the module of a family of loops.
+
+    Python asks it once for each name. Of Numba that was imported in part Python would find parts that do not know of
+    each other, until the process ends; therefore Ctrl-C waits.
+    """
+
+    def __getattr__(name: str) -> ModuleType:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        with uninterrupted():
+            return importlib.import_module(f"{package}.{FAMILIES.get(name, name) if package == __name__ else name}")
+
+    return __getattr__
+
+
+__getattr__ = import_lazily(__name__)

@@ -4,7 +4,7 @@ A program is a table of instructions (`program_table`), which are carried out bl
 float32 numbers. An instruction's result goes to another register than its operands are in, so that its loop, of few
 operations, vectorises. One compiled loop serves all programs.
 
-Which instruction serves, that is, what is known of operands, is the caller's matter (`arithmetic/program_writer.py`).
+Which instruction serves, that is, what is known of operands, is the caller's matter (`arithmetic/programs.py`).
 Scalars are float64 numbers that are not extreme (see `machine.is_extreme`). Then float64 holds products of two
 registers, and quotients and roots that it rounds to nearest lie on a number of 25 bits, or on the middle between two of
 24 bits, only where they are exact: numerators that differ from a multiple of the divisor do so by a part of at least
@@ -22,16 +22,19 @@ import math
 
 import numpy as np
 
-from simfloat.kernels.counting import LANES, add_counts, add_fields, count_small
-from simfloat.kernels.drawn import round_by_threshold
-from simfloat.kernels.events import UNCHANGED, UNDERFLOW, ZERO
-from simfloat.kernels.general import round_to_any_grid
-from simfloat.kernels.grid import unpack_grid
-from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.machine import fma, root
-from simfloat.kernels.plain import in_range_quickly, nearest, one_nan, power_below, round_in_direction, to_odd
-from simfloat.kernels.program_counts import count_ends, exact_zeros, lost_addends, lost_scalar_addends
-from simfloat.kernels.program_lanes import compute_few_bits, compute_single, image, union_of_images
+from simfloat.kernels.compile.intrinsics import fma, root
+from simfloat.kernels.compile.jit import kernel, scalar
+from simfloat.kernels.elementwise.exact import add_odd, divide_odd, multiply_odd, sqrt_odd
+from simfloat.kernels.program_lanes import (
+    compute_few_bits,
+    compute_single,
+    count_ends,
+    exact_zeros,
+    image,
+    lost_addends,
+    lost_scalar_addends,
+    union_of_images,
+)
 from simfloat.kernels.program_table import (
     DIRECTED,
     DOUBLE,
@@ -55,9 +58,20 @@ from simfloat.kernels.program_table import (
     SUM,
     SUM_WITH_SCALAR,
 )
-from simfloat.kernels.random import U64, draws_are_bytes, words_at
-from simfloat.kernels.rounding_loops import unpack_image_cut
-from simfloat.kernels.unrounded import add_odd, divide_odd, multiply_odd, sqrt_odd
+from simfloat.kernels.rounding.arrays import LANES, add_counts, add_fields, count_small, unpack_image_cut
+from simfloat.kernels.rounding.events import UNCHANGED, UNDERFLOW, ZERO
+from simfloat.kernels.rounding.grid import unpack_grid
+from simfloat.kernels.rounding.one_number import (
+    in_range_quickly,
+    nearest,
+    one_nan,
+    power_below,
+    round_by_threshold,
+    round_in_direction,
+    round_to_any_grid,
+    to_odd,
+)
+from simfloat.kernels.rounding.random import U64, draws_are_bytes, words_at
 
 #: Elements a block: the registers stay in the first-level cache.
 BLOCK = 1024

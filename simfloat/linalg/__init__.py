@@ -5,13 +5,9 @@ together with ``format=``. A right-hand side is rounded to the matrix's format f
 Results are `simfloat.Array`.
 """
 
-from simfloat.linalg.cholesky_factorization import cholesky
-from simfloat.linalg.conjugate_gradients import cg
-from simfloat.linalg.eigenvalues import eigh
-from simfloat.linalg.householder import lstsq, qr
-from simfloat.linalg.lu_factorization import lu
-from simfloat.linalg.refinement import solve
-from simfloat.linalg.singular_values import svd
-from simfloat.linalg.substitution import solve_triangular
+from simfloat.linalg.factorizations import cholesky, lstsq, lu, qr
+from simfloat.linalg.jacobi import eigh, svd
+from simfloat.linalg.matrices import solve_triangular
+from simfloat.linalg.solvers import cg, solve
 
 __all__ = ["cg", "cholesky", "eigh", "lstsq", "lu", "qr", "solve", "solve_triangular", "svd"]

@@ -3,22 +3,35 @@
 import typing as _typing
 
 from simfloat.autodiff import Parameter
-from simfloat.autodiff.torch_hints import missing as _missing
+from simfloat.autodiff.tensor import missing as _missing
 from simfloat.nn import init
-from simfloat.nn.activations import GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, Softmax, Tanh
-from simfloat.nn.attention import scaled_dot_product_attention
-from simfloat.nn.bounded_activations import Hardshrink, Hardsigmoid, Hardswish, Hardtanh, ReLU6, Softshrink
-from simfloat.nn.classification import cross_entropy, nll_loss
-from simfloat.nn.containers import MLP, ModuleList, ReLULinear, Sequential
-from simfloat.nn.convolution_layers import Conv2d, ConvTranspose2d
-from simfloat.nn.ctc import ctc_loss
-from simfloat.nn.divergence import kl_div
+from simfloat.nn.activations import (
+    GELU,
+    Hardshrink,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyReLU,
+    LogSoftmax,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    Softmax,
+    Softshrink,
+    Tanh,
+)
+from simfloat.nn.arguments import seed
+from simfloat.nn.attention import (
+    MultiHeadAttention,
+    MultiheadAttention,
+    TransformerEncoderLayer,
+    scaled_dot_product_attention,
+)
+from simfloat.nn.class_losses import cross_entropy, ctc_loss, nll_loss
+from simfloat.nn.containers import MLP, Flatten, Identity, ModuleList, ReLULinear, Sequential, Unflatten
+from simfloat.nn.convolution import AdaptiveAvgPool2d, AvgPool2d, Conv2d, ConvTranspose2d, MaxPool2d
 from simfloat.nn.dropout import Dropout, Dropout1d, Dropout2d
-from simfloat.nn.embedding import Embedding, EmbeddingBag
-from simfloat.nn.group_norm import GroupNorm, RMSNorm
-from simfloat.nn.instance_norm import InstanceNorm1d, InstanceNorm2d
-from simfloat.nn.layer_norm import LayerNorm
-from simfloat.nn.linear import Linear
+from simfloat.nn.linear import Embedding, EmbeddingBag, Linear
 from simfloat.nn.loss_modules import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -35,20 +48,16 @@ from simfloat.nn.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     huber_loss,
+    kl_div,
     l1_loss,
     mse_loss,
     smooth_l1_loss,
 )
 from simfloat.nn.module import Module
-from simfloat.nn.multi_head_attention import MultiHeadAttention, MultiheadAttention
-from simfloat.nn.normalization import BatchNorm1d, BatchNorm2d
-from simfloat.nn.pooling_layers import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from simfloat.nn.norms import BatchNorm1d, BatchNorm2d, GroupNorm, InstanceNorm1d, InstanceNorm2d, LayerNorm, RMSNorm
 from simfloat.nn.recurrent import GRU, LSTM, RNN
-from simfloat.nn.reshaping_layers import Flatten, Identity, Unflatten
-from simfloat.nn.seeds import seed
-from simfloat.nn.sequence_layers import AdaptiveAvgPool1d, AvgPool1d, Conv1d, ConvTranspose1d, MaxPool1d
+from simfloat.nn.sequences import AdaptiveAvgPool1d, AvgPool1d, Conv1d, ConvTranspose1d, MaxPool1d
 from simfloat.nn.smooth_activations import CELU, ELU, GLU, SELU, LogSigmoid, Mish, PReLU, SiLU, Softplus
-from simfloat.nn.transformer import TransformerEncoderLayer
 
 __all__ = [
     "CELU",

@@ -11,7 +11,7 @@ from simfloat.arithmetic.machines import on_device_of
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
-from simfloat.nn.layer_arguments import as_probability, check_not_in_place
+from simfloat.nn.arguments import as_probability, check_not_in_place
 from simfloat.nn.module import Module
 from simfloat.simulation.simulation import current
 

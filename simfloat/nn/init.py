@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Tensor
-from simfloat.nn.layer_arguments import as_number
-from simfloat.nn.seeds import generator_of
+from simfloat.nn.arguments import as_number, generator_of
 
 if TYPE_CHECKING:
-    from simfloat.nn.seeds import Seed
+    from simfloat.nn.arguments import Seed
 
 __all__ = [
     "calculate_gain", "constant_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_", "orthogonal_", "uniform_",

@@ -8,17 +8,17 @@ from numpy.typing import ArrayLike
 
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
-from simfloat.checks import check_flags
-from simfloat.nn.classification import cross_entropy, nll_loss
-from simfloat.nn.ctc import ctc_loss
-from simfloat.nn.divergence import check_divergence, kl_div
-from simfloat.nn.layer_arguments import as_number, as_probability
+from simfloat.common import check_flags
+from simfloat.nn.arguments import as_number, as_probability
+from simfloat.nn.class_losses import cross_entropy, ctc_loss, nll_loss
 from simfloat.nn.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     check_delta,
+    check_divergence,
     check_reduction,
     huber_loss,
+    kl_div,
     l1_loss,
     mse_loss,
     smooth_l1_loss,

@@ -1,21 +1,190 @@
-"""Modules: trees of parameters and buffers with names."""
+"""The paths of a model's parts, found once and kept until a module somewhere gains or loses a part.
+
+The state_dict of a model: the arrays that it holds, and what a state must be to be loaded.
+
+Modules: trees of parameters and buffers with names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Protocol, Self
+from weakref import ref
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import device_named
+from simfloat.arithmetic.machines import device_named, is_on_gpu, on_device_of
+from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.autodiff.owners import Owned
-from simfloat.autodiff.parameter import forget_gradients
-from simfloat.checks import check_flags
+from simfloat.autodiff.parameter import Owned, forget_gradients, outermost_owner
+from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
-from simfloat.nn.model_state import Keys, StateEntry, as_buffer, fitting_arrays
-from simfloat.nn.module_names import NAMES_KEY, OUTERMOST, names_of, parts_changed
-from simfloat.simulation.context import module_running
+from simfloat.simulation.context import TREES, Names, module_running
+
+#: Under this name, which no attribute of a user's has, a module keeps what `names_of` found, and its path then; copies
+#: and pickles leave it behind.
+NAMES_KEY = "simfloat names"
+
+#: Under this name a module notes that it was called by itself while it had no owner.
+OUTERMOST = "simfloat is outermost"
+
+
+class NamedParts(Protocol):
+    """A module, as far as names go."""
+
+    @property
+    def path(self) -> str:
+        """Where it is by way of its first owner."""
+
+    def named_modules(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Pairs of path and module."""
+
+    def named_parameters(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Pairs of path and parameter."""
+
+
+def parts_changed() -> None:
+    """Note that some module has gained or lost a part: what was found before may be wrong."""
+    TREES.state = object()
+
+
+def names_of(module: NamedParts) -> Names:
+    """The paths of the module itself and of all modules and parameters inside, by identity.
+
+    They begin with the path that the module has by way of its first owner. One that has none stays the outermost of
+    its names: what is later built around it, to evaluate it for example, renames nothing.
+    """
+    path = module.path
+    if not path:
+        vars(module)[OUTERMOST] = True
+    path_and_names: tuple[str, Names] | None = vars(module).get(NAMES_KEY)
+    if path_and_names is not None and path_and_names[1].state is TREES.state and path_and_names[0] == path:
+        return path_and_names[1]
+    now = TREES.state  # before looking: what changes meanwhile makes it old
+    parts = list(module.named_modules(path))
+    link = ref(module)
+    names = Names(
+        {id(part): where for where, part in parts},
+        {id(parameter): where for where, parameter in module.named_parameters(path)},
+        now,
+        lambda: None if (root := link()) is None else names_of(root),
+        ref(outermost_owner(module)) if path else link,
+    )
+    for _, part in parts:
+        _check_containers(part, names)
+    vars(module)[NAMES_KEY] = path, names
+    return names
+
+
+def _check_containers(module: Any, names: Names) -> None:
+    """Raise ValueError for modules and parameters in a list, a tuple or a dictionary, where they have no path."""
+    for name, value in vars(module).items():
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        for part in inside:
+            if isinstance(part, Owned) and id(part) not in names.modules and id(part) not in names.parameters:
+                raise ValueError(
+                    f"{type(module).__name__}.{name} is a {type(value).__name__} with a {type(part).__name__} inside, "
+                    "which so has no path, and is not trained: hold modules in a simfloat.nn.ModuleList, or each part "
+                    "as an attribute of its own."
+                )
+
+
+class StateEntry(NamedTuple):
+    """A parameter or a buffer: the module that holds it, and its name there."""
+
+    module: Any
+    name: str
+
+    @property
+    def value(self) -> Parameter | NDArray:
+        """The parameter itself, or the buffer's array."""
+        return vars(self.module)[self.name]
+
+    @property
+    def identity(self) -> tuple[int, str]:
+        """What is equal for two that are one: a tied parameter, or a buffer of a module that occurs twice."""
+        value = self.value
+        return (id(value), "") if isinstance(value, Parameter) else (id(self.module), self.name)
+
+    @property
+    def numbers(self) -> NDArray:
+        """Its numbers."""
+        value = self.value
+        return value.numbers if isinstance(value, Parameter) else value
+
+    def store(self, array: NDArray) -> None:
+        """Hold these numbers from now on."""
+        value = self.value
+        if isinstance(value, Parameter):
+            value.data = array
+        else:
+            setattr(self.module, self.name, array)
+
+
+def as_buffer(value: Any, what: str) -> NDArray:
+    """An array that a buffer can hold: integers and truth values as they are, other numbers as float32 or float64."""
+    if isinstance(value, np.ndarray | np.generic | int) and (array := np.asarray(value)).dtype.kind in "biu":
+        return array
+    if is_on_gpu(value) and value.dtype.kind in "biu":
+        return value
+    return as_operand(value, what)
+
+
+class Keys(NamedTuple):
+    """The keys of a model that a state lacks, and those of the state that the model lacks."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not any(self):
+            return "<All keys matched successfully>"
+        return f"Keys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+
+def fitting_arrays(
+    names: Mapping[str, StateEntry], state: Mapping[str, Any], strict: bool
+) -> tuple[list[tuple[StateEntry, NDArray]], Keys]:
+    """All that a model takes of a state, each with a copy of its new numbers, and the keys that do not match.
+
+    names has each parameter and buffer under every path where it occurs; a state may name it under any of them. Raises
+    ValueError unless all fits that is taken; strict, unless all keys match.
+    """
+    if not isinstance(state, Mapping):
+        raise ValueError(f"load_state_dict takes arrays by path, as state_dict gives, got a {type(state).__name__}.")
+    entries = {path: entry for path, entry in names.items() if path in state}
+    there = {entry.identity for entry in entries.values()}
+    missing = [path for path, entry in names.items() if entry.identity not in there]
+    keys = Keys(missing, [key for key in state if key not in names])
+    if strict and any(keys):
+        raise ValueError(
+            f"The state does not fit the model: missing {missing}, unknown {keys.unexpected_keys}. With strict=False, "
+            "what both have is taken."
+        )
+    first: dict[tuple[int, str], tuple[str, NDArray]] = {}
+    for path, entry in entries.items():
+        array = _array(path, entry.numbers, state[path])
+        name, first_array = first.setdefault(entry.identity, (path, array))
+        if not np.array_equal(array, first_array, equal_nan=array.dtype.kind == "f"):
+            kind = "parameter" if isinstance(entry.value, Parameter) else "buffer"
+            raise ValueError(f"{name} and {path} are one {kind}; the state gives it different numbers.")
+    return [(entries[path], array) for path, array in first.values()], keys
+
+
+def _array(path: str, before: NDArray, value: Any) -> NDArray:
+    """A copy of the new numbers: of the old ones' shape, and of their type where they are no floats."""
+    array = on_device_of(as_operand(value, path), before)
+    array = np.array(array, like=array)
+    if array.shape != before.shape:
+        raise ValueError(f"{path} has shape {before.shape}, the state {array.shape}.")
+    if before.dtype.kind == "f":
+        return array
+    with np.errstate(invalid="ignore"):  # numbers that the type lacks
+        whole = array.astype(before.dtype)
+    if not (whole == array).all():
+        raise ValueError(f"{path} holds {before.dtype} numbers, the state others.")
+    return whole
 
 
 class Module(Owned):

@@ -10,14 +10,13 @@ import numpy as np
 from simfloat.autodiff import Parameter, Tensor, concatenate, stack
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
-from simfloat.checks import check_flags, is_integer
+from simfloat.common import check_flags, is_integer
+from simfloat.nn.arguments import as_probability, check_sizes, generator_of
 from simfloat.nn.dropout import dropout
-from simfloat.nn.layer_arguments import as_probability, check_sizes
 from simfloat.nn.module import Module
-from simfloat.nn.seeds import generator_of
 
 if TYPE_CHECKING:
-    from simfloat.nn.seeds import Seed
+    from simfloat.nn.arguments import Seed
 
 #: What a cell hands on from step to step: (h,) or (h, c), h being (N, output_size) and c (N, hidden_size).
 State = tuple[Tensor, ...]

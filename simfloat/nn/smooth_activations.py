@@ -6,15 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.autodiff.by_formula import composite_operation
+from simfloat.autodiff.composites import composite_operation
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
-from simfloat.checks import is_integer
-from simfloat.formulas import activation_formulas, bent_activations
-from simfloat.formulas.loss_formulas import log_sigmoid
-from simfloat.formulas.rounded import Rounded
-from simfloat.nn.layer_arguments import apply_activation, as_number, check_not_in_place, check_sizes
+from simfloat.common import is_integer
+from simfloat.nn.arguments import apply_activation, as_number, check_not_in_place, check_sizes
 from simfloat.nn.module import Module
+from simfloat.simulation.formulas import Rounded, activations
+from simfloat.simulation.formulas.losses import log_sigmoid
 
 
 class SiLU(Module):
@@ -36,8 +35,8 @@ class SiLU(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        slope = activation_formulas.silu_slope
-        formula = activation_formulas.silu
+        slope = activations.silu_slope
+        formula = activations.silu
         return tensor_of(composite_operation("silu", formula, (slope,), x, reads="operands"))
 
 
@@ -58,7 +57,7 @@ class Mish(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        return apply_activation("mish", bent_activations.mish, bent_activations.mish_slope, x)
+        return apply_activation("mish", activations.mish, activations.mish_slope, x)
 
 
 class Softplus(Module):
@@ -83,7 +82,7 @@ class Softplus(Module):
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
         options = {"beta": self.beta, "threshold": self.threshold}
-        return apply_activation("softplus", bent_activations.softplus, bent_activations.softplus_slope, x, **options)
+        return apply_activation("softplus", activations.softplus, activations.softplus_slope, x, **options)
 
     def extra_repr(self) -> str:
         """Its options."""
@@ -103,7 +102,7 @@ class LogSigmoid(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        return apply_activation("log_sigmoid", log_sigmoid, bent_activations.log_sigmoid_slope, x)
+        return apply_activation("log_sigmoid", log_sigmoid, activations.log_sigmoid_slope, x)
 
 
 class ELU(Module):
@@ -126,7 +125,7 @@ class ELU(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        return apply_activation("elu", bent_activations.elu, bent_activations.elu_slope, x, alpha=self.alpha)
+        return apply_activation("elu", activations.elu, activations.elu_slope, x, alpha=self.alpha)
 
     def extra_repr(self) -> str:
         """Its factor."""
@@ -154,7 +153,7 @@ class CELU(ELU):
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
         options = {"alpha": self.alpha, "input_scale": 1 / self.alpha}
-        return apply_activation("elu", bent_activations.elu, bent_activations.elu_slope, x, **options)
+        return apply_activation("elu", activations.elu, activations.elu_slope, x, **options)
 
 
 class SELU(Module):
@@ -176,8 +175,8 @@ class SELU(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        options = {"alpha": bent_activations.SELU_ALPHA, "scale": bent_activations.SELU_SCALE}
-        return apply_activation("elu", bent_activations.elu, bent_activations.elu_slope, x, **options)
+        options = {"alpha": activations.SELU_ALPHA, "scale": activations.SELU_SCALE}
+        return apply_activation("elu", activations.elu, activations.elu_slope, x, **options)
 
 
 class GLU(Module):
@@ -204,7 +203,7 @@ class GLU(Module):
         x = as_tensor(x)
         if not -x.ndim <= self.dim < x.ndim or x.shape[self.dim] % 2:
             raise ValueError(f"GLU(dim={self.dim}) needs an even number of elements along this axis, got {x.shape}.")
-        return apply_activation("glu", bent_activations.glu, bent_activations.glu_slope, x, axis=self.dim)
+        return apply_activation("glu", activations.glu, activations.glu_slope, x, axis=self.dim)
 
     def extra_repr(self) -> str:
         """Its axis."""
@@ -243,13 +242,13 @@ class PReLU(Module):
         shared = tuple(i for i in range(x.ndim) if count == 1 or i != 1)
 
         def formula(u: Rounded, x: NDArray, weight: NDArray) -> NDArray:
-            return bent_activations.prelu(u, x, weight.reshape(shape))
+            return activations.prelu(u, x, weight.reshape(shape))
 
         def to_x(u: Rounded, g: NDArray, outputs: NDArray | None, x: NDArray, weight: NDArray) -> NDArray:
-            return bent_activations.prelu_to_x(u, g, x, weight.reshape(shape))
+            return activations.prelu_to_x(u, g, x, weight.reshape(shape))
 
         def to_weight(u: Rounded, g: NDArray, outputs: NDArray | None, x: NDArray, weight: NDArray) -> NDArray:
-            return u.sum(bent_activations.prelu_to_slope(u, g, x, weight.reshape(shape)), shared).reshape(count)
+            return u.sum(activations.prelu_to_slope(u, g, x, weight.reshape(shape)), shared).reshape(count)
 
         return tensor_of(composite_operation("prelu", formula, (to_x, to_weight), x, self.weight, reads="operands"))
 

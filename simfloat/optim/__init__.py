@@ -18,33 +18,27 @@ weight, is then rounded to `weight_gradients`, where it may underflow.
 
 import typing as _typing
 
-from simfloat.autodiff.torch_hints import missing as _missing
-from simfloat.optim.adadelta import Adadelta
-from simfloat.optim.adafactor import Adafactor
-from simfloat.optim.adagrad import Adagrad
-from simfloat.optim.adam import Adam, AdamW
-from simfloat.optim.adamax import Adamax
+from simfloat.autodiff.tensor import missing as _missing
+from simfloat.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
+from simfloat.optim.adaptive import Adadelta, Adafactor, Adagrad, RMSprop
+from simfloat.optim.adaptive_loss_scales import LayerwiseLossScale, LogNormalLossScale
 from simfloat.optim.clipping import clip_grad_norm_, clip_grad_value_
-from simfloat.optim.cyclic_schedule import CyclicLR
-from simfloat.optim.decaying_schedules import ConstantLR, ExponentialLR, MultiStepLR, PolynomialLR
-from simfloat.optim.dynamic_loss_scale import DynamicLossScale
-from simfloat.optim.layerwise_loss_scale import LayerwiseLossScale
-from simfloat.optim.lion import Lion
-from simfloat.optim.log_normal_loss_scale import LogNormalLossScale
-from simfloat.optim.loss_scale import LossScale, StaticLossScale
-from simfloat.optim.muon import Muon
-from simfloat.optim.nadam import NAdam
-from simfloat.optim.one_cycle import OneCycleLR
-from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.plateau import ReduceLROnPlateau
-from simfloat.optim.radam import RAdam
-from simfloat.optim.rmsprop import RMSprop
-from simfloat.optim.scheduler import LRScheduler
-from simfloat.optim.schedules import CosineAnnealingLR, LambdaLR, LinearLR, StepLR
-from simfloat.optim.sequential_schedule import SequentialLR
-from simfloat.optim.sgd import SGD
-from simfloat.optim.step import Step
-from simfloat.optim.warm_restarts import CosineAnnealingWarmRestarts
+from simfloat.optim.cycles import CyclicLR, OneCycleLR
+from simfloat.optim.loss_scale import DynamicLossScale, LossScale, StaticLossScale
+from simfloat.optim.optimizer import Optimizer, Step
+from simfloat.optim.scheduler import LRScheduler, ReduceLROnPlateau, SequentialLR
+from simfloat.optim.schedules import (
+    ConstantLR,
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiStepLR,
+    PolynomialLR,
+    StepLR,
+)
+from simfloat.optim.sgd import SGD, Lion, Muon
 
 __all__ = [
     "SGD",

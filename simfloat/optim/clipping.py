@@ -1,20 +1,24 @@
-"""Clipping of gradients, by their norm and by value."""
+"""Clipping of gradients, by their norm and by value.
+
+Float64 sums of measurements in one fixed order: that of NumPy, CuPy and Python differs by version and machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from math import inf, isfinite
+from operator import add
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import as_array
+from simfloat.arithmetic.machines import as_array, on_cpu
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import begin_update
 from simfloat.environment import in_usual_environment
-from simfloat.optim.groups import check_distinct, list_parameters
-from simfloat.optim.optimizer_options import flag, number_from_zero
+from simfloat.optim.options import check_distinct, flag, list_parameters, number_from_zero
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.simulation import current
 
@@ -126,3 +130,28 @@ def _norm(parts: list[NDArray], arithmetic: Arithmetic, p: float) -> NDArray:
     if p == 1:
         return total
     return arithmetic.apply("sqrt", total) if p == 2 else arithmetic.apply("power", total, np.array(1 / p))
+
+
+#: So many numbers, or fewer, are added one after another.
+FEW = 64
+
+
+def sequential_sum(values: Iterable[float]) -> float:
+    """The sum of numbers, one after another; Python's `sum` compensates from 3.12 on."""
+    return reduce(add, values, 0.0)
+
+
+def sum_of_squares(x: NDArray) -> float:
+    """The sum of all x^2, an infinity or NaN where there is one; x may lie on a GPU.
+
+    Of n numbers in C order the second half is added to the first, whose middle one stays alone where n is odd, and so
+    on until few are left, which are added one after another.
+    """
+    squares = x.ravel().astype(np.float64)
+    with np.errstate(all="ignore"):
+        squares *= squares
+        while squares.size > FEW:
+            half = (squares.size + 1) // 2
+            squares[: squares.size - half] += squares[half:]
+            squares = squares[:half]
+        return sequential_sum(on_cpu(squares).tolist())

@@ -1,17 +1,23 @@
-"""Stochastic gradient descent."""
+"""Stochastic gradient descent.
+
+Lion.
+
+Muon.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import sqrt
 from types import SimpleNamespace
 from typing import ClassVar
 
 from numpy.typing import NDArray
 
-from simfloat.optim.optimizer import Optimizer, Params
-from simfloat.optim.optimizer_options import Option, flag, number, number_from_zero
-from simfloat.optim.step import Step
-from simfloat.updates.sgd_formula import sgd
+from simfloat.autodiff import Parameter
+from simfloat.optim.optimizer import Optimizer, Params, Step
+from simfloat.optim.options import Option, decay, flag, integer, name_of, number, number_from_zero, several, word
+from simfloat.simulation.updates import sgd
 
 
 class SGD(Optimizer):
@@ -75,3 +81,166 @@ class SGD(Optimizer):
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter: -lr * m."""
         return sgd(step, gradient, options)
+
+
+class Lion(Optimizer):
+    """w = w - lr (sign(b1 m + (1 - b1) g) + weight_decay w); then m = b2 m + (1 - b2) g.
+
+    With Q the rounding to `weights` and S that to `optimizer_state`::
+
+        c = Q(Q(b1 m) + Q((1 - b1) g))
+        u = Q(-lr Q(sign(c) + Q(weight_decay w)))
+        m = S(Q(b2 m) + Q((1 - b2) g))
+
+    and w + u follows the policy's `update`. lr, betas, 1 - betas and weight_decay are exact float64 operands. m, kept
+    as `exp_avg`, starts as zeros; without weight_decay u is Q(-lr sign(c)).
+
+    Raises ValueError for options that are no finite numbers, negative ones, and betas outside [0, 1). Source: algorithm
+    2 of Chen et al. 2023, arXiv 2302.06675, whose betas are the defaults; lr and weight_decay are those of its
+    reference code.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.Lion([weight], lr=0.1)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[0.8984375, 1.8984375],
+               [2.90625  , 3.90625  ]], dtype=float32)
+    """
+
+    kept = ("exp_avg",)
+    kept_with: ClassVar[Mapping[str, str] | None] = {}
+    is_elementwise = True
+
+    betas = Option(several(decay, decay))
+    weight_decay = Option(number_from_zero)
+    maximize = Option(flag)
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-4,
+        *,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr, betas=betas, weight_decay=weight_decay, maximize=maximize)
+
+    def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+        """What is added to the parameter: -lr * (sign(c) + weight_decay * w)."""
+        b1, b2 = options.betas
+        m = step.previous_moment("exp_avg", gradient.shape)
+        c = step.mix(b1, m, 1 - b1, gradient)
+        step.moment("exp_avg", gradient, keep=b2, take=1 - b2)
+        return step.multiply(-options.lr, step.with_decay(step.sign(c), options.weight_decay))
+
+
+#: How the learning rate follows the shape of a matrix, for every word that `adjust_lr_fn` may be.
+ADJUSTMENTS = {
+    "original": lambda rows, columns: sqrt(max(1.0, rows / columns)),
+    "match_rms_adamw": lambda rows, columns: 0.2 * sqrt(max(rows, columns)),
+}
+
+
+class Muon(Optimizer):
+    """Updates matrices by their averaged gradient, made orthogonal by Newton and Schulz's iteration.
+
+    With Q the rounding to `weights`, S that to `optimizer_state`, a, b, c the ns_coefficients, @ a product of matrices,
+    and k the factor of `adjust_lr_fn`::
+
+        m = S(Q(momentum m) + Q((1 - momentum) g))
+        G = Q(Q((1 - momentum) g) + Q(momentum m)), or m without nesterov; transposed if it has more rows than columns
+        X = Q(G / max(eps, Q(sqrt(Q(sum Q(G^2))))))
+        ns_steps times: A = X @ X'; B = Q(Q(b A) + Q(c (A @ A))); X = Q(Q(a X) + B @ X)
+        u = Q(-lr Q(Q(k X) + Q(weight_decay w)))
+
+    and w + u follows the policy's `update`. The products of matrices are contractions under the policy, as forward
+    ones: operands are rounded to `compute`, sums follow `accumulate`, and results are rounded to `weights`, as all that
+    an optimizer computes. Operands as narrow as MXFP4's let the iteration diverge; others for the optimizer alone are
+    chosen by ``policy.override(operation="update", compute=simfloat.BF16, accumulate=simfloat.FP32)``. lr, momentum,
+    1 - momentum, the coefficients, eps, weight_decay and k are exact float64 operands. Kept is `momentum_buffer`.
+    Options and their meaning are torch.optim.Muon's, whose iteration is in bfloat16 whatever the parameters are, with
+    its results: here these are BF16 where `weights` is, and with wider ones ``compute=simfloat.BF16`` is for operands
+    alone. `simfloat.torch` carries out PyTorch's own.
+
+    Raises ValueError for parameters that are no matrices, for options that are no finite numbers, and negative ones.
+    Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; "match_rms_adamw": Liu et al., arXiv 2502.16982.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.Muon([weight], lr=0.1)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[1.0625   , 1.8984375],
+               [2.890625 , 3.9375   ]], dtype=float32)
+    """
+
+    kept = ("momentum_buffer",)
+    kept_with: ClassVar[Mapping[str, str] | None] = {}
+
+    weight_decay = Option(number_from_zero)
+    momentum = Option(number_from_zero)
+    nesterov = Option(flag)
+    ns_coefficients = Option(several(number, number, number))
+    eps = Option(number_from_zero)
+    ns_steps = Option(integer(0, 99))
+    adjust_lr_fn = Option(word(*ADJUSTMENTS))
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        *,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            nesterov=nesterov,
+            ns_coefficients=ns_coefficients,
+            eps=eps,
+            ns_steps=ns_steps,
+            adjust_lr_fn=adjust_lr_fn,
+        )
+
+    def check_parameter(self, number: int, parameter: Parameter) -> None:
+        """Raise ValueError for a parameter that is no matrix."""
+        if parameter.ndim != 2:
+            raise ValueError(
+                f"Muon updates matrices; {name_of(number, parameter)} has the shape {parameter.shape}. Give it to "
+                "another optimizer, such as AdamW."
+            )
+
+    def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+        """What is added to the parameter: -lr * (k * X + weight_decay * w)."""
+        keep = options.momentum
+        m = step.moment("momentum_buffer", gradient, keep=keep, take=1 - keep)
+        x = orthogonalize(step, step.mix(1 - keep, gradient, keep, m) if options.nesterov else m, options)
+        k = ADJUSTMENTS[options.adjust_lr_fn or "original"](*gradient.shape)
+        return step.multiply(-options.lr, step.with_decay(step.multiply(k, x), options.weight_decay))
+
+
+def orthogonalize(step: Step, g: NDArray, options: SimpleNamespace) -> NDArray:
+    """The matrix g with its singular values brought near one."""
+    if g.shape[0] > g.shape[1]:
+        return orthogonalize(step, g.T, options).T
+    a, b, c = options.ns_coefficients
+    norm = step.sqrt(step.sum(step.multiply(g, g)))
+    x = step.divide(g, step.at_least(options.eps, norm))
+    for _ in range(options.ns_steps):
+        gram = step.matmul(x, x.T)
+        x = step.add(step.multiply(a, x), step.matmul(step.mix(b, gram, c, step.matmul(gram, gram)), x))
+    return x

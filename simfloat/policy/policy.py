@@ -1,24 +1,30 @@
-"""Policies: which layer and which operation computes in which formats."""
+"""Policies: which layer and which operation computes in which formats.
+
+What is true of a policy as a whole, whichever layer and operation.
+
+What a policy is in one of a program's own types, where it is written for them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from html import escape
 from textwrap import fill
 from typing import Any
 
-from simfloat.arithmetic._cast import Cast
-from simfloat.checks import did_you_mean
-from simfloat.formats import FP32, Format
-from simfloat.policy import operation_lists, serialization
-from simfloat.policy.operation_roles import with_classes
-from simfloat.policy.overrides import Override, check_matched, check_text, role_text
-from simfloat.policy.policy_tables import Layered, check_model, difference, table
-from simfloat.policy.roles import RESULTS, ROLES, Recipe, Roles
-from simfloat.policy.serialization import LABELS
-from simfloat.table import Table
-from simfloat.table import table as aligned
+from simfloat.arithmetic.casts import Cast
+from simfloat.arithmetic.scaling import Hadamard
+from simfloat.common import Table, did_you_mean
+from simfloat.common import table as aligned
+from simfloat.formats import FP32, FP64, Format, Rounding
+from simfloat.policy import overrides as operation_lists
+from simfloat.policy import text as serialization
+from simfloat.policy.overrides import Override, check_matched, check_text, role_text, with_classes
+from simfloat.policy.roles import RESULTS, ROLES, WIDEST, Recipe, Roles
+from simfloat.policy.text import LABELS, Layered, check_model, difference, table
+from simfloat.sums import Accumulator, sequential
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -268,3 +274,53 @@ def unknown(name: object) -> str:
     """What is said of a name that no policy has."""
     read = " simfloat.Policy.from_toml takes the text of a file." if str(name).endswith(".toml") else ""
     return f"Unknown policy {name!r}. Policies: {', '.join(policies)}.{did_you_mean(name, policies)}{read}"
+
+
+def draws_bits(policy: Policy) -> bool:
+    """Whether any rounding under the policy is random: of results, in the steps of sums, of operands, in updates."""
+    return any(map(_is_random, _values(policy)))
+
+
+def takes_formats(policy: Policy) -> bool:
+    """Whether any result under the policy takes the format of an operand."""
+    return any(value == WIDEST for value in _values(policy))
+
+
+def _values(policy: Policy) -> list[Any]:
+    """What the roles are, anywhere."""
+    values = [getattr(policy, role) for role in ROLES]
+    return values + [value for override in policy.overrides for _, value in override.roles]
+
+
+def _is_random(value: Any) -> bool:
+    """Whether a role's value is random in any way."""
+    if isinstance(value, Rounding):
+        return value.is_stochastic
+    if isinstance(value, Accumulator):
+        return any(mode.is_stochastic for mode in value.roundings)
+    return (
+        value == "stochastic" or isinstance(value, Hadamard) or isinstance(value, Cast) and value.rounding.is_stochastic
+    )
+
+
+def is_written(policy: Policy) -> bool:
+    """Whether a policy, or an override of it, is written for a program's own types."""
+    return bool(policy.written) or any(dict(each.roles).get("written") for each in policy.overrides)
+
+
+@lru_cache(maxsize=1 << 8)
+def policy_in_type(policy: Policy, format: Format) -> Policy:
+    """The policy with this format where it has FP32 as one; in FP64 sums of FP32 are such, too."""
+    values = {name: getattr(policy, name) for name in ROLES}
+    roles = {name: _in_type(value, format) for name, value in values.items()}
+    overrides = tuple(
+        Override(each.path, each.operation, tuple((name, _in_type(value, format)) for name, value in each.roles))
+        for each in policy.overrides
+    )
+    return replace(policy, **roles, overrides=overrides)
+
+
+def _in_type(value: Any, format: Format) -> Any:
+    if value == FP32 or (format == FP64 and value == sequential(FP32)):
+        return format if value == FP32 else sequential(format)
+    return value

@@ -1,18 +1,26 @@
-"""The arithmetic of a composite: each of its steps is rounded as the policy says for that operation inside of it."""
+"""The arithmetic of a composite: each of its steps is rounded as the policy says for that operation inside of it.
+
+Scatter-add of rows, as for gradients of embeddings.
+
+Gradients of windows on images, spread over the pixels that each of them meets, as pooling has them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic import Observer
+from simfloat.arithmetic.target import notify
 from simfloat.formats import FP32, FP64, Format
+from simfloat.kernels.rounding.events import events_for, wants_optional_counts
 from simfloat.simulation.arithmetic import Arithmetic, Elementwise
-from simfloat.simulation.place import Place
+from simfloat.simulation.place import Place, widest_format
 from simfloat.simulation.simulation import Simulation
-from simfloat.simulation.widest import widest_format
 
 #: The arithmetic of a step on these operands, at its place.
 Rounds = Callable[[Place, tuple[NDArray, ...]], Arithmetic]
@@ -163,3 +171,81 @@ class CompositeArithmetic(Elementwise):
             return result
         arithmetic = self._rounds(self.place, operands)
         return self._note_format(arithmetic.round(result), arithmetic)
+
+
+def add_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tuple[int, int]) -> NDArray:
+    """The rows of g, one for each of `places`, added into an array of `shape`; rows that none names are zero.
+
+    Rows of one place are added in their order; there is nothing to add where a place is named once.
+    """
+    count, width = shape
+    rows, full = g.reshape(len(places), width), np.zeros(shape, g.dtype, like=g)
+    uses = np.bincount(places, minlength=count)
+    if (uses < 2).all():
+        full[places] = rows
+        return u.round(full)
+    observer = u.target.observer
+    together = _SummedEvents(observer)
+    summing = u.with_observer(together) if observer is not None else u
+    order, times = np.argsort(places, kind="stable"), uses[places]
+    full[places[times == 1]] = rows[times == 1]
+    result = np.empty(shape, u.target.dtype, like=g)
+    result[uses < 2] = summing.round(full[uses < 2])
+    for number in np.unique(times[times > 1]).tolist():
+        named = uses == number
+        stacked = rows[order[times[order] == number]].reshape(int(np.count_nonzero(named)), number, width)
+        result[named] = summing.sum(stacked, (1,))
+    if observer is not None:
+        notify(observer, together.events, u.target.operation)
+    return result
+
+
+class _SummedEvents(Observer):
+    """Adds up the events of several roundings, which make one result."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self.events, self.more = events_for(observer), wants_optional_counts(observer)
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Add the events of one call."""
+        self.events += events
+
+
+class WindowAxis(NamedTuple):
+    """Windows along one axis of images: their places, the steps between them, the border, gaps, and their number."""
+
+    places: int
+    step: int
+    border: int
+    gap: int
+    number: int
+
+
+def spread_gradient(
+    u: Arithmetic, shares: Iterable[NDArray], g: NDArray, sides: Sequence[WindowAxis], shape: tuple[int, ...]
+) -> NDArray:
+    """The gradient of images, in an array like `g`: for every place of the windows, by rows, what each window gives to
+    the pixel there.
+
+    Where windows overlap, it is a sum through `reduce`, over the windows in row-major order; those that give the pixel
+    nothing count as +0.
+    """
+    offsets = [[side.gap * n - side.border for n in range(side.places)] for side in sides]
+    # Windows that share a pixel are whole strides apart; the later one has it at the earlier place.
+    later = [sorted({o // side.step for o in along}, reverse=True) for along, side in zip(offsets, sides, strict=True)]
+    sizes = shape[len(shape) - len(sides) :]
+    terms = np.zeros((*map(len, later), *shape), g.dtype, like=g)
+    for place, share in zip(product(*offsets), shares, strict=True):
+        number = tuple(along.index(o // side.step) for along, o, side in zip(later, place, sides, strict=True))
+        windows, pixels = zip(*map(_windows_and_pixels, place, sides, sizes), strict=True)
+        terms[(*number, ..., *pixels)] = share[(..., *windows)]
+    axes = tuple(range(len(sides)))
+    return u.round(terms[(0,) * len(sides)]) if terms.size == terms[(0,) * len(sides)].size else u.sum(terms, axes)
+
+
+def _windows_and_pixels(offset: int, side: WindowAxis, size: int) -> tuple[slice, slice]:
+    """Which windows have an offset's pixel on the image; and these pixels."""
+    first = max(-(offset // side.step), 0)
+    last = max(min((size - 1 - offset) // side.step + 1, side.number), first)
+    start = first * side.step + offset
+    return slice(first, last), slice(start, start + (last - first) * side.step, side.step)

@@ -1,33 +1,111 @@
-"""Where an operation runs, and the arithmetic that its policy gives it there."""
+"""How the update of a parameter is rounded under a recipe.
+
+The widest of several formats: what an operation that a list of casts leaves alone computes in.
+
+Where an operation runs, and the arithmetic that its policy gives it there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import GivenBits, Observer
-from simfloat.arithmetic._cast import as_cast
-from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.casts import as_cast
 from simfloat.arithmetic.catalog import kind_of
-from simfloat.arithmetic.hadamard import Hadamard
-from simfloat.arithmetic.observer import wants
-from simfloat.arithmetic.scaling import Delayed
-from simfloat.arithmetic.target import Target, carrier_of, check_precision
-from simfloat.formats import FP32, Format, Rounding, nearest_even
-from simfloat.kernels.events import wants_optional_counts
+from simfloat.arithmetic.operations import round_array
+from simfloat.arithmetic.scaling import Delayed, Hadamard
+from simfloat.arithmetic.target import Target, carrier_of, check_precision, wants
+from simfloat.formats import CATALOG, FP32, FP64, Format, Rounding, nearest_even, stochastic
+from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.policy import Policy, Recipe
-from simfloat.policy.own_types import policy_in_type
-from simfloat.policy.role_types import CUDA, WIDEST
-from simfloat.policy.roles import CONTRACTION
-from simfloat.simulation.arithmetic import Arithmetic, Input, Rotation, WithPath
-from simfloat.simulation.histories import Histories
-from simfloat.simulation.metering import MeteredArithmetic, Metering, Site, WorkMeter
+from simfloat.policy.policy import policy_in_type
+from simfloat.policy.roles import CONTRACTION, CUDA, WIDEST
+from simfloat.simulation.arithmetic import (
+    Arithmetic,
+    Input,
+    MeteredArithmetic,
+    Metering,
+    Rotation,
+    Site,
+    WithPath,
+    WorkMeter,
+)
 from simfloat.simulation.streams import Streams
-from simfloat.simulation.update_rules import UpdateRules, mode_of_update, update_rules_of
-from simfloat.simulation.widest import contains
+from simfloat.simulation.switching import Histories
+
+
+@dataclass(frozen=True, eq=False)
+class UpdateRules:
+    """How the operations of an update are rounded: one object for all parameters that are updated alike."""
+
+    weights: Format
+    rounding: Rounding
+    optimizer_state: Format
+    last: Rounding  # of the last addition
+    is_compensated: bool
+    is_observed: bool
+
+
+_rules = lru_cache(maxsize=1 << 10)(UpdateRules)
+
+
+def update_rules_of(recipe: Recipe, is_observed: bool) -> UpdateRules:
+    """The rules of a recipe's updates."""
+    modes = recipe.rounding, recipe.optimizer_state, mode_of_update(recipe)
+    return _rules(recipe.weights, *modes, recipe.update == "kahan", is_observed)
+
+
+def mode_of_update(recipe: Recipe) -> Rounding:
+    """How the last addition of an optimizer is rounded."""
+    if isinstance(recipe.update, Rounding):
+        return recipe.update
+    if recipe.update != "stochastic":
+        return nearest_even
+    return recipe.rounding if recipe.rounding.is_stochastic else stochastic()
+
+
+#: What results are stored in: TF32 is a format of operands, and takes the memory of FP32.
+STORAGE_FORMATS = sorted(
+    (format for format in CATALOG.values() if format.bits in (8, 16, 32, 64)), key=lambda f: f.bits
+)
+
+
+def widest_format(formats: Iterable[Format]) -> Format:
+    """The format that holds the numbers of all the others.
+
+    If none of them does, the smallest format of the catalog that does: FP32 for FP16 and BF16.
+    """
+    result: Format | None = None
+    for format in formats:
+        result = format if result is None else _wider(result, format)
+    if result is None:
+        raise ValueError("The widest of no formats is asked for: an operation needs an operand.")
+    return result
+
+
+@cache
+def _wider(a: Format, b: Format) -> Format:
+    candidates = (a, b, *STORAGE_FORMATS)
+    return next((format for format in candidates if contains(format, a) and contains(format, b)), FP64)
+
+
+def contains(wide: Format, narrow: Format) -> bool:
+    """Whether every number of one format is a number of the other."""
+    return (
+        wide.precision >= narrow.precision
+        and wide.min <= narrow.min
+        and wide.max >= narrow.max
+        and wide.smallest_subnormal <= narrow.smallest_subnormal
+        and (wide.signed or not narrow.signed)
+        and (wide.has_infinity or not narrow.has_infinity)
+        and (wide.has_nan or not narrow.has_nan)
+        and (wide.has_negative_zero or not narrow.has_negative_zero)
+    )
 
 
 class ActivePolicy(NamedTuple):

@@ -9,15 +9,14 @@ from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from simfloat.arithmetic import BitStream, GivenBits, Observer
-from simfloat.arithmetic.observer import check_observer, set_observer_finder, wants
 from simfloat.arithmetic.scaling import AmaxHistory
-from simfloat.checks import did_you_mean, is_integer
-from simfloat.kernels.events import wants_optional_counts
+from simfloat.arithmetic.target import check_observer, set_observer_finder, wants
+from simfloat.common import did_you_mean, is_integer
+from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.policy import Policy
 from simfloat.policy.overrides import check_tied
-from simfloat.policy.policy import as_policy
-from simfloat.policy.policy_facts import draws_bits, takes_formats
-from simfloat.simulation.arithmetic import WithPath
+from simfloat.policy.policy import as_policy, draws_bits, takes_formats
+from simfloat.simulation.arithmetic import WithPath, WorkMeter
 from simfloat.simulation.context import (
     TREES,
     Names,
@@ -27,12 +26,9 @@ from simfloat.simulation.context import (
     current_context,
     open_block,
 )
-from simfloat.simulation.histories import Histories, read_state
-from simfloat.simulation.metering import WorkMeter
 from simfloat.simulation.place import ActivePolicy, Place
-from simfloat.simulation.slips import RepeatedDraws, TorchModuleInNumpyBlock
-from simfloat.simulation.streams import Streams
-from simfloat.simulation.switching import Switch, Switches, SwitchingRule, read_log
+from simfloat.simulation.streams import RepeatedDraws, Streams, TorchModuleInNumpyBlock
+from simfloat.simulation.switching import Histories, Switch, Switches, SwitchingRule, read_log, read_state
 from simfloat.uninterrupted import uninterrupted
 
 

@@ -11,28 +11,27 @@ _NEEDED = {"scipy": "scipy", "pyarrow": "pyarrow", "jinja2": "jinja2", "cloudpic
 if _missing := [package for package, name in _NEEDED.items() if _find_spec(name) is None]:
     raise ImportError(f"simfloat.studies needs {', '.join(_missing)}: pip install 'simfloat[studies]'.")
 
-from simfloat.studies import margins, verdicts
+from simfloat.studies import verdicts
 from simfloat.studies.comparing import Compared, PairedComparison, compare
 from simfloat.studies.executors import Executor, Job, JobError, Result, in_processes, one_by_one
-from simfloat.studies.findings import Finding, Measured, claim, findings_of, verdict_text
-from simfloat.studies.intervals import Interval, discoveries, mean_interval, share_interval, spread
-from simfloat.studies.machine_room import on_scheduler
-from simfloat.studies.report_page import report, write_report
-from simfloat.studies.search_result import Confirmation, Search, SearchPoint
-from simfloat.studies.searching import search
+from simfloat.studies.report import report, write_report
+from simfloat.studies.search import search
+from simfloat.studies.search_parts import Confirmation, Search, SearchPoint
+from simfloat.studies.statistics import Interval, discoveries, mean_interval, share_interval, spread
 from simfloat.studies.stored import as_json, column_names, read_stored, write_csv, write_parquet, write_stored
-from simfloat.studies.study_table import StudyTable
 from simfloat.studies.sweeping import (
     ATTEMPTS,
     SWEEP_FILES,
     SWEEP_HIDDEN,
+    StudyTable,
     SweepPlan,
     check_count,
     combinations,
     conduct_sweep,
     sweep,
 )
-from simfloat.studies.workspace import Workspace, code_digest, run_jobs, versions
+from simfloat.studies.verdicts import Finding, Measured, claim, findings_of, verdict_text
+from simfloat.studies.workspace import Workspace, code_digest, on_scheduler, run_jobs, versions
 
 __all__ = [
     "ATTEMPTS",

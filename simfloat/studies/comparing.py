@@ -10,15 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.common import Table
+from simfloat.common import table as aligned
 from simfloat.environment import in_usual_environment
-from simfloat.studies.intervals import Discoveries, discoveries, mean_and_error, mean_interval
-from simfloat.studies.margins import MATCH
-from simfloat.studies.plain_values import as_label
-from simfloat.studies.stored import read_parquet
-from simfloat.studies.study_table import StudyTable
-from simfloat.studies.verdicts import comparison_of, differences, exponential, log_ratios
-from simfloat.table import Table
-from simfloat.table import table as aligned
+from simfloat.studies.statistics import Discoveries, discoveries, mean_and_error, mean_interval
+from simfloat.studies.stored import as_label, read_parquet
+from simfloat.studies.sweeping import StudyTable
+from simfloat.studies.verdicts import MATCH, comparison_of, differences, exponential, log_ratios
 
 #: What two values are compared by.
 RATIO, DIFFERENCE = "ratio", "difference"

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 import simfloat as sf
-from simfloat.kernels import notice
+from simfloat import terminal
 
 #: A job is a dictionary of plain values, as JSON has them; so is its result. Both travel between processes and to disk.
 Job = dict[str, Any]
@@ -182,7 +182,7 @@ def _forward_lines(lines: BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
 
 def answer(module: str, name: str, job: Job) -> dict[str, Any]:
     """The result of a job by the function of that name, in one thread, or why there is none."""
-    notice.silence()
+    terminal.silence()
     sf.set_threads(1)  # the other cores have other jobs
     try:
         return {"result": getattr(importlib.import_module(module), name)(job)}

@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 
 from simfloat.arithmetic.machines import is_on_gpu, on_cpu
-from simfloat.autodiff.guards import ChangeGuard
-from simfloat.autodiff.variable import Variable
+from simfloat.autodiff.variable import ChangeGuard, Variable
 from simfloat.studies.code_digest import ATOMS, LAYOUT, CodeDigest
-from simfloat.train.tensor_trees import array_of_tensor, is_tensor
+from simfloat.train.states import array_of_tensor, is_tensor
 
 #: What has one meaning wherever it is, and may be the same object or an equal one.
 UNMARKED = (*ATOMS, tuple, frozenset, CodeType, np.generic, np.dtype)

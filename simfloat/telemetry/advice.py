@@ -1,30 +1,318 @@
-"""Advice from the counts of a recorder: a wider format, more precision, a scale, and a remedy for the first NaN."""
+"""The role of a policy that rounds the results which a recorder counted, and the override that widens it.
+
+How much of a histogram of exponents a format keeps, with a scale or without one.
+
+The first NaN of a run: where it was made, of what, and what mends it.
+
+Advice from the counts of a recorder: a wider format, more precision, a scale, and a remedy for the first NaN.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
+from glob import escape
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.nan_causes import is_precise, is_wide
-from simfloat.formats import FP32, Format
+from simfloat.arithmetic.catalog import kind_of
+from simfloat.arithmetic.machines import on_cpu
+from simfloat.arithmetic.target import is_precise, is_wide
+from simfloat.common import Table, as_rectangular_array, table
+from simfloat.formats import FP32, FP64
+from simfloat.formats.format import Format
+from simfloat.kernels.rounding.events import BEYOND, CAUSES, DOMAIN, NAN_OPERAND, SUM_BEYOND, SUM_OVERFLOW, ZERO_BY_ZERO
 from simfloat.policy import Policy
-from simfloat.policy.own_types import is_written
-from simfloat.table import Table, table
+from simfloat.policy.overrides import role_text
+from simfloat.policy.policy import is_written
+from simfloat.policy.roles import CONTRACTION, REDUCTION
 from simfloat.telemetry.entries import (
     Key,
     are_precise,
     are_wide,
+    count_infinities,
     count_overflowed_sums,
+    count_sums_beyond_fp32,
     count_zeros,
     counts_by_name,
     exponent_counts,
 )
-from simfloat.telemetry.first_nan import Entries, FirstNaN, explain_nan
-from simfloat.telemetry.range_fit import Binades, Histogram, count_in_range, format_binades
-from simfloat.telemetry.remedy import Remedy, program_remedy_text, remedy, remedy_in_own_types
+
+#: The roles of operands that are rounded before a product.
+CAST_ROLES = {"cast_input": "compute", "cast_weight": "compute_weights", "cast_gradient": "compute_gradients"}
+
+#: The roles of accumulators.
+SUM_ROLES = ("accumulate", "accumulate_gradients", "reduce")
+
+#: The paths below a parameter's at which an optimizer computes, and where loss scaling, clipping and replicas work on
+#: its gradient.
+BELOW_PARAMETERS = ("update", "unscale", "clip", "all_reduce")
+
+
+class Remedy(NamedTuple):
+    """An override that mends something: for a path or for an operation, a role with another value.
+
+    Printed, it is the call; formats stand in it by their names.
+    """
+
+    path: str  # empty for an operation in all layers
+    operation: str  # empty for all operations at the path
+    role: str
+    value: Any
+
+    def apply(self, policy: Policy) -> Policy:
+        """The policy with the override; a path is taken as it is, but for ``"*"``."""
+        path = self.path if self.path == "*" else escape(self.path)
+        return policy.override(path or None, operation=self.operation or None, **{self.role: self.value})
+
+    def for_all_paths(self) -> Remedy:
+        """Return the override for all paths."""
+        return self._replace(path="*", operation="")
+
+    def __str__(self) -> str:
+        named = self.value in (FP32, FP64)
+        target = repr(self.path) if self.path else f"operation={self.operation!r}"
+        return f"policy.override({target}, {self.role}={f'sf.{self.value}' if named else role_text(self.value)})"
+
+
+def remedy(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) -> Remedy | None:
+    """Return the override that gives the results counted by `key` a better format: FP32, or FP64 if theirs is FP32.
+
+    `keys` are all that were seen, which tell parameters from layers; `sums` if it is the accumulator that is too
+    narrow, and narrower than FP32. None for a function that was called outside of any model, where no policy has a say.
+    """
+    path, role = _path_and_role(key, frozenset(keys), sums)
+    value = FP64 if is_fp32 and not sums else FP32
+    return None if role is None else Remedy(path, "" if path else key.operation, role, value)
+
+
+def remedy_in_own_types(proposal: Remedy, *, is_lost: bool) -> Remedy | None:
+    """The remedy under a policy that follows a program's own types; None if no role has an effect there.
+
+    `is_lost` says whether it is a remedy of lost updates.
+
+    The type of a tensor limits its format, whatever a role says. Accumulators and the kind of an update remain.
+    """
+    if proposal.role in SUM_ROLES:
+        return proposal
+    return proposal._replace(role="update", value="kahan") if is_lost else None
+
+
+def program_remedy_text(key: Key) -> str:
+    """Say in words how a program with types of its own can mend the results counted by `key`."""
+    if key.operation == "moment":
+        return "keep the moment in float32, with a master copy of the weights"
+    if key.phase == "update":
+        return "a larger eps, or a master copy of the weights in float32"
+    if key.phase == "backward" and key.operation == "add":
+        return "accumulate gradients in float32"
+    return (
+        "compute it in float32, by .float()" if key.phase == "forward" else "scale the loss, or compute it in float32"
+    )
+
+
+def _path_and_role(key: Key, keys: frozenset[Key], sums: bool) -> tuple[str, str | None]:
+    """Return an override's path, empty for an operation alone, and its role, None if no override has an effect."""
+    if key.phase == "update":
+        over_replicas = key.path.endswith(".all_reduce")
+        role = "all_reduce" if over_replicas else "optimizer_state" if key.operation == "moment" else "weights"
+        return updated_parameter(key) or "*", role
+    kind = kind_of(key.operation)
+    if not key.path and kind is None:
+        return "", None
+    if key.operation in CAST_ROLES:
+        return key.path, CAST_ROLES[key.operation]
+    if sums and kind in (CONTRACTION, REDUCTION):
+        role = "reduce" if kind == REDUCTION else "accumulate"
+        return key.path, "accumulate_gradients" if key.phase == "backward" and role == "accumulate" else role
+    if key.phase == "forward":
+        return key.path, "activations"
+    return key.path, "weight_gradients" if is_parameter(key.path, keys) else "activation_gradients"
+
+
+def updated_parameter(key: Key) -> str:
+    """The path of the parameter that an update counted by `key` is of; empty where it is of all."""
+    path, _, name = key.path.rpartition(".")
+    return path if key.operation == "moment" or name in BELOW_PARAMETERS else key.path
+
+
+def is_parameter(path: str, keys: frozenset[Key]) -> bool:
+    """Whether what was counted at the path is a parameter's gradient: it is updated, or a layer's and no layer itself.
+
+    A layer has results of the forward pass where these were recorded; a parameter has none.
+    """
+    of_update = {path, *(f"{path}.{name}" for name in BELOW_PARAMETERS)}
+    if any(key.phase == "update" and key.path in of_update for key in keys):
+        return True
+    layer = path.rpartition(".")[0]
+    forward = {key.path for key in keys if key.phase == "forward"}
+    layers = forward or {key.path for key in keys if key.path != path}
+    return path not in forward and layer in layers
+
+
+Histogram = Mapping[int | str, int]
+
+
+class Binades(NamedTuple):
+    """The binades of a format: exponents from `lowest` on, from `normal` on with all bits, up to `highest`."""
+
+    lowest: int
+    normal: int
+    highest: int
+
+    def shift(self, k: int) -> Binades:
+        """The binades of the values that a scale of 2^k brings into these."""
+        return Binades(self.lowest - k, self.normal - k, self.highest - k)
+
+
+class RangeCounts(NamedTuple):
+    """How many nonzero values lie below a format's smallest number, in the binades of its numbers, and beyond them."""
+
+    below: int
+    within: int
+    beyond: int
+
+    @property
+    def share(self) -> float:
+        """The share that lies within; 1 where there are no values."""
+        return self.within / sum(self) if sum(self) else 1.0
+
+
+def format_binades(format: Format) -> Binades:
+    """The binades of a format's positive numbers, subnormal ones included."""
+    lowest, normal, largest = (
+        math.frexp(x)[1] - 1 for x in (format.smallest_subnormal, format.smallest_normal, format.max)
+    )
+    return Binades(lowest, normal, largest)
+
+
+def histogram_of_values(values: ArrayLike) -> dict[int | str, int]:
+    """The histogram of an array, as a recorder's: finite nonzero values by floor(log2|value|), zeros under "zero"."""
+    numbers = as_rectangular_array(on_cpu(values), "values", np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    exponents = np.frexp(numbers[numbers != 0])[1] - 1
+    distinct, occurrences = np.unique(exponents, return_counts=True)
+    counts = dict(zip(distinct.tolist(), occurrences.tolist(), strict=True))
+    return counts | {"zero": int(np.count_nonzero(numbers == 0))}
+
+
+def count_in_range(histogram: Histogram, binades: Binades) -> RangeCounts:
+    """Count the values of a histogram below, within and beyond the binades; its zeros are left out.
+
+    A histogram knows exponents alone: what a rounding takes up to the smallest number, or beyond the largest one in its
+    own binade, is counted by the binade in which it lay.
+    """
+    exponents = {int(exponent): number for exponent, number in histogram.items() if exponent != "zero"}
+    below = sum(number for exponent, number in exponents.items() if exponent < binades.lowest)
+    beyond = sum(number for exponent, number in exponents.items() if exponent > binades.highest)
+    return RangeCounts(below, sum(exponents.values()) - below - beyond, beyond)
+
+
+Entries = list[tuple[Key, NDArray[np.int64]]]
+
+#: What helps where FP32's range is too narrow: a training that diverges needs other hyperparameters.
+SMALLER_NUMBERS = "smaller numbers"
+
+#: What is needed where no format helps, by the cause of NaN.
+NEEDS_BY_CAUSE = {NAN_OPERAND: "data without NaN", DOMAIN: "operands in the domain", SUM_BEYOND: SMALLER_NUMBERS}
+
+#: Operations that are infinite at zero.
+POLES = ("divide", "reciprocal", "rsqrt", "log", "log2", "log10", "log1p", "atanh", "power")
+
+
+class FirstNaN(NamedTuple):
+    """The place of the first NaN, the number of steps that ended before it, and its operands in words."""
+
+    step: int
+    path: str
+    operation: str
+    phase: str
+    operands: str
+
+    @property
+    def key(self) -> Key:
+        """The key of its events."""
+        return Key(self.path, self.operation, self.phase)
+
+
+class NaNExplanation(NamedTuple):
+    """The explanation of a NaN: the need, the reason, and the override that meets the need, if there is one."""
+
+    need: str
+    why: str
+    remedy: Remedy | None
+    source: Key | None = None  # the results that overflowed or underflowed before the NaN
+
+
+def explain_nan(first: FirstNaN, entries: Entries) -> NaNExplanation:
+    """Explain the first NaN by the counts.
+
+    An infinite operand is traced back to the first results that overflowed, at its path if any did there, or else to a
+    quotient by zero; a zero divisor to the results at its path that underflowed. A NaN operand is in data or parameters
+    only if nothing overflowed before: an operation that is rounded once has steps that are not counted.
+    """
+    cause, where = CAUSES.index(first.operands), f"in step {first.step}: {first.operands}"
+    divided = first.key if cause == ZERO_BY_ZERO else _first_pole(entries)
+    if cause == NAN_OPERAND and first.phase == first.operation == "update":
+        divided = first.key._replace(path=f"{first.path}.update")  # its steps may be parts of the last addition
+    if cause in NEEDS_BY_CAUSE and not (
+        cause == NAN_OPERAND and (_first_overflow(first, entries) or _underflows_of_divisor(divided, entries))
+    ):
+        return NaNExplanation(
+            NEEDS_BY_CAUSE[cause], f"{where}, in data or parameters" if cause == NAN_OPERAND else where, None
+        )
+    if cause in (BEYOND, SUM_OVERFLOW):
+        return NaNExplanation("a wider format", where, _remedy(first.key, entries))
+    sources, verb = ([], "") if cause == ZERO_BY_ZERO else (_first_overflow(first, entries), "overflowed")
+    if not sources and divided is not None:
+        sources, verb = _underflows_of_divisor(divided, entries), "underflowed"
+    if not sources:
+        return NaNExplanation("divisors other than 0" if divided else "finite data", where, None)
+    source, operations = sources[0], ", ".join(key.operation for key in sources)
+    why = f"{where}; {operations}{' at ' if source.path else ''}{source.path} ({source.phase}) {verb}"
+    events = dict(entries)[source]
+    if are_wide(events) and not count_overflowed_sums(events):
+        return NaNExplanation(SMALLER_NUMBERS if verb == "overflowed" else "larger numbers", why, None)
+    return NaNExplanation("a wider format", why, _remedy(source, entries), source)
+
+
+def _first_overflow(first: FirstNaN, entries: Entries) -> list[Key]:
+    """Return the first place where results overflowed, at the same path if there is one: a list of one key or none."""
+    overflows = [key for key, events in entries if counts_by_name(events)["overflow"] or _infinite_sums(events)]
+    return ([key for key in overflows if key.path == first.path] or overflows)[:1]
+
+
+def _first_pole(entries: Entries) -> Key | None:
+    """Return the first key whose finite operands gave infinite results without overflow, as a quotient by zero does."""
+    poles = (key for key, events in entries if key.operation in POLES and count_infinities(events))
+    return next(poles, None)
+
+
+def _underflows_of_divisor(quotient: Key | None, entries: Entries) -> list[Key]:
+    """Return the keys at the path and in the phase of a quotient whose results underflowed."""
+    if quotient is None:
+        return []
+    place = quotient.path, quotient.phase
+    return [key for key, events in entries if (key.path, key.phase) == place and counts_by_name(events)["underflow"]]
+
+
+def _infinite_sums(events: NDArray[np.int64]) -> int:
+    return count_overflowed_sums(events) + count_sums_beyond_fp32(events)
+
+
+def _remedy(source: Key, entries: Entries) -> Remedy | None:
+    """Return the remedy for the results at the source; for all parameters, where updates of several have NaN."""
+    keys, events = [key for key, _ in entries], dict(entries)[source]
+    sums = not counts_by_name(events)["overflow"] and count_overflowed_sums(events) > 0
+    updated = {
+        updated_parameter(key) for key, events in entries if key.phase == "update" and counts_by_name(events)["nan"]
+    }
+    at = source._replace(path="*") if source.phase == "update" and len(updated) > 1 else source
+    return remedy(at, keys, is_fp32=False, sums=sums)
+
 
 #: Exponents between which a scale is a normal number of float64.
 LEAST_SCALE, GREATEST_SCALE = -1022, 1023

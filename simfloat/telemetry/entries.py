@@ -1,13 +1,36 @@
-"""The entries of a recorder: event vectors by path, operation and phase, and functions that read them."""
+"""The entries of a recorder: event vectors by path, operation and phase, and functions that read them.
+
+Queries of a recorder: shell patterns of paths and operations, and a phase.
+
+A comparison of the counts of two recorders.
+
+The counts of a recorder as text: a table, lines of JSON, and comma-separated values.
+
+Step by step: what was counted between one end of a step and the next, without the histograms, and other numbers.
+
+The counts of a recorder as an event file that TensorBoard shows.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import csv
+import io
+import json
+import math
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.kernels.events import (
+from simfloat.common import Table, check_parent, did_you_mean, table
+from simfloat.common import table as aligned
+from simfloat.kernels.rounding.events import (
     CAUSES,
     COUNTS,
     EVENTS,
@@ -24,7 +47,7 @@ from simfloat.kernels.events import (
     TOTAL,
     WIDE,
     ZERO,
-)  # fmt: skip
+)
 
 #: The counts that `Recorder.counts` gives; how many results are zero stands in the histogram.
 COUNT_NAMES = tuple(kind for kind in COUNTS if kind != "zero")
@@ -96,3 +119,303 @@ def are_wide(events: NDArray[np.int64]) -> bool:
 def are_precise(events: NDArray[np.int64]) -> bool:
     """Whether the results in an event vector went to formats with FP32's precision."""
     return 0 < events[TOTAL] == events[PRECISE]
+
+
+PHASES = ("forward", "backward", "update")
+
+
+class Query(NamedTuple):
+    """Shell patterns of a path and an operation, and a phase; None for any."""
+
+    path: str | None
+    phase: str | None
+    operation: str | None
+
+    def is_match(self, key: Key) -> bool:
+        """Whether the key matches."""
+        return (
+            self.phase in (None, key.phase) and matches(self.path, key.path) and matches(self.operation, key.operation)
+        )
+
+    def check(self, keys: Iterable[Key]) -> None:
+        """Raise ValueError for an unknown phase, and for patterns that match none of the keys if there are any."""
+        check_phase(self.phase)
+        seen_keys = list(keys)
+        check_pattern("path", self.path, (key.path for key in seen_keys))
+        check_pattern("operation", self.operation, (key.operation for key in seen_keys))
+
+
+def check_phase(phase: str | None) -> None:
+    """Raise ValueError, with the nearest one, for what is no phase."""
+    if phase is not None and phase not in PHASES:
+        raise ValueError(f"Unknown phase {phase!r}. Phases: {', '.join(PHASES)}.{did_you_mean(phase, PHASES, 3)}")
+
+
+def check_pattern(what: str, pattern: str | None, names: Iterable[str] = ()) -> None:
+    """Raise ValueError for a pattern that is no text, or that matches none of the names if there are any."""
+    if pattern is not None and not isinstance(pattern, str):
+        raise ValueError(f"{what} must be a text, such as 'hidden.*', got {pattern!r}.")
+    seen_names = list(dict.fromkeys(names))
+    if pattern is None or not seen_names or any(matches(pattern, name) for name in seen_names):
+        return
+    shown = ", ".join(name or "''" for name in seen_names)
+    phase = f" {pattern!r} is a phase: pass phase={pattern!r}." if pattern in PHASES else ""
+    raise ValueError(
+        f"{what} {pattern!r} matches nothing that was seen.{phase}{did_you_mean(pattern, seen_names, 3)} Seen: {shown}."
+    )
+
+
+def matches(pattern: str | None, name: str) -> bool:
+    """Whether a name is the pattern, or has it, or there is none."""
+    return pattern is None or name == pattern or fnmatchcase(name, pattern)
+
+
+CountedEntries = Sequence[tuple[Key, NDArray[np.int64]]]
+
+HEAD = (*Key._fields, "count", "this", "other", "this", "other")
+
+
+def count_difference(this: CountedEntries, other: CountedEntries) -> Table:
+    """A row for each place and kind of event whose share of all results differs, the largest difference first.
+
+    Each has both counts, and both shares in percent; of places that one of them did not see, the totals.
+    """
+    mine, theirs = dict(this), dict(other)
+    rows: list[tuple[float, tuple[str, ...]]] = []
+    for key in dict.fromkeys((*mine, *theirs)):
+        counts = [counts_by_name(events.get(key, np.zeros(SIZE, np.int64))) for events in (mine, theirs)]
+        totals = [count["total"] for count in counts]
+        for kind in COUNT_NAMES:
+            occurrences = [count[kind] for count in counts]
+            shares = [number / total if total else 0.0 for number, total in zip(occurrences, totals, strict=True)]
+            if shares[0] != shares[1]:
+                texts = [f"{100 * share:.3g} %" for share in shares]
+                cells = (key.path or "-", key.operation, key.phase, kind, *map(str, occurrences), *texts)
+                rows.append((abs(shares[0] - shares[1]), cells))
+    return table([HEAD, *(cells for _, cells in sorted(rows, key=lambda row: -row[0]))], number_columns=4)
+
+
+Entries = list[tuple[Key, NDArray[np.int64]]]
+
+
+def count_table(entries: Entries) -> Table:
+    """A head and a line for each entry; names stand on the left of their columns, counts on the right."""
+    kinds = _count_names(entries)
+    rows = [(*Key._fields, *kinds)]
+    for key, events in entries:
+        rows.append(
+            (key.path or "-", key.operation, key.phase, *(str(count) for count in _all_counts(events).values()))
+        )
+    return aligned(rows, number_columns=len(kinds))
+
+
+def _all_counts(events: NDArray[np.int64]) -> dict[str, int]:
+    return counts_by_name(events) | more_counts(events)
+
+
+def _count_names(entries: Entries) -> tuple[str, ...]:
+    """Return the names of the counts, which the first entry tells."""
+    return tuple(_all_counts(entries[0][1])) if entries else COUNT_NAMES
+
+
+def json_lines(entries: Entries) -> str:
+    """One JSON object a line for each entry: its names, its counts, and its histogram by exponent."""
+    lines = []
+    for key, events in entries:
+        entry = {
+            **key._asdict(),
+            **_all_counts(events),
+            "zero": count_zeros(events),
+            "histogram": exponent_counts(events),
+        }
+        lines.append(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
+    return "".join(lines)
+
+
+def comma_separated(entries: Entries, steps: Entries | None = None) -> str:
+    """A head and a line for each entry; given counts (steps, kinds), a line for each step that counted anything."""
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    if steps is None:
+        writer.writerow((*Key._fields, *_count_names(entries), "zero"))
+        writer.writerows((*key, *_all_counts(events).values(), count_zeros(events)) for key, events in entries)
+        return lines.getvalue()
+    writer.writerow(("step", *Key._fields, *COUNT_NAMES))
+    rows = ((step, key, counts[step]) for key, counts in steps for step in np.flatnonzero(counts.any(axis=1)).tolist())
+    writer.writerows((step, *key, *counts.tolist()) for step, key, counts in sorted(rows, key=lambda row: row[0]))
+    return lines.getvalue()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file in UTF-8 so that at no time half of it stands under its name."""
+    if path.exists() and not path.is_file():  # a pipe or a terminal takes what comes
+        path.write_text(text, encoding="utf-8", newline="\n")
+        return
+    check_parent(path)
+    path = path.resolve()  # what a link points to, not the link
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+#: Where the counts that are kept stand in an event vector.
+COUNT_PLACES = np.array([COUNTS.index(kind) for kind in COUNT_NAMES])
+
+
+class Series:
+    """For each path, operation and phase a row of counts a step, from the first step on in which it was seen."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._before: dict[Key, NDArray[np.int64]] = {}  # what had been counted when the last step ended
+        self._first: dict[Key, int] = {}
+        self._rows: dict[Key, array[int]] = {}  # 48 bytes a step
+
+    def end_step(self, events: Iterable[tuple[Key, NDArray[np.int64]]]) -> None:
+        """End a step after which so much has been counted in all."""
+        for key, total in events:
+            now = total[COUNT_PLACES]
+            if key not in self._rows:
+                self._first[key], self._rows[key] = self.steps, array("q")
+            self._rows[key].frombytes((now - self._before.get(key, 0)).tobytes())
+            self._before[key] = now
+        self.steps += 1
+
+    def __iter__(self) -> Iterator[tuple[Key, NDArray[np.int64]]]:
+        """Each key with its counts (steps, kinds), zeros in the steps before it was first seen."""
+        for key, rows in self._rows.items():
+            counts = np.zeros((self.steps, len(COUNT_NAMES)), np.int64)
+            counts[self._first[key] :] = np.array(rows).reshape(-1, len(COUNT_NAMES))
+            yield key, counts
+
+    def total_of(self, kind: str, steps: NDArray[np.bool_]) -> dict[Key, int]:
+        """The count of a kind in the steps that are chosen, by key."""
+        return {key: int(counts[steps, COUNT_NAMES.index(kind)].sum()) for key, counts in self}
+
+    def copy(self) -> Series:
+        """Return a copy that counts on independently."""
+        return deepcopy(self)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """How many steps there were, and the keys with their rows (steps since the first, kinds)."""
+        rows = [np.array(counts).reshape(-1, len(COUNT_NAMES)) for counts in self._rows.values()]
+        return {"steps": self.steps, "keys": [list(key) for key in self._rows], "rows": rows}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Series:
+        """Return the series whose `state` this is."""
+        series = cls()
+        series.steps = state["steps"]
+        for names, rows in zip(state["keys"], state["rows"], strict=True):
+            key, counts = Key(*names), np.asarray(rows, np.int64).reshape(-1, len(COUNT_NAMES))
+            series._rows[key] = array("q", counts.tobytes())
+            series._first[key], series._before[key] = series.steps - len(counts), counts.sum(axis=0)
+        return series
+
+
+class Scalars:
+    """Numbers of steps by name, such as the loss; NaN in steps without one."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, array[float]] = {}
+
+    def end_step(self, step: int, values: Mapping[str, float]) -> None:
+        """Note the numbers of a step; steps come in ascending order."""
+        for name, value in values.items():
+            column = self._columns.setdefault(name, array("d"))
+            column.extend([math.nan] * (step - len(column)))
+            column.append(value)
+
+    def columns(self, steps: int) -> dict[str, NDArray[np.float64]]:
+        """Each name with its numbers (steps,)."""
+        columns_by_name = {}
+        for name, column in self._columns.items():
+            columns_by_name[name] = np.full(steps, math.nan)
+            columns_by_name[name][: len(column)] = column
+        return columns_by_name
+
+    def copy(self) -> Scalars:
+        """Return a copy that takes further steps independently."""
+        return deepcopy(self)
+
+    @property
+    def state(self) -> dict[str, NDArray[np.float64]]:
+        """Each name with its numbers, up to the last step that had one."""
+        return {name: np.array(column) for name, column in self._columns.items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray]) -> Scalars:
+        """Return the numbers whose `state` this is."""
+        scalars = cls()
+        scalars._columns = {
+            name: array("d", np.asarray(column, np.float64).tobytes()) for name, column in state.items()
+        }
+        return scalars
+
+
+#: A phase and a path.
+Place = tuple[str, str]
+
+
+def write_tensorboard(folder: Path, entries: Entries, steps: Entries, scalars: Mapping[str, NDArray]) -> None:
+    """Write an event file: scalars (steps,) by name, counts (steps, kinds), and the histograms of all steps."""
+    summary_writer = _writer_class()
+    folder.mkdir(parents=True, exist_ok=True)
+    by_step = steps or [(key, events[np.newaxis, COUNT_PLACES]) for key, events in entries]
+    with summary_writer(logdir=str(folder)) as writer:
+        for name, column in scalars.items():
+            _write_column(writer, f"training/{name}", column)
+        for (phase, path), counts in _by_place(by_step).items():
+            total = counts[:, COUNT_NAMES.index("total")]
+            for kind, column in zip(COUNT_NAMES, counts.T, strict=True):
+                if kind != "total" and column.any():
+                    share = np.divide(column, total, out=np.full(len(total), np.nan), where=total > 0)
+                    _write_column(writer, f"{kind}/{phase}/{path}", share)
+        last = max((len(counts) for _, counts in by_step), default=1) - 1
+        for (phase, path), events in _by_place(entries).items():
+            _write_exponents(writer, f"exponents/{phase}/{path}", exponent_counts(events), last)
+
+
+def _writer_class() -> Any:
+    """The class of writers; ImportError that names the extra without tensorboardX."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        message = "Event files for TensorBoard are written by tensorboardX: pip install 'simfloat[tensorboard]'."
+        raise ImportError(message) from None
+    return SummaryWriter
+
+
+def _by_place(entries: Entries) -> dict[Place, NDArray[np.int64]]:
+    """The sums over the operations of each phase and path."""
+    places: dict[Place, NDArray[np.int64]] = {}
+    for key, counts in entries:
+        place = key.phase, key.path or "-"
+        places[place] = places[place] + counts if place in places else counts
+    return places
+
+
+def _write_column(writer: Any, tag: str, column: NDArray) -> None:
+    """A scalar for each step in which there is a finite one."""
+    for step in np.flatnonzero(np.isfinite(column)).tolist():
+        writer.add_scalar(tag, float(column[step]), step)
+
+
+def _write_exponents(writer: Any, tag: str, histogram: Mapping[int | str, int], step: int) -> None:
+    """A histogram whose buckets are binades: [e, e + 1) for each exponent e."""
+    if not histogram:
+        return
+    numbers = {int(exponent): number for exponent, number in histogram.items()}
+    first, last = min(numbers), max(numbers)
+    binades = range(first, last + 1)
+    counts = [0, *(numbers.get(exponent, 0) for exponent in binades)]  # the first bucket ends where the binades begin
+    total = sum(exponent * number for exponent, number in numbers.items())
+    squares = sum(exponent**2 * number for exponent, number in numbers.items())
+    writer.add_histogram_raw(
+        tag, min=first, max=last + 1, num=sum(counts), sum=total, sum_squares=squares,
+        bucket_limits=[first, *(exponent + 1 for exponent in binades)], bucket_counts=counts, global_step=step,
+    )  # fmt: skip

@@ -12,30 +12,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.checks import check_flags
+from simfloat.common import Table, check_flags
 from simfloat.environment import in_usual_environment
-from simfloat.formats.format_names import FormatLike, as_format
-from simfloat.kernels.events import NAN, OPTIONAL_COUNTS, OVERFLOW, SIZE
+from simfloat.formats.catalog import FormatLike, as_format
+from simfloat.kernels.rounding.events import NAN, OPTIONAL_COUNTS, OVERFLOW, SIZE
 from simfloat.policy import Policy
-from simfloat.table import Table
-from simfloat.telemetry.advice import AdviceList, Limits, list_advice
-from simfloat.telemetry.count_difference import count_difference
+from simfloat.telemetry.advice import AdviceList, FirstNaN, Limits, list_advice
 from simfloat.telemetry.entries import (
     COUNT_NAMES,
     Key,
+    Query,
+    Scalars,
+    Series,
     cause_of_nan,
+    check_pattern,
+    check_phase,
+    comma_separated,
+    count_difference,
+    count_table,
     count_zeros,
     counts_by_name,
     exponent_counts,
+    json_lines,
+    matches,
     more_counts,
     resize_events,
+    write_atomically,
+    write_tensorboard,
 )
-from simfloat.telemetry.exports import comma_separated, count_table, json_lines, write_atomically
-from simfloat.telemetry.first_nan import FirstNaN
-from simfloat.telemetry.query import Query, check_pattern, check_phase, matches
-from simfloat.telemetry.series import Scalars, Series
-from simfloat.telemetry.tensorboard import write_tensorboard
-from simfloat.train.evaluation import as_number
+from simfloat.train.step import as_number
 
 #: What the state of a recorder holds: its options, and by key the events in those places where any were counted.
 STATE = ("counts", "keys", "places", "events", "series", "scalars", "first_nan")
@@ -174,7 +179,7 @@ class Recorder(Observer):
         """How many finite nonzero results have which exponent, floor(log2|result|), and under "zero" how many zeros.
 
         Exponents ascend, and "zero" comes last: ``count_zeros = histogram.pop("zero")`` leaves numbers alone, to sort or to
-        draw by hand. `simfloat.plots.exponents` draws both. What matches, and what is refused, is as in `counts`.
+        draw by hand. `simfloat.plots.formats` draws both. What matches, and what is refused, is as in `counts`.
         """
         events = self._sum(Query(path, phase, operation))
         return exponent_counts(events) | {"zero": count_zeros(events)}

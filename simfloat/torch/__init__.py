@@ -8,8 +8,7 @@ try:
 except ImportError as error:
     raise ImportError("simfloat.torch needs PyTorch: pip install 'simfloat[torch]'.") from error
 
-from simfloat.torch.explaining import explain
-from simfloat.torch.rules.search import rule
-from simfloat.torch.simulated_model import Run, simulate
+from simfloat.torch.search import rule
+from simfloat.torch.simulated_model import Run, explain, simulate
 
 __all__ = ["Run", "explain", "rule", "simulate"]

@@ -1,4 +1,4 @@
-"""Rules by the formulas of `simfloat.formulas`, which have no PyTorch in them."""
+"""Rules by the formulas of `simfloat.simulation.formulas`, which have no PyTorch in them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
-from simfloat.torch.floating_operands import Arguments, Options
+from simfloat.torch.arguments import Arguments, Options
 from simfloat.torch.handlers import Rule
 from simfloat.torch.phases import target_operand
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tags import NOTHING, Tag
-from simfloat.torch.tensor_arrays import numbers_of
+from simfloat.torch.tensors import NOTHING, Tag, numbers_of
 
 #: (arithmetic, *arguments of the operation, tensors as arrays) -> its result, or a tuple of results
 Function = Callable[..., Any]

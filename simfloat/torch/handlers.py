@@ -10,23 +10,36 @@ from typing import Any
 import numpy as np
 import torch
 
-from simfloat.torch.floating_operands import (
+from simfloat.torch.arguments import (
     LISTS,
     Arguments,
+    InsertedNumbers,
     Options,
     floating_tensors_in,
     integer_result,
+    is_number,
     operands_of,
     refusal,
 )
-from simfloat.torch.numbers_put_in import InsertedNumbers, is_number
 from simfloat.torch.open_run import without_dispatch
 from simfloat.torch.phases import Backward, Forward, ParameterPhase
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, in_type, put_tag, tag_of
-from simfloat.torch.tensor_arguments import is_view, replace_tensors
-from simfloat.torch.tensor_arrays import NARROW, in_float32, numbers_of, result_type, tensor_of
+from simfloat.torch.tensors import (
+    FORMAT_OF,
+    NARROW,
+    NOTHING,
+    Tag,
+    in_float32,
+    in_type,
+    is_view,
+    numbers_of,
+    put_tag,
+    replace_tensors,
+    result_type,
+    tag_of,
+    tensor_of,
+)
 
 
 class Handler:

@@ -13,10 +13,9 @@ import torch
 
 from simfloat.environment import in_usual_environment
 from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.torch.forward_log import is_recomputing
 from simfloat.torch.open_run import OpenRun, active_run
-from simfloat.torch.recomputing import is_recomputing
-from simfloat.torch.tags import Tag, put_tag, tag_of
-from simfloat.torch.tensor_arrays import numbers_of, tensor_of
+from simfloat.torch.tensors import Tag, numbers_of, put_tag, tag_of, tensor_of
 
 #: The functions of recurrent layers and of their cells.
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")

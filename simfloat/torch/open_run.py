@@ -1,11 +1,16 @@
-"""The run whose block is open in this thread."""
+"""The run whose block is open in this thread.
+
+Calls that hooks tell the beginning of; PyTorch tells no end of one that Ctrl-C, or an optimizer's error, ended.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from threading import local
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -104,3 +109,11 @@ def scaling() -> Iterator[None]:
         yield
     finally:
         _scales.reset(token)
+
+
+def is_going_on(call: FrameType) -> bool:
+    """Whether a call of this thread has not ended: it is among those that wait for this one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not call:
+        frame = frame.f_back
+    return frame is not None

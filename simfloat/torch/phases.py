@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 from simfloat.formats import Format
 from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import Arithmetic, Input, PendingEvents
-from simfloat.simulation.place import Place
-from simfloat.simulation.widest import widest_format
-from simfloat.torch.forward_log import LoggedOperation, Operand
-from simfloat.torch.observing import observed_at, pending_events_at
-from simfloat.torch.optimizing import OptimizerSteps
-from simfloat.torch.tags import FORMAT_OF, Tag, put_tag, stored_format, tag_of, weight_path
-from simfloat.torch.tensor_arrays import numbers_of, tensor_of
+from simfloat.simulation.place import Place, widest_format
+from simfloat.torch.forward_log import LoggedOperation, Operand, observed_at, pending_events_at
+from simfloat.torch.optimizers import OptimizerSteps
+from simfloat.torch.tensors import FORMAT_OF, Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of, weight_path
 
 Tensors = Sequence[torch.Tensor]
 

@@ -10,16 +10,25 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.target import carrier_of
 from simfloat.formats import FP32, Format
-from simfloat.formulas.rounded import Rounded
 from simfloat.simulation.arithmetic import Arithmetic, Elementwise, Input
-from simfloat.simulation.inside import CompositeArithmetic
+from simfloat.simulation.formulas import Rounded
+from simfloat.simulation.inside import CompositeArithmetic, WindowAxis, add_rows, spread_gradient
 from simfloat.simulation.place import Place
-from simfloat.simulation.rows import add_rows
-from simfloat.simulation.windows import WindowAxis, spread_gradient
 from simfloat.torch.phases import Backward, CompleteGradient, Forward, ParameterPhase
 from simfloat.torch.run_context import Shown
-from simfloat.torch.tags import FORMAT_OF, Tag, in_type, put_tag, tag_of
-from simfloat.torch.tensor_arrays import NARROW, Numbers, match_layout, numbers_of, result_type, tensor_of
+from simfloat.torch.tensors import (
+    FORMAT_OF,
+    NARROW,
+    Numbers,
+    Tag,
+    in_type,
+    match_layout,
+    numbers_of,
+    put_tag,
+    result_type,
+    tag_of,
+    tensor_of,
+)
 
 
 class RuleCall(Elementwise):

@@ -1,7 +1,11 @@
-"""What the operations of one run share: where they stand, and what is known of the tensors that they make."""
+"""Which operations a run met: how each was carried out, in which layer, and how often.
+
+What the operations of one run share: where they stand, and what is known of the tensors that they make.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
@@ -13,16 +17,21 @@ from simfloat.arithmetic.catalog import kind_of
 from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation import Simulation
-from simfloat.simulation.place import Place
-from simfloat.simulation.widest import widest_format
-from simfloat.torch.backward_nodes import BackwardNodes
+from simfloat.simulation.place import Place, widest_format
+from simfloat.torch.backward import BackwardNodes, Gradients, are_replicas, current_node
 from simfloat.torch.deferring import DeferredOperations
-from simfloat.torch.forward_log import ACCUMULATING, ForwardLog, LoggedOperation, Operand
-from simfloat.torch.gradients import Gradients, are_replicas, current_node
-from simfloat.torch.met_operations import OperationCounts
-from simfloat.torch.module_paths import ModulePaths
+from simfloat.torch.forward_log import (
+    ACCUMULATING,
+    ForwardLog,
+    LoggedOperation,
+    Operand,
+    is_recomputing,
+    is_within_rerun,
+)
 from simfloat.torch.open_run import is_scaling, this_thread
-from simfloat.torch.optimizing import OptimizerSteps
+from simfloat.torch.optimizers import OptimizerSteps
+from simfloat.torch.parameters import StoredParameters
+from simfloat.torch.paths import ModulePaths
 from simfloat.torch.phases import (
     Backward,
     Clipping,
@@ -33,20 +42,54 @@ from simfloat.torch.phases import (
     Update,
     target_number,
 )
-from simfloat.torch.recomputing import is_recomputing, is_within_rerun
-from simfloat.torch.stored_parameters import StoredParameters
-from simfloat.torch.tags import (
+from simfloat.torch.tensors import (
     FORMAT_OF,
     NOTHING,
     Tag,
     has_parts,
+    numbers_of,
     put_own_tag,
     put_tag,
+    result_type,
     stored_format,
     stored_tensor,
     tag_of,
 )
-from simfloat.torch.tensor_arrays import numbers_of, result_type
+
+#: How the table says that PyTorch itself computed a result.
+BY_PYTORCH = "PyTorch"
+
+
+class OperationCounts:
+    """The operations so far; they are told apart by identity, since PyTorch's own comparison takes longer."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[int, str, str], int] = {}
+        self._functions: dict[int, Any] = {}
+        self._last: tuple[int, str, str] = (0, "", "")
+
+    def begin(self, function: Any, how: str, path: str) -> None:
+        """Count an operation that is about to be carried out in this way."""
+        # `OpOverload.__hash__` is a function in Python (torch 2.13), which a lookup by the operation itself would call
+        # each time. `_functions` holds every operation, so that no id is given to another one.
+        self._last = key = id(function), how, path
+        if key in self._counts:
+            self._counts[key] += 1
+        else:
+            self._counts[key], self._functions[key[0]] = 1, function
+
+    def exclude(self) -> None:
+        """Know that PyTorch carries out itself what was begun last."""
+        before = self._last
+        self._counts[before] -= 1
+        if not self._counts[before]:
+            del self._counts[before]
+        self.begin(self._functions[before[0]], BY_PYTORCH, before[2])
+
+    def counts(self) -> Counter[tuple[Any, str, str]]:
+        """How often each was met, by the operation, how it was carried out, and the path of its layer."""
+        return Counter({(self._functions[key[0]], *key[1:]): count for key, count in self._counts.items()})
+
 
 #: Operations with the places where they compute, in a dry run.
 Shown = dict[tuple[str, Place], None]

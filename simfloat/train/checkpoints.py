@@ -1,19 +1,227 @@
-"""Checkpoints of a training in a folder: the two newest are kept, and the newest undamaged one is used."""
+"""A lock on a checkpoint folder: one training at a time writes to it. It ends with the process, however that ends.
+
+The manifest of a training: policy, seed, model, options and data by name, as checkpoints store it.
+
+Checkpoints of a training in a folder: the two newest are kept, and the newest undamaged one is used.
+
+Comparison of two manifests: which names differ, and which differences are allowed.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 import re
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from simfloat.checks import file_path, is_integer, warn
-from simfloat.train import state_file
-from simfloat.train.lock import lock_folder
-from simfloat.train.manifest import BEGUN, CHANGES, Manifest
+from simfloat.common import Table, __version__, did_you_mean, file_path, is_integer, table, warn
+from simfloat.policy import Policy
+from simfloat.simulation import Simulation, Switching
+from simfloat.train import states as state_file
+from simfloat.train.states import has_state
+from simfloat.train.step import TrainingStep
+from simfloat.uninterrupted import uninterrupted
+
+#: The file that is locked; it names the process, and goes when the training ends.
+LOCK_FILE = ".lock"
+
+#: Who has locked a folder, by (process, path): the system would let the same process in again.
+_holders: dict[tuple[int, str], object] = {}
+
+
+class FolderInUse(ValueError):
+    """Another training, or another run, has the folder."""
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """A ``with`` block in which no other training writes to the folder, which is made if there is none.
+
+    Raises Locked, naming the process, if another one does so now, and OSError where nothing can be written. A
+    process that was killed holds nothing. Where the file system has no locks a UserWarning says so.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    key = os.getpid(), os.path.realpath(folder)
+    holder, descriptor = object(), None
+    try:
+        if _holders.setdefault(key, holder) is not holder:
+            raise FolderInUse(_refusal(folder, f"{os.getpid()}, this one"))
+        with uninterrupted():
+            descriptor = _open_locked_file(folder)
+        yield
+    finally:
+        with uninterrupted():
+            if descriptor is not None:
+                _release(folder / LOCK_FILE, descriptor)
+            if _holders.get(key) is holder:
+                del _holders[key]
+
+
+def _open_locked_file(folder: Path) -> int:
+    """The descriptor of the lock file, which this process has locked and written its number to."""
+    path = folder / LOCK_FILE
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock_file(descriptor)
+        except (BlockingIOError, PermissionError):
+            owner = os.read(descriptor, 200).decode(errors="replace")
+            os.close(descriptor)
+            raise FolderInUse(_refusal(folder, owner or "unknown")) from None
+        except OSError as error:
+            warn(f"{folder} cannot be locked ({error.strerror}): see to it that no other training writes there.")
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                os.truncate(descriptor, 0)
+                os.write(descriptor, f"{os.getpid()} on {socket.gethostname()}".encode())
+                return descriptor
+        os.close(descriptor)  # of a file that the training before has removed meanwhile
+
+
+def _release(path: Path, descriptor: int) -> None:
+    """Remove the file while it is locked, so that no other process takes it; on Windows, once it is closed."""
+    if sys.platform != "win32":
+        path.unlink(missing_ok=True)
+    os.close(descriptor)
+    if sys.platform == "win32":
+        with suppress(OSError):  # another process has opened it
+            path.unlink(missing_ok=True)
+
+
+def _lock_file(descriptor: int) -> None:
+    """Lock a file, or raise OSError at once."""
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    else:
+        import msvcrt
+
+        os.lseek(descriptor, 2**30, os.SEEK_SET)  # what is locked cannot be read there, and the beginning is to be
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def _refusal(folder: Path, owner: str) -> str:
+    return (
+        f"Another training writes its checkpoints to {folder}: process {owner}. Wait until it has ended, or give this "
+        "one a folder of its own; resume= may be a folder that another training writes to."
+    )
+
+
+#: Under these names a manifest tells when the training began, which is what it is known by, and what changed since.
+BEGUN, CHANGES = "begun", "changes"
+
+
+class Manifest(dict[str, Any]):
+    """Names and values that tell what a training is, and that print as a table.
+
+    Options stand behind the name of what they belong to, as ``optimizer.lr``. Values are numbers, text, None, and
+    tuples and lists of them.
+    """
+
+    def __repr__(self) -> str:
+        return self._table()
+
+    def _repr_html_(self) -> str:
+        return self._table()._repr_html_()
+
+    def _table(self) -> Table:
+        return table([("name", "value"), *((name, str(value)) for name, value in self.items())])
+
+
+def new_manifest(step: TrainingStep, schedule: Any, switching: Any, simulation: Simulation) -> Manifest:
+    """The manifest of a training that begins now, as far as it is known before the first batch."""
+    policy = simulation.policy if switching is None else simulation.first_policy  # before the rule changed it
+    options = step.options(schedule)
+    return Manifest(
+        {
+            BEGUN: datetime.now(UTC).isoformat(),
+            **_versions(),
+            **step.versions(),
+            "policy": policy.name,
+            **_roles("policy", policy),
+            **_rule(switching),
+            "seed": simulation.seed,
+            "model": value_text(step.model),
+            "loss_fn": value_text(step.loss_fn),
+            **_option_entries("optimizer", step.optimizer, options["optimizer"]),
+            **_option_entries("scaler", step.scaler, options["scaler"]),
+            **_option_entries("schedule", schedule, options["schedule"]),
+            "clip": plain_value(step.clip),
+            "accumulation": plain_value(step.accumulation),
+            "replicas": plain_value(step.replicas),
+            **{"batch_size": None, "data": []},  # known with the first batches
+            "observer": type(simulation.observer).__name__ if has_state(simulation.observer) else None,
+            CHANGES: [],
+        }
+    )
+
+
+def _versions() -> dict[str, str]:
+    import numba  # which only kernels need
+
+    versions = {"simfloat": __version__, "numpy": np.__version__, "numba": numba.__version__}
+    return {**versions, "python": platform.python_version()}
+
+
+def value_text(value: Any) -> str | None:
+    """A function's name, or what another object prints as, whatever its address and module; None for None."""
+    if value is None:
+        return None
+    name = getattr(value, "__name__", None)
+    if isinstance(name, str):
+        return name
+    if type(value).__repr__ is object.__repr__:
+        return type(value).__name__
+    named = re.sub(r"<function (?:\S*\.)?(\S+) at 0x[0-9a-fA-F]+>", r"\1", repr(value))
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", named)
+
+
+def plain_value(value: Any) -> Any:
+    """A number, text, or tuples of them; of other things what they print as."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    return tuple(map(plain_value, value)) if isinstance(value, list | tuple) else value_text(value)
+
+
+def _option_entries(name: str, part: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The kind of a part under its name, and its options below."""
+    kind = None if part is None else type(part).__name__
+    return {name: kind, **{f"{name}.{option}": plain_value(value) for option, value in options.items()}}
+
+
+def _roles(name: str, policy: Policy) -> dict[str, Any]:
+    """The roles of a policy that are not at their default, and its overrides."""
+    try:
+        policy_fields = policy.to_dict()
+    except ValueError:  # an accumulator that has no text in policy files
+        return {f"{name}.text": str(policy)}
+    overrides = policy_fields.pop("overrides", [])
+    roles = {f"{name}.{role}": value for role, value in policy_fields.items() if role not in ("name", "source")}
+    for number, override in enumerate(overrides):
+        roles[f"{name}.overrides.{number}"] = ", ".join(f"{key}={value}" for key, value in override.items())
+    return roles
+
+
+def _rule(switching: Any) -> dict[str, Any]:
+    """A rule for switching, and the roles of the policies of simfloat's own."""
+    described = {"switching": value_text(switching)}
+    if isinstance(switching, Switching):
+        described |= _roles("switching.narrow", switching.narrow) | _roles("switching.wide", switching.wide)
+    return described
+
 
 #: How many are kept: should the newest one be damaged, there is the one before it.
 KEPT_CHECKPOINTS = 2
@@ -189,3 +397,83 @@ def _begin_time(path: Path) -> Any:
     """Return the time at which the training of a checkpoint began; None where that cannot be read."""
     manifest = state_file.read_state(path, MANIFEST)
     return manifest.get(BEGUN) if isinstance(manifest, Mapping) else None
+
+
+#: Names in which two trainings may differ that have the same bits.
+IGNORED_NAMES = (BEGUN, CHANGES, "simfloat", "numpy", "numba", "torch", "python", "policy")
+
+#: What Python calls every lambda.
+LAMBDA = "<lambda>"
+
+
+def as_allowed_names(allow: Any) -> tuple[str, ...]:
+    """The names that `allow` holds; ValueError for what are none."""
+    names = tuple(allow) if isinstance(allow, Iterable) and not isinstance(allow, str) else (allow,)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"allow takes names of a manifest, such as ('lr', 'seed'), got {allow!r}.")
+    return names
+
+
+def check_allowed_names(allow: Iterable[str], *manifests: Mapping[str, Any]) -> None:
+    """Raise ValueError, with the nearest name, for one that is in no manifest."""
+    names = [name for name in dict.fromkeys(chain(*manifests)) if name not in (BEGUN, CHANGES)]
+    for name in allow:
+        if not any(is_allowed((name,), known_name) for known_name in names):
+            hint = did_you_mean(name, [*names, *map(short_name, names)])
+            raise ValueError(f"allow names {name!r}, which no manifest has. Names: {', '.join(names)}.{hint}")
+
+
+def is_allowed(allow: Iterable[str], name: str) -> bool:
+    """Whether a name is allowed: as a whole, by the last part of it, or by the first."""
+    return any(f".{allowed_name}." in f".{name}." for allowed_name in allow)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The names whose values differ, in their order; of a part of another kind its own name alone.
+
+    An observer may be added. Batches of another size hold other numbers. What is a lambda before or now may be the
+    same function, which its text does not tell: it is no difference.
+    """
+    names = [name for name in dict.fromkeys((*before, *now)) if name not in IGNORED_NAMES]
+    differ = [name for name in names if _differ(before.get(name, ...), now.get(name, ...))]
+    covered = [*["data"] * ("batch_size" in differ), *["observer"] * (before.get("observer") is None)]
+    return [
+        name for name in differ if name not in covered and not name.startswith(tuple(f"{part}." for part in differ))
+    ]
+
+
+def _differ(before: Any, now: Any) -> bool:
+    """Whether two values are known to differ."""
+    if isinstance(before, tuple) and isinstance(now, tuple) and len(before) == len(now):
+        return any(map(_differ, before, now))
+    if isinstance(before, str) and isinstance(now, str):
+        lines = zip_longest(before.split("\n"), now.split("\n"), fillvalue="")
+        return any(old != new and LAMBDA not in old + new for old, new in lines)
+    return bool(before != now)
+
+
+def list_differences(names: Iterable[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The differences, a line each with both values, and how to go on in spite of them."""
+    parts = list(dict.fromkeys(map(short_name, names)))
+    policy = ["policy"] * ("policy" in parts and before.get("policy") != now["policy"])
+    lines = [f"  {name}: {_both_values_text(before.get(name, ...), now.get(name, ...))}" for name in (*policy, *names)]
+    advice = f"Resume it with what it was made with; or go on with what is given now, by allow={parts}."
+    return "\n".join([*lines, advice])
+
+
+def short_name(name: str) -> str:
+    """Return the name that `allow` has for an entry: an option's own for optimizer and scaler, else its part's."""
+    part, _, option = name.partition(".")
+    return option if part in ("optimizer", "scaler") and option else part
+
+
+def _both_values_text(before: Any, now: Any) -> str:
+    """Two values beside each other; of several lines, or of several batches, the first that differ."""
+    if isinstance(before, list) and isinstance(now, list):
+        number = next(i for i, (old, new) in enumerate(zip_longest(before, now)) if old != new)
+        return f"batch {number} holds other numbers"
+    if isinstance(before, str) and isinstance(now, str):
+        lines = zip_longest(before.split("\n"), now.split("\n"), fillvalue="nothing")
+        before, now = next((old.strip(), new.strip()) for old, new in lines if old != new)
+    before, now = ("not given" if value is ... else str(value).partition("\n")[0] for value in (before, now))
+    return f"{before}, now {now}"

@@ -1,17 +1,119 @@
-"""The history of a training: loss, learning rate, scale and norms of every step, and what was evaluated."""
+"""Two trainings beside one another: from which step on, and how far, the columns of their histories differ.
+
+The progress bar of a training, drawn by the package rich.
+
+The history of a training: loss, learning rate, scale and norms of every step, and what was evaluated.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
-from simfloat.checks import did_you_mean
+from simfloat.common import Row, Table, did_you_mean, table
 from simfloat.environment import in_usual_environment
-from simfloat.table import Table
-from simfloat.train.history_difference import history_difference
+from simfloat.terminal import is_line_visible, reserve_line
+
+HEAD = ("column", "first", "this", "other", "largest", "at", "this", "other", "last", "this", "other")
+
+Columns = Mapping[str, Sequence[Any]]
+
+
+def history_difference(pairs: Sequence[tuple[str, Columns, Columns]]) -> Table:
+    """A row for each column whose values differ: where first, where most, and at the last step that both have.
+
+    pairs has the columns of both, and what is set before their names.
+    """
+    rows = [
+        _row(f"{before}{name}", this[name], other[name])
+        for before, this, other in pairs
+        for name in this
+        if name in other
+    ]
+    alone = [
+        (f"{before}{name}", *("" for _ in HEAD[1:-3]), "only in", *(("this", "") if name in this else ("", "other")))
+        for before, this, other in pairs
+        for name in (*this, *other)
+        if (name in this) != (name in other)
+    ]
+    return table([HEAD, *(row for row in rows if row is not None), *alone], number_columns=len(HEAD) - 1)
+
+
+def _row(name: str, this: Sequence[Any], other: Sequence[Any]) -> Row | None:
+    """The row of a column; None where all that both have is the same, and they have as much."""
+    count = min(len(this), len(other))
+    mine, theirs = (np.asarray(values[:count], np.float64) for values in (this, other))
+    places = np.flatnonzero((mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs)))
+    if not len(places):
+        lengths = "steps", str(len(this)), str(len(other))
+        return None if len(this) == len(other) else (name, *("" for _ in HEAD[1:-3]), *lengths)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.abs(mine[places] - theirs[places]) / np.maximum(np.abs(mine[places]), np.abs(theirs[places]))
+    most = int(np.argmax(np.where(np.isnan(apart), np.inf, apart)))
+    first, farthest, last = int(places[0]), int(places[most]), count - 1
+    largest = "not finite" if np.isnan(apart[most]) else f"{100 * apart[most]:.3g} %"
+    shown = [(str(first),), (largest, str(farthest)), (str(last),)]
+    cells = [
+        (*each, f"{mine[place]:.6g}", f"{theirs[place]:.6g}")
+        for each, place in zip(shown, (first, farthest, last), strict=True)
+    ]
+    return name, *(cell for each in cells for cell in each)
+
+
+class ProgressBar:
+    """A bar on standard error with loss, scale and steps a second, drawn by the package rich.
+
+    shown: None for where standard error is a terminal and rich is installed. Raises ValueError for True without rich.
+    """
+
+    def __init__(self, shown: bool | None, total: int | None) -> None:
+        if shown is not None and not isinstance(shown, bool | np.bool):
+            raise ValueError(f"progress must be True, False or None, got {shown!r}.")
+        if shown and not find_spec("rich"):
+            raise ValueError("progress=True needs the package rich: pip install rich.")
+        self._bar: Any = None
+        self._line = ExitStack()  # that of the terminal, while the bar is shown
+        if shown or shown is None and is_line_visible() and find_spec("rich"):
+            self._bar = _new_bar()
+            self._task = self._bar.add_task("", total=total, loss="", scale="", rate="")
+
+    def advance(self, done: int, row: Mapping[str, Any]) -> None:
+        """Show that so many steps are done, and what the latest one was."""
+        if self._bar is not None:
+            speed = self._bar.tasks[0].speed
+            rate = f"{speed:.3g} steps/s" if speed else ""
+            scale = f"scale {row['scale']:g}"
+            self._bar.update(self._task, completed=done, loss=f"loss {row['loss']:.4g}", scale=scale, rate=rate)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._line.enter_context(reserve_line())
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._line.close()
+
+
+def _new_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    fields = [TextColumn(f"{{task.fields[{name}]}}") for name in ("loss", "scale", "rate")]
+    columns = (BarColumn(), MofNCompleteColumn(), *fields, TimeElapsedColumn())
+    # What is printed meanwhile goes above the bar where both are seen; standard output that is a file is left alone.
+    redirected = sys.stdout is not None and sys.stdout.isatty()
+    return Progress(*columns, console=Console(stderr=True), redirect_stdout=redirected)
+
 
 #: What is known of every step; metrics come beside it.
 COLUMNS = ("loss", "lr", "scale", "skipped", "scaled_norm", "norm")

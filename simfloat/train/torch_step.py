@@ -1,31 +1,96 @@
-"""One step of the training of a PyTorch model, inside of the block of its run: what a loop of PyTorch's does."""
+"""The arguments of PyTorch's schedules of learning rates and GradScalers, as far as these objects keep them.
+
+Batches as a PyTorch model takes them: tensors of its type, and integers as long.
+
+One step of the training of a PyTorch model, inside of the block of its run: what a loop of PyTorch's does.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
+from torch.amp import GradScaler
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import _disable_current_modes
 
-from simfloat.checks import check_loss_function
+from simfloat.common import as_rectangular_array, check_loss_function
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
-from simfloat.torch.loss_leaves import parameters_of
+from simfloat.torch.backward import parameters_of
 from simfloat.torch.open_run import active_run, open_run
-from simfloat.torch.optimizing import check_calls_no_closure
+from simfloat.torch.optimizers import check_calls_no_closure
 from simfloat.torch.simulated_model import Run
-from simfloat.torch.tensor_arguments import call_model, replace_tensors
-from simfloat.torch.tensor_arrays import numbers_of
-from simfloat.train.evaluation import as_number
-from simfloat.train.feed import Batch
-from simfloat.train.group_options import group_options
-from simfloat.train.torch_batches import batch_tensors
-from simfloat.train.torch_options import scaler_options, schedule_options
-from simfloat.train.torch_parts import RandomState, TorchPart
-from simfloat.train.training_step import TrainingStep, gradient_norm
+from simfloat.torch.tensors import call_model, numbers_of, replace_tensors, tensor_of
+from simfloat.train.data import Batch
+from simfloat.train.step import TrainingStep, as_number, gradient_norm, group_options
+from simfloat.train.torch_states import RandomState, TorchPart
+
+#: Arguments that are no options: a part of its own, where the schedule stands, and what is printed.
+NO_OPTIONS = ("optimizer", "last_epoch", "verbose")
+
+#: What a GradScaler was made with, by the names of its state.
+SCALER_OPTIONS = ("growth_factor", "backoff_factor", "growth_interval")
+
+#: The scale that each began with, which loading a state changes.
+_FIRST_SCALES: MutableMapping[GradScaler, float | None] = WeakKeyDictionary()
+
+
+def scaler_options(scaler: GradScaler) -> dict[str, Any]:
+    """Its options by name; none where it is disabled."""
+    state = scaler.state_dict()
+    first = _FIRST_SCALES.setdefault(scaler, getattr(scaler, "_init_scale", None))
+    return {"init_scale": first, **{name: state[name] for name in SCALER_OPTIONS}} if state else {}
+
+
+def schedule_options(schedule: LRScheduler) -> dict[str, Any]:
+    """Its options by name; those of schedules inside of it begin with their number."""
+    options: dict[str, Any] = {}
+    for name in signature(type(schedule)).parameters:
+        arguments = [vars(schedule)[key] for key in (name, f"_{name}", f"{name}s") if key in vars(schedule)]
+        if name in NO_OPTIONS or not arguments:
+            continue
+        if isinstance(arguments[0], list | tuple) and any(
+            isinstance(inner_schedule, LRScheduler) for inner_schedule in arguments[0]
+        ):
+            for number, inner_schedule in enumerate(arguments[0]):
+                inner = {f"{number}.{option}": value for option, value in schedule_options(inner_schedule).items()}
+                options |= {str(number): type(inner_schedule).__name__, **inner}
+        else:
+            options[name] = arguments[0]
+    return options
+
+
+def batch_tensors(part: Any, dtype: torch.dtype) -> Any:
+    """Convert arrays and numbers of a batch to tensors, also in lists, tuples and dictionaries.
+
+    Floating numbers become those of `dtype`, integers long; truth values stay, and so do tensors. ValueError for arrays
+    of anything else.
+    """
+    if isinstance(part, torch.Tensor):
+        return part
+    if isinstance(part, dict):
+        return {key: batch_tensors(value, dtype) for key, value in part.items()}
+    if isinstance(part, list | tuple) and any(isinstance(inner, torch.Tensor | np.ndarray) for inner in part):
+        return type(part)(batch_tensors(inner, dtype) for inner in part)
+    array = as_rectangular_array(part, "a batch")
+    if array.dtype.kind in "iu":
+        array, dtype = array.astype(np.int64), torch.int64
+    elif array.dtype.kind == "b":
+        dtype = torch.bool
+    elif array.dtype.kind != "f":
+        raise ValueError(
+            f"A batch of a PyTorch model holds tensors, or arrays of numbers; got an array of {array.dtype} in a "
+            f"{type(part).__name__}."
+        )
+    with _disable_current_modes():
+        return tensor_of(array.copy(), dtype)
 
 
 class TorchStep(TrainingStep):

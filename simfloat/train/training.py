@@ -1,28 +1,138 @@
-"""A training in progress: its steps, and between them evaluation, checkpoints and the decision whether to stop."""
+"""Ctrl-C during a training that writes checkpoints: it waits until a step is complete, so that nothing is lost.
+
+Early stopping: ends a training once a monitored value has stopped improving.
+
+A training in progress: its steps, and between them evaluation, checkpoints and the decision whether to stop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from threading import current_thread, main_thread
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 from simfloat.arithmetic import Observer
-from simfloat.checks import check_count, warn
-from simfloat.optim.optimizer_options import flag
+from simfloat.common import check_count, warn
+from simfloat.environment import in_usual_environment
+from simfloat.optim.options import flag, number_from_zero
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
-from simfloat.train.checkpoints import BATCHES_TAKEN, CONCLUDED, MANIFEST, Checkpoints
-from simfloat.train.early_stop import EarlyStop
-from simfloat.train.evaluation import run_evaluation
-from simfloat.train.feed import Batch, BatchSource
-from simfloat.train.history import COLUMNS, History
-from simfloat.train.interrupts import Interrupts
-from simfloat.train.manifest import CHANGES, new_manifest
-from simfloat.train.progress_bar import ProgressBar
-from simfloat.train.saving import has_state, part_states
-from simfloat.train.state_trees import encode
-from simfloat.train.training_step import TrainingStep
+from simfloat.train.checkpoints import BATCHES_TAKEN, CHANGES, CONCLUDED, MANIFEST, Checkpoints, new_manifest
+from simfloat.train.data import Batch, BatchSource
+from simfloat.train.history import COLUMNS, History, ProgressBar
+from simfloat.train.states import encode, has_state, part_states
+from simfloat.train.step import TrainingStep, run_evaluation
+
+
+class Interrupts:
+    """A ``with`` block in which the first Ctrl-C is held back, but for where it is let in; the second one is not.
+
+    holds_back: whether that is so. It holds in the main thread, and where the program has no handler of its own.
+    """
+
+    def __init__(self, holds_back: bool) -> None:
+        self._holds_back = holds_back and current_thread() is main_thread()
+        self._is_allowed = self._is_waiting = False
+
+    def __enter__(self) -> Self:
+        self._holds_back = self._holds_back and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._holds_back:
+            signal.signal(signal.SIGINT, self._note_interrupt)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._holds_back:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if kind is None and self._is_waiting:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def allow_interrupts(self) -> Iterator[None]:
+        """A ``with`` block in which Ctrl-C interrupts, at its beginning if it was held back before."""
+        self._is_allowed = True
+        try:
+            if self._is_waiting:
+                self._is_waiting = False
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._is_allowed = False
+
+    def _note_interrupt(self, number: int, frame: FrameType | None) -> Any:
+        if self._is_allowed or self._is_waiting:
+            self._is_waiting = False
+            raise KeyboardInterrupt
+        self._is_waiting = True
+        print("\nEnding after this step, with a checkpoint; Ctrl-C again ends at once.", file=sys.stderr, flush=True)
+
+
+@in_usual_environment
+class EarlyStop:
+    """Says that training is to stop: `monitor` has not improved for `patience` evaluations, or steps.
+
+    monitor names a value that `evaluate` gives, or else a column of the history. Where `fit` evaluates, nothing is
+    watched before the first evaluation: "loss" is the loss that `evaluate` gives, if it gives one, and not that of the
+    training beside it. Better is less, with mode="max" more, by more than min_delta. It follows from the history alone,
+    so that a resumed training stops at the same step.
+
+    Raises ValueError for a patience that is no integer above zero, a negative min_delta and an unknown mode; when it is
+    asked, for a monitor that is not in the history, and from `fit` at once where nothing is evaluated.
+
+    Examples:
+        >>> sf.train.EarlyStop("accuracy", patience=3, mode="max")
+        EarlyStop('accuracy', 3, min_delta=0.0, mode='max')
+    """
+
+    def __init__(self, monitor: str = "loss", patience: int = 10, min_delta: float = 0.0, mode: str = "min") -> None:
+        check_count("patience", patience)
+        if mode not in ("min", "max"):
+            raise ValueError(f"mode must be 'min' or 'max', got {mode!r}.")
+        if not isinstance(monitor, str):
+            raise ValueError(f"monitor is the name of what is watched, got {monitor!r}.")
+        number_from_zero("min_delta", min_delta)
+        self.monitor, self.patience, self.min_delta, self.mode = monitor, patience, min_delta, mode
+        self._values: list[float] = []  # those that were looked at
+        self._seen, self._best, self._waited = 0, math.inf, 0
+
+    def __call__(self, history: History) -> bool:
+        """Whether to stop."""
+        values = self._monitored_values(history)
+        if values is not self._values:  # of another history
+            self._values, self._seen, self._best, self._waited = values, 0, math.inf, 0
+        for value in values[self._seen :]:
+            signed = value if self.mode == "min" else -value
+            is_better = signed < self._best - self.min_delta
+            self._best, self._waited = (signed, 0) if is_better else (self._best, self._waited + 1)
+        self._seen = len(values)
+        return self._waited >= self.patience
+
+    def check_monitor(self, columns: Iterable[str]) -> None:
+        """Raise ValueError unless what is monitored is one of the columns of a history without evaluations."""
+        names = list(columns)
+        if self.monitor not in names:
+            raise ValueError(f"EarlyStop monitors {self.monitor!r}; there is {', '.join(names)}, and no evaluate.")
+
+    def _monitored_values(self, history: History) -> list[float]:
+        """Return the monitored values; none before the first evaluation."""
+        if history.is_evaluated and not history.evaluations:
+            return []  # what evaluate gives is not known yet
+        for columns in (history.evaluations, history):
+            if self.monitor in columns:
+                return columns[self.monitor]
+        if not history.steps or not history.evaluations:
+            return []
+        names = [*(name for name in history.evaluations if name != "step"), *history]
+        raise ValueError(f"EarlyStop monitors {self.monitor!r}; there is {', '.join(names)}.")
+
+    def __repr__(self) -> str:
+        return f"EarlyStop({self.monitor!r}, {self.patience}, min_delta={self.min_delta!r}, mode={self.mode!r})"
+
 
 #: What is called after each step: with the number of steps made, and that step's columns of the history.
 Callback = Callable[[int, Mapping[str, Any]], Any]

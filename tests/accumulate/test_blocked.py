@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import blocked_engines
 from simfloat.arithmetic.machines import CPU, GPU
-from simfloat.selftest import orders, reference
-from simfloat.selftest.hard_numbers import hard_operands
-from simfloat.selftest.orders import dot
+from simfloat.sums import blocked
+from simfloat.tools.selftest import definitions, orders
+from simfloat.tools.selftest.checks import hard_operands
+from simfloat.tools.selftest.orders import dot
 from tests.bits import assert_bits
 from tests.reference import matrix_product
 
@@ -44,7 +44,7 @@ def test_no_run_uses_random_words_of_another(monkeypatch):
         return 0
 
     monkeypatch.setattr(orders, "step_draw", draw)
-    monkeypatch.setattr(reference, "step_draw", draw)
+    monkeypatch.setattr(definitions, "step_draw", draw)
     tree = sf.pairwise(sf.FP16, rounding=STOCHASTIC)
     for accumulate in (
         sf.blocked(4, sf.blocked(1, sums, sf.FP32), sf.FP32),
@@ -200,5 +200,5 @@ def test_scales_that_do_not_fit_are_refused(rng):
 
 def test_on_a_gpu_every_run_of_a_large_product_is_summed_at_once():
     # 32 runs of 1024 columns: on the CPU so many rows that the results stay in a cache.
-    assert blocked_engines.rows_at_once(32 * 1024, CPU) == 32
-    assert blocked_engines.rows_at_once(32 * 1024, GPU) == 2048
+    assert blocked.rows_at_once(32 * 1024, CPU) == 32
+    assert blocked.rows_at_once(32 * 1024, GPU) == 2048

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import operand_bounds as operand_bounds_module
-from simfloat.accumulate.bounds import Bounds, bounds_of, raw_bounds_of, terms_and_sums
-from simfloat.accumulate.carrier import CARRIERS, quickest_step
-from simfloat.accumulate.operand_bounds import operand_bounds, raw_bounds_in_format
+from simfloat.sums import operands as operand_bounds_module
+from simfloat.sums.bounds import CARRIERS, Bounds, bounds_of, quickest_step, raw_bounds_of, terms_and_sums
+from simfloat.sums.operands import operand_bounds, raw_bounds_in_format
 
 SINGLE, DOUBLE = CARRIERS
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.selftest.orders import dot
+from simfloat.tools.selftest.orders import dot
 from tests.bits import assert_bits
 
 FAR = [(2.0**200, 2.0**-200), (2.0**-160, 2.0**100), (448 * 2.0**120, 2.0**-120), (2.0**-1000, 2.0**999)]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import convolution
 from simfloat.arithmetic import threads
+from simfloat.sums import convolution
 from tests.bits import assert_bits
 
 STOCHASTIC = sf.sequential(sf.FP16, rounding=sf.stochastic())

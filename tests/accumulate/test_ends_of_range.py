@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.selftest.hard_numbers import hard_operands
+from simfloat.tools.selftest.checks import hard_operands
 from tests.bits import assert_bits
 from tests.reference import matrix_product, sequential_dot
 

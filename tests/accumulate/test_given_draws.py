@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate.nesting import ADD
-from simfloat.selftest.orders import fused_dot
-from simfloat.selftest.reference import operate
+from simfloat.sums.trees import ADD
+from simfloat.tools.selftest.definitions import operate
+from simfloat.tools.selftest.orders import fused_dot
 from tests.bits import assert_bits
 
 RANDOM = sf.stochastic(4)

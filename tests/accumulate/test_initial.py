@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import _partial_sums
-from simfloat.accumulate.blocked_engines import RunsEngine, StackedRunsEngine
-from simfloat.selftest.hard_numbers import DETERMINISTIC, hard_operands
-from simfloat.selftest.orders import dot
-from simfloat.selftest.reference import operate
+from simfloat.sums import partial_sums
+from simfloat.sums.blocked import RunsEngine, StackedRunsEngine
+from simfloat.tools.selftest.checks import DETERMINISTIC, hard_operands
+from simfloat.tools.selftest.definitions import operate
+from simfloat.tools.selftest.orders import dot
 from tests.bits import assert_bits, equal_bits
 from tests.reference import matrix_product
 
@@ -41,7 +41,7 @@ def test_sums_start_from_the_addend(format, rounding, rng):
 
 def from_addend(accumulate, a, b, total, element):
     """Step by step, with the draws of an accumulator that starts from zero."""
-    from simfloat.selftest.reference import step_draw
+    from simfloat.tools.selftest.definitions import step_draw
 
     format, rounding = accumulate.format, accumulate.rounding
     for k, (x, y) in enumerate(zip(a, b, strict=True)):
@@ -297,10 +297,10 @@ def work(monkeypatch):
 
         monkeypatch.setattr(owner, name, counting)
 
-    counted(_partial_sums, "running_sums", lambda accumulator, row, *others: row.size)
+    counted(partial_sums, "running_sums", lambda accumulator, row, *others: row.size)
     for engine in (RunsEngine, StackedRunsEngine):
         counted(engine, "results", lambda engine, row, *others: row.size)
-    resumed = _partial_sums._resumed_sums
+    resumed = partial_sums._resumed_sums
 
     class Counted(NamedTuple):
         engine: Any
@@ -314,7 +314,7 @@ def work(monkeypatch):
             self.engine.run(row, *others)
 
     monkeypatch.setattr(
-        _partial_sums,
+        partial_sums,
         "_resumed_sums",
         lambda row, column, engine, *others: resumed(row, column, Counted(engine), *others),
     )

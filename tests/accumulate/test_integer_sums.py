@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate._fused import FusedEngine
-from simfloat.accumulate.integer_engine import IntegerEngine
-from simfloat.accumulate.operand_bounds import Problem, operand_bounds
-from simfloat.accumulate.tiles import TURNED, UPRIGHT
 from simfloat.arithmetic.bit_stream import Draw
-from simfloat.kernels import processor
+from simfloat.kernels.compile import processor
+from simfloat.sums.fused import FusedEngine
+from simfloat.sums.integers import IntegerEngine
+from simfloat.sums.operands import Problem, operand_bounds
+from simfloat.sums.tiles import TURNED, UPRIGHT
 from tests.bits import assert_bits
 
 E8M13 = sf.Format(8, 13)

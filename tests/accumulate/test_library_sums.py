@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import _library_sum
-from simfloat.accumulate.library_orders import ORDERS
 from simfloat.formats.definition import round_value
-from simfloat.selftest.hard_numbers import hard_operands
+from simfloat.sums import libraries
+from simfloat.sums.libraries import ORDERS
+from simfloat.tools.selftest.checks import hard_operands
 from tests.bits import assert_bits
 from tests.reference import matrix_product
 
@@ -169,7 +169,7 @@ def test_libraries_take_numbers_of_fp32_in_policies_too():
 
 def short(name, monkeypatch):
     """The accumulator whose sums are made as those of many results are."""
-    monkeypatch.setattr(_library_sum, "LEAST_LONG", 1 << 40)
+    monkeypatch.setattr(libraries, "LEAST_LONG", 1 << 40)
     return sf.library_sum(name)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate.long_pairwise import LEAST_CUT, RUN
+from simfloat.sums.one_format import LEAST_CUT, RUN
 from tests.bits import assert_bits
 
 

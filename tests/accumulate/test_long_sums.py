@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import long_sums
-from simfloat.accumulate.long_sums import Metered, progress_bar
-from simfloat.status_line import reserve_line, status
+from simfloat.sums import contraction
+from simfloat.sums.contraction import Metered, progress_bar
+from simfloat.terminal import reserve_line, status
 from tests.test_status_line import on_terminal, wait_for
 
 R = np.random.default_rng(20)
@@ -17,8 +17,8 @@ R = np.random.default_rng(20)
 
 def watched(monkeypatch):
     """A terminal on which everything takes long, and is cut into pieces of a few products."""
-    monkeypatch.setattr(long_sums, "LONG", 0.0)
-    monkeypatch.setattr(long_sums, "PIECE", 200.0)
+    monkeypatch.setattr(contraction, "LONG", 0.0)
+    monkeypatch.setattr(contraction, "PIECE", 200.0)
     return on_terminal(monkeypatch)
 
 
@@ -115,8 +115,8 @@ def test_given_draws_are_taken_in_one_piece(monkeypatch):
 
 def test_the_bar_tells_the_share_that_is_done(monkeypatch):
     terminal = watched(monkeypatch)
-    monkeypatch.setattr(long_sums, "status", partial(status, patience=0.0))
-    monkeypatch.setattr(long_sums, "REFRESHED", 0.001)
+    monkeypatch.setattr(contraction, "status", partial(status, patience=0.0))
+    monkeypatch.setattr(contraction, "REFRESHED", 0.001)
     monkeypatch.setattr(
         Metered, "run", slowed(Metered.run, lambda: wait_for("[##########----------] 50%, 0 s", terminal))
     )

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import _tree, long_pairwise
-from simfloat.accumulate.nesting import as_postfix, program_of, text_of
-from simfloat.selftest.hard_numbers import hard_operands
-from simfloat.selftest.orders import dot
+from simfloat.sums import one_format, trees
+from simfloat.sums.trees import as_postfix, program_of, text_of
+from simfloat.tools.selftest.checks import hard_operands
+from simfloat.tools.selftest.orders import dot
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product
 
@@ -74,13 +74,13 @@ def test_long_sums_in_numpys_order_have_the_bits_of_their_program(format, roundi
         for x, y in ((a, b), (a.astype(np.float32), b.astype(np.float32)), (a * 2.0**-8, np.ones(n))):
             got = sf.dot(x, y, accumulate=order)
             with monkeypatch.context() as patch:
-                patch.setattr(long_pairwise, "LEAST_CUT", 1 << 40)
+                patch.setattr(one_format, "LEAST_CUT", 1 << 40)
                 assert_bits(got, sf.dot(x, y, accumulate=order))
 
 
 def test_the_program_of_numpys_order_is_that_of_its_postfix_form():
     for n in [*range(1, 300), 1000, 4097, 9999]:
-        assert list(_tree._build_program(n)) == program_of(_tree._postfix_of_numpy(n))
+        assert list(trees._build_program(n)) == program_of(trees._postfix_of_numpy(n))
 
 
 def test_products_of_numpys_order_may_be_rounded_first(rng):

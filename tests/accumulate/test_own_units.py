@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.selftest.orders import dot, fused_dot
+from simfloat.tools.selftest.orders import dot, fused_dot
 from tests.bits import assert_bits
 from tests.reference import matrix_product
 
@@ -132,7 +132,7 @@ def test_a_sticky_bit_is_the_last_bit_that_is_kept():
 
 
 def test_scaled_blocks_are_divided_and_added_in_the_units_mode(rng):
-    from simfloat.selftest.scaled_sums import product
+    from simfloat.tools.selftest.orders import product
 
     a, b = rng.standard_normal((3, 11)), rng.standard_normal((11, 4))
     casts = (sf.scaled(sf.E4M3, sf.block(4, sf.FP32)), sf.scaled(sf.E5M2, sf.block(4, sf.FP32)))

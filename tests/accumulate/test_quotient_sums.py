@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate._exact import Fractions, fractions_for
-from simfloat.accumulate.bounds import bounds_of
-from simfloat.accumulate.engine import Region
-from simfloat.accumulate.operand_bounds import Problem, operand_bounds
 from simfloat.formats.definition import round_value
+from simfloat.sums.accumulator import Region
+from simfloat.sums.bounds import bounds_of
+from simfloat.sums.exact import Fractions, fractions_for
+from simfloat.sums.operands import Problem, operand_bounds
 from tests.bits import assert_bits
 
 OUTPUTS = [

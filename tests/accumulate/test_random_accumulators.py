@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.formats.format_fields import TININESS
-from simfloat.selftest.hard_numbers import DETERMINISTIC, hard_operands
-from simfloat.selftest.orders import dot, fused_dot, matrix
+from simfloat.formats.format import TININESS
+from simfloat.tools.selftest.checks import DETERMINISTIC, hard_operands
+from simfloat.tools.selftest.orders import dot, fused_dot, matrix
 from tests.bits import assert_bits
 
 KNOWN = [format for format in sf.CATALOG.values() if format.precision <= 50 and format.signed and format.has_nan]

@@ -7,7 +7,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.formats.definition import round_value
-from simfloat.selftest.orders import RoundedOperations, sequential_dot
+from simfloat.tools.selftest.orders import RoundedOperations, sequential_dot
 from tests.bits import assert_bits
 from tests.scalar_casts import block_dot
 from tests.scalar_casts import product as scaled_product

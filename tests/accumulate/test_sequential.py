@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate.engine import Region
-from simfloat.accumulate.operand_bounds import Problem, operand_bounds
-from simfloat.kernels import processor
-from simfloat.selftest.golden import COUNTING, HARMONIC
-from simfloat.selftest.hard_numbers import hard_operands
-from simfloat.selftest.orders import dot, matrix
+from simfloat.kernels.compile import processor
+from simfloat.sums.accumulator import Region
+from simfloat.sums.operands import Problem, operand_bounds
+from simfloat.tools.selftest.checks import hard_operands
+from simfloat.tools.selftest.definitions import COUNTING, HARMONIC
+from simfloat.tools.selftest.orders import dot, matrix
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product, sequential_dot
 

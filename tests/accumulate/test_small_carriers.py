@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate.bounds import Bounds
-from simfloat.accumulate.carrier import Carrier
 from simfloat.formats.definition import _stochastic_away
 from simfloat.formats.rounding import MODES
-from simfloat.kernels import lane_steps
-from simfloat.kernels.lane_steps import LaneCut
+from simfloat.kernels.lanes import operations
+from simfloat.kernels.lanes.operations import LaneCut
+from simfloat.sums.bounds import Bounds, Carrier
 
 PRECISIONS = (6, 7, 8, 9)
 
@@ -180,7 +179,7 @@ ONE = 0x3F800000
 @pytest.mark.parametrize("dropped", [1, 2, 3, 4])
 def test_the_numbers_below_and_above_a_result_tell_its_rounding_to_fewer_bits_in_every_mode(dropped, monkeypatch):
     for name in ("_power_of", "_signed", "_near_by_anchor", "_up_by_anchor", "_to_zero_by_anchor"):
-        monkeypatch.setattr(lane_steps, name, getattr(lane_steps, name).py_func)
+        monkeypatch.setattr(operations, name, getattr(operations, name).py_func)
     # Results are so many quarters of a last bit of float32: exact ones, ties of both precisions, and beside them.
     quarters = np.arange(1 << (dropped + 5))
     sign, exact = np.repeat([0, 1], quarters.size), np.tile(quarters, 2)
@@ -194,18 +193,18 @@ def test_the_numbers_below_and_above_a_result_tell_its_rounding_to_fewer_bits_in
         return (ONE + (sign << 31) + steps).astype(np.uint32).view(np.float32)
 
     rules = {
-        "toward_zero": lane_steps._cut_off.py_func(number(smaller), cut),
-        "nearest_away": lane_steps._away.py_func(number(smaller), cut),
-        "toward_positive": lane_steps._upward.py_func(number(upper), cut),
-        "nearest_even": lane_steps._nearest.py_func(number(lower), number(upper), cut),
-        "to_odd": lane_steps._to_odd.py_func(number(lower), number(upper), cut),
+        "toward_zero": operations._cut_off.py_func(number(smaller), cut),
+        "nearest_away": operations._away.py_func(number(smaller), cut),
+        "toward_positive": operations._upward.py_func(number(upper), cut),
+        "nearest_even": operations._nearest.py_func(number(lower), number(upper), cut),
+        "to_odd": operations._to_odd.py_func(number(lower), number(upper), cut),
     }
     if dropped > 1:  # else the anchor of a larger number has no place for the last bit
         rules_by_anchor = {
-            "toward_zero": lane_steps._cut_off_by_anchor.py_func(number(smaller), cut),
-            "nearest_away": lane_steps._away_by_anchor.py_func(number(smaller), cut),
-            "toward_positive": lane_steps._upward_by_anchor.py_func(number(upper), cut),
-            "to_odd": lane_steps._to_odd_by_anchor.py_func(number(lower), number(upper), cut),
+            "toward_zero": operations._cut_off_by_anchor.py_func(number(smaller), cut),
+            "nearest_away": operations._away_by_anchor.py_func(number(smaller), cut),
+            "toward_positive": operations._upward_by_anchor.py_func(number(upper), cut),
+            "to_odd": operations._to_odd_by_anchor.py_func(number(lower), number(upper), cut),
         }
         for mode, got in rules_by_anchor.items():
             assert (got.view(np.uint32) == rules[mode].view(np.uint32)).all(), mode
@@ -216,9 +215,9 @@ def test_the_numbers_below_and_above_a_result_tell_its_rounding_to_fewer_bits_in
         assert (got.view(np.uint32) == number(want).view(np.uint32)).all(), mode
     # Of float32's nearest number the same is told, unless the result is a tie or lies within half a bit of one.
     near = (exact + 1 + ((exact >> 2) & 1)) >> 2
-    again = lane_steps._nearest_again.py_func(number(near), cut)
+    again = operations._nearest_again.py_func(number(near), cut)
     harmless = (exact & 3 == 0) | (rest % (2 * unit) != 0) & (np.abs(rest - 2 * unit) > 2)
     assert (again.view(np.uint32) == rules["nearest_even"].view(np.uint32))[harmless].all()
     if dropped > 1:
-        by_anchor = lane_steps._nearest_by_anchor.py_func(number(near), cut)
+        by_anchor = operations._nearest_by_anchor.py_func(number(near), cut)
         assert (by_anchor.view(np.uint32) == again.view(np.uint32)).all()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import operand_bounds, product, product_plan
+from simfloat.sums import operands as operand_bounds
+from simfloat.sums import plan, product
 from tests.bits import assert_bits
 
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="needs ml_dtypes as an oracle")
@@ -181,9 +182,9 @@ def test_threads_may_multiply_at_once():
 def test_what_is_remembered_is_bounded():
     kept = (
         product._default_options,
-        product_plan.product_plan,
-        product_plan._engine_by_bounds,
-        product_plan._prepare_by_bounds,
+        plan.product_plan,
+        plan._engine_by_bounds,
+        plan._prepare_by_bounds,
         operand_bounds.bounds_after_cast,
     )
     assert all(function.cache_info().maxsize is not None for function in kept)

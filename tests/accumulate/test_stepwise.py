@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.selftest.hard_numbers import hard_operands
-from simfloat.selftest.orders import dot
+from simfloat.tools.selftest.checks import hard_operands
+from simfloat.tools.selftest.orders import dot
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product
 

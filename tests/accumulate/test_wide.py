@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.selftest.orders import dot
+from simfloat.tools.selftest.orders import dot
 from tests.bits import assert_bits
 from tests.reference import matrix_product
 

@@ -4,24 +4,24 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.arithmetic import arrays
+from simfloat.arithmetic import operands
 from tests.bits import assert_bits
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(arrays.LEAST_ALIGNED,), (130, 127), (3, 1, 9000)])
+@pytest.mark.parametrize("shape", [(operands.LEAST_ALIGNED,), (130, 127), (3, 1, 9000)])
 def test_large_arrays_begin_with_a_line(shape, dtype):
     x = np.random.default_rng(0).standard_normal(shape[::-1]).T
-    for array in (arrays.empty(shape, dtype), arrays.zeros(shape, dtype), arrays.copy(x, dtype)):
-        assert arrays.is_cache_aligned(array) and array.flags.carray
+    for array in (operands.empty(shape, dtype), operands.zeros(shape, dtype), operands.copy(x, dtype)):
+        assert operands.is_cache_aligned(array) and array.flags.carray
         assert array.shape == shape and array.dtype == dtype
-    assert not arrays.zeros(shape, dtype).any()
-    assert_bits(arrays.copy(x, dtype), x.astype(dtype))
+    assert not operands.zeros(shape, dtype).any()
+    assert_bits(operands.copy(x, dtype), x.astype(dtype))
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (5, 0, 2), (3, 4)])
 def test_small_and_empty_arrays_are_plain(shape):
-    assert arrays.empty(shape, np.float32).shape == arrays.zeros(shape, np.float32).shape == shape
+    assert operands.empty(shape, np.float32).shape == operands.zeros(shape, np.float32).shape == shape
 
 
 def test_results_do_not_depend_on_where_operands_begin(rng):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.arithmetic._cast import as_cast
 from simfloat.arithmetic.bit_stream import Draw
+from simfloat.arithmetic.casts import as_cast
 from tests.bits import assert_bits
 
 

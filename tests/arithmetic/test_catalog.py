@@ -11,10 +11,10 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic import catalog, functions
 from simfloat.arithmetic.catalog import CLASS_OF, FUNCTIONS, OPERATIONS
-from simfloat.formats.exact_results import EXACT
-from simfloat.formulas import slopes
-from simfloat.kernels import elementwise
-from simfloat.selftest import function_checks
+from simfloat.formats.exact_numbers import EXACT
+from simfloat.kernels.elementwise import loops
+from simfloat.simulation.formulas import slopes
+from simfloat.tools.selftest import operations
 from tests import typed_functions
 from tests.bits import DETERMINISTIC, assert_bits
 
@@ -32,9 +32,9 @@ def test_every_row_says_what_it_is():
 
 def test_every_computed_row_has_a_kernel_and_every_kernel_a_row():
     computed = {row.computes or row.name for row in OPERATIONS.values() if row.accuracy}
-    for table in (elementwise.exact_results, elementwise.paired_results):
+    for table in (loops.exact_results, loops.paired_results):
         assert set(table) == computed
-    assert set(elementwise.double_results) == computed - set(elementwise.native_results)
+    assert set(loops.double_results) == computed - set(loops.native_results)
 
 
 def test_every_function_has_the_names_that_its_row_says():
@@ -46,11 +46,11 @@ def test_every_function_has_the_names_that_its_row_says():
         assert len(row.slopes or (row.name,)) == len(row.operands) and row.reads in get_args(catalog.Reads)
         assert row.value is not None or row.name in EXACT
         if len(row.operands) == 1:
-            assert len(row.specials) == len(function_checks.SPECIALS)
+            assert len(row.specials) == len(operations.SPECIALS)
 
 
 def test_every_function_of_pytorchs_has_the_rule_of_its_row():
-    aten, rules = pytest.importorskip("torch").ops.aten, pytest.importorskip("simfloat.torch.rules.search").RULES
+    aten, rules = pytest.importorskip("torch").ops.aten, pytest.importorskip("simfloat.torch.search").RULES
     reached = {
         name: [one for one in (name, f"special_{name}", row.torch) if one in rules and hasattr(aten, one)]
         for name, row in FUNCTIONS.items()
@@ -96,15 +96,15 @@ def test_every_function_has_one_signature_and_the_documentation_of_its_row():
 
 
 def test_every_function_is_part_of_the_selftest():
-    from simfloat.selftest import operation_checks
+    from simfloat.tools.selftest import operations
 
     assert set(FUNCTIONS) == {
-        *operation_checks.PAIRS,
+        *operations.PAIRS,
         "fma",
         "power",
         "atan2",
         "zeta",
-        *function_checks.UNARY_FUNCTIONS,
+        *operations.UNARY_FUNCTIONS,
     }
 
 

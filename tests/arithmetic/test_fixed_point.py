@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.selftest.orders import dot
+from simfloat.tools.selftest.orders import dot
 from tests.bits import DETERMINISTIC, assert_bits
 
 KINDS = ({}, {"symmetric": False}, {"signed": False})

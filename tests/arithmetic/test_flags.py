@@ -11,9 +11,9 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.formats.exceptions import flags_of
-from simfloat.selftest.function_checks import SPECIALS
-from simfloat.selftest.hard_numbers import adversarial, operands
-from simfloat.selftest.reference import exact
+from simfloat.tools.selftest.checks import adversarial, operands
+from simfloat.tools.selftest.definitions import exact
+from simfloat.tools.selftest.operations import SPECIALS
 from tests import softfloat
 from tests.bits import CUSTOM, DETERMINISTIC, assert_bits
 

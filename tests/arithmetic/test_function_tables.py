@@ -6,9 +6,8 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic import plan
 from simfloat.arithmetic.catalog import FUNCTIONS
-from simfloat.arithmetic.function_tables import BFLOAT16, FLOAT16, MOST_TABLES, SIZE, FunctionTable
 from simfloat.arithmetic.machines import CPU
-from simfloat.arithmetic.sources import LookedUp, route_of
+from simfloat.arithmetic.sources import BFLOAT16, FLOAT16, MOST_TABLES, SIZE, FunctionTable, LookedUp, route_of
 from simfloat.formats.rounding import as_rounding
 from tests.bits import DETERMINISTIC, assert_bits
 

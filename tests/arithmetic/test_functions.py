@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels.elementwise import FUNCTIONS as FUNCTION_LOOPS
-from simfloat.kernels.elementwise import NATIVE, OPERATIONS
-from simfloat.selftest.function_checks import UNARY_FUNCTIONS, SPECIALS
+from simfloat.kernels.elementwise.loops import FUNCTIONS as FUNCTION_LOOPS
+from simfloat.kernels.elementwise.loops import NATIVE, OPERATIONS
+from simfloat.tools.selftest.operations import SPECIALS, UNARY_FUNCTIONS
 from tests.bits import DETERMINISTIC, assert_bits
 
 gmpy2 = pytest.importorskip("gmpy2", reason="needs gmpy2 (MPFR) as an oracle")

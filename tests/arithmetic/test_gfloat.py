@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.selftest.reference import draws
+from simfloat.tools.selftest.definitions import draws
 from tests.bits import assert_bits
 
 FORMATS = {

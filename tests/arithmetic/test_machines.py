@@ -9,8 +9,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic import machines, operands
-from simfloat.arithmetic.loops import Loops
-from simfloat.arithmetic.machines import CPU, GPU, device_of
+from simfloat.arithmetic.machines import CPU, GPU, Loops, device_of
 
 ROOT = pathlib.Path(sf.__file__).parent
 
@@ -89,10 +88,10 @@ def test_nothing_but_declared_loops_is_reached_from_outside_of_the_kernels():
 def test_the_search_sees_what_it_looks_for():
     code = """
 from simfloat import kernels
-from simfloat.kernels.unrounded import two_sum
-kernels.rounding_loops.copy(x)
+from simfloat.kernels.elementwise.exact import two_sum
+kernels.rounding.arrays.copy(x)
 machine_of(out).loops.bins.carry(x)
-loops, grid = machine.loops, kernels.grid
+loops, grid = machine.loops, kernels.rounding.grid
 loops.rounding_loops.round_odd(x)
 sums = machine.loops.fused
 """

@@ -10,7 +10,7 @@ import simfloat as sf
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target
 from simfloat.formats.definition import round_magnitude
-from simfloat.kernels.events import COUNTS, EVENTS, LOWEST_EXPONENT, NAN, SUBNORMAL, TOTAL, ZERO
+from simfloat.kernels.rounding.events import COUNTS, EVENTS, LOWEST_EXPONENT, NAN, SUBNORMAL, TOTAL, ZERO
 from tests.bits import DETERMINISTIC, FORMATS, adversarial
 from tests.kernels.test_single import hostile
 from tests.reference import draws

@@ -5,8 +5,8 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
-from simfloat.selftest.hard_numbers import operands
-from simfloat.selftest.operation_checks import PAIRS, SIX_BITS, by_fractions, every_pair, near_triples
+from simfloat.tools.selftest.checks import operands
+from simfloat.tools.selftest.operations import PAIRS, SIX_BITS, by_fractions, every_pair, near_triples
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import draws, operate
 

@@ -7,8 +7,8 @@ import pytest
 
 import simfloat as sf
 from simfloat.formats.definition import round_value
-from simfloat.selftest.orders import dot
-from simfloat.selftest.reference import operate
+from simfloat.tools.selftest.definitions import operate
+from simfloat.tools.selftest.orders import dot
 from tests.bits import assert_bits
 
 CLAMPED = sf.nearest_even.saturating()

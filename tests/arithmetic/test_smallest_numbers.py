@@ -8,7 +8,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.formats.definition import round_value
-from simfloat.selftest.orders import dot
+from simfloat.tools.selftest.orders import dot
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import draws, exact, operate
 

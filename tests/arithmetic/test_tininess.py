@@ -8,8 +8,8 @@ import pytest
 
 import simfloat as sf
 from simfloat.formats.definition import round_value
-from simfloat.formats.format_fields import TININESS
-from simfloat.selftest.neighbours import round_quotient
+from simfloat.formats.format import TININESS
+from simfloat.tools.selftest.definitions import round_quotient
 from tests.bits import DETERMINISTIC, assert_bits
 
 #: One significand bit and several, with and without a sign, -0 and infinities.

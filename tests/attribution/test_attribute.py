@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.optim.float64_sums import sum_of_squares
+from simfloat.optim.clipping import sum_of_squares
 from tests.bits import assert_bits
 
 RNG = np.random.default_rng(4)

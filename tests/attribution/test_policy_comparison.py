@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.attribution.policy_comparison import PolicyComparison, PolicyError
+from simfloat.analysis.attribution.policy_comparison import PolicyComparison, PolicyError
 
 RNG = np.random.default_rng(4)
 X, Y = RNG.standard_normal((6, 4)), RNG.standard_normal((6, 3))

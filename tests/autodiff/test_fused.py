@@ -5,7 +5,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.nn.divergence import xlogy
+from simfloat.nn.losses import xlogy
 from tests.bits import assert_bits
 
 RNG = np.random.default_rng(4)

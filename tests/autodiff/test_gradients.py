@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.selftest.function_checks import UNARY_FUNCTIONS
+from simfloat.tools.selftest.operations import UNARY_FUNCTIONS
 from tests.bits import assert_bits
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")

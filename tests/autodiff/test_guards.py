@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.autodiff.guards import SAMPLE, digest_of
+from simfloat.autodiff.variable import SAMPLE, digest_of
 from tests.bits import assert_bits
 
 REMEDY = "between the forward pass and backward, which needs its numbers of then. Call backward before"

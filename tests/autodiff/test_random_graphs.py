@@ -15,7 +15,7 @@ import simfloat as sf
 from simfloat import nn
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.autodiff.pointwise import DIFFERENTIABLE
-from simfloat.nn.divergence import xlogy
+from simfloat.nn.losses import xlogy
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")
 F = torch.nn.functional

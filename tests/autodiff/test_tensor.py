@@ -235,7 +235,7 @@ def test_numbers_that_no_derivative_reads_are_freed_while_the_record_stands():
 
 
 def test_a_name_of_pytorchs_that_tensors_lack_tells_the_name_here():
-    from simfloat.autodiff.torch_hints import NAMES
+    from simfloat.autodiff.tensor import NAMES
 
     x = sf.Tensor([1.0])
     assert not any(hasattr(x, name) for name in NAMES)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.blackbox.check import equal
-from simfloat.blackbox.probe import BlackBox, ProductRange
-from simfloat.blackbox.trial_operands import random_operands
+from simfloat.analysis.reveal.check import equal, random_operands
+from simfloat.analysis.reveal.probe import BlackBox, ProductRange
 from tests.reference import in_halves
 
 

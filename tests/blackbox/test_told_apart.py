@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.blackbox.check import equal
+from simfloat.analysis.reveal.check import equal
 from simfloat.formats.definition import round_value
 from tests.blackbox.test_reveal import FLUSHED_FP16, assert_gives_bits
 

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from simfloat.blackbox.readings import Chain, Chunks, Pairs, Runs, readings_of
-from simfloat.blackbox.tree import Builder, Tree, subtree
+from simfloat.analysis.reveal.probe import Builder, Tree, subtree
+from simfloat.analysis.reveal.readings import Chain, Chunks, Pairs, Runs, readings_of
 
 
 def tree_of(reading, terms):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.commands import selftest
-from simfloat.kernels import cache
+from simfloat.kernels.compile import cache
+from simfloat.tools.commands import selftest
 
 
 class Context:

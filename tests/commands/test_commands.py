@@ -5,7 +5,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.__main__ import main
-from simfloat.kernels import cache
+from simfloat.kernels.compile import cache
 from tests.bits import FORMATS
 
 

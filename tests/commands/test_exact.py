@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfloat.commands.round_number import read_number, short_hex
+from simfloat.tools.commands.round_number import read_number, short_hex
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 
 import simfloat as sf
 from simfloat.__main__ import main
-from simfloat.commands.vectors import ACCUMULATORS, FORMATS, OPERATIONS, VERSION
 from simfloat.formats.definition import round_value
 from simfloat.formats.exceptions import flags_of
-from simfloat.selftest import orders
-from simfloat.selftest.reference import exact
+from simfloat.tools.commands.vectors import ACCUMULATORS, FORMATS, OPERATIONS, VERSION
+from simfloat.tools.selftest import orders
+from simfloat.tools.selftest.definitions import exact
 from tests.bits import assert_bits
 
 

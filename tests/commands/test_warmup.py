@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simfloat.commands import warmup
+from simfloat.tools.commands import warmup
 
 ROOT = Path(__file__).parents[2]
 NOTHING_ASKED = argparse.Namespace(into=None, level={})
@@ -16,7 +16,7 @@ NOTHING_ASKED = argparse.Namespace(into=None, level={})
 LEFT_OUT = """
 import importlib, pkgutil
 import simfloat.kernels
-from simfloat.commands import workload
+from simfloat.tools.commands import workload
 
 for task in workload.TASKS.values():
     task()
@@ -36,7 +36,7 @@ print(left)
 # A warmup of two tasks, in as many processes.
 TWO_TASKS = """
 import argparse
-from simfloat.commands import warmup, workload
+from simfloat.tools.commands import warmup, workload
 
 for name in set(workload.TASKS) - {"units", "lookups and codes"}:
     del workload.TASKS[name]

@@ -46,7 +46,7 @@ class StandIn:
     @contextmanager
     def present(self):
         """The process has a module `cupy`, and the machine of its arrays these loops."""
-        cupy, thread_loops = sys.modules.get("cupy"), plain.modules()["simfloat.cuda.thread_loops"]
+        cupy, thread_loops = sys.modules.get("cupy"), plain.modules()["simfloat.kernels.gpu.threads"]
         launch, thread_loops.launch = thread_loops.launch, self.launch
         standin.install()
         self._taken = 0

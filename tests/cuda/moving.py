@@ -17,7 +17,7 @@ from simfloat.arithmetic.machines import GPU
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Target
-from simfloat.kernels.events import wants_optional_counts
+from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.simulation.arithmetic import Arithmetic
 
 

@@ -16,25 +16,25 @@ from numba.core import config
 
 import simfloat
 from simfloat.arithmetic import machines
-from simfloat.kernels import machine
+from simfloat.kernels.compile import intrinsics
 
 ROOMS = ("kernels", "cuda")
 
 
 @cache
 def modules():
-    """The modules of `simfloat.cuda` once more, by name; nothing in them, nor in what they call, is compiled."""
+    """The modules of `simfloat.kernels.gpu` once more, by name; nothing in them, nor in what they call, is compiled."""
     packages, compiled = {room: getattr(simfloat, room) for room in ROOMS}, taken_out()
     config.DISABLE_JIT = True
     try:
-        importlib.import_module("simfloat.kernels.machine").fma = fma
-        room = importlib.import_module("simfloat.cuda")
+        importlib.import_module("simfloat.kernels.compile.intrinsics").fma = fma
+        room = importlib.import_module("simfloat.kernels.gpu")
         for module in pkgutil.iter_modules(room.__path__):
             if module.name != "compiling":  # which has no use here
-                importlib.import_module(f"simfloat.cuda.{module.name}")
-        made = {name: module for name, module in sys.modules.items() if name.startswith("simfloat.cuda")}
+                importlib.import_module(f"simfloat.kernels.gpu.{module.name}")
+        made = {name: module for name, module in sys.modules.items() if name.startswith("simfloat.kernels.gpu")}
         # Some loops are made when they are first called: nothing is compiled then, either.
-        for module in (*made.values(), sys.modules["simfloat.kernels.jit"]):
+        for module in (*made.values(), sys.modules["simfloat.kernels.compile.jit"]):
             vars(module).update(config=SimpleNamespace(DISABLE_JIT=True), numba=SimpleNamespace(njit=as_it_is))
         return made
     finally:
@@ -45,12 +45,12 @@ def modules():
 
 @contextmanager
 def in_place():
-    """They are `simfloat.cuda` meanwhile, and the machine of CuPy's arrays has these loops."""
+    """They are `simfloat.kernels.gpu` meanwhile, and the machine of CuPy's arrays has these loops."""
     made, gpu = modules(), machines.GPU
     kept = {name: sys.modules[name] for name in made if name in sys.modules}
-    package, loops = simfloat.cuda, gpu.loops
-    put_in(made, {"cuda": made["simfloat.cuda"]})
-    object.__setattr__(gpu, "loops", made["simfloat.cuda"])
+    package, loops = simfloat.kernels.gpu, gpu.loops
+    put_in(made, {"cuda": made["simfloat.kernels.gpu"]})
+    object.__setattr__(gpu, "loops", made["simfloat.kernels.gpu"])
     try:
         yield
     finally:
@@ -79,7 +79,7 @@ def fma(a, b, c):
 
 @numba.njit
 def processors_fma(a, b, c):
-    return machine.fma(a, b, c)
+    return intrinsics.fma(a, b, c)
 
 
 def taken_out():

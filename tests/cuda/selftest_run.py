@@ -3,12 +3,12 @@
 import sys
 
 from simfloat.__main__ import main
-from simfloat.cuda import thread_loops
-from simfloat.selftest import gpu_checks
+from simfloat.kernels.gpu import threads
+from simfloat.tools.selftest import sums
 from tests.cuda import simulated, standin
 
 if __name__ == "__main__":
     standin.install()
-    thread_loops.launch = simulated.in_a_row
-    gpu_checks.COUNT, gpu_checks.ACCUMULATORS = 6, gpu_checks.ACCUMULATORS[::3]
+    threads.launch = simulated.in_a_row
+    sums.COUNT, sums.ACCUMULATORS = 6, sums.ACCUMULATORS[::3]
     sys.exit(main(["selftest", "--device", "cuda"]))

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 
 import simfloat as sf
-from simfloat.arithmetic._cast import Cast
+from simfloat.arithmetic.casts import Cast
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.simulation.arithmetic import Arithmetic
 from tests.bits import assert_bits
@@ -23,7 +23,7 @@ from tests.cuda.devices import TooLong
 from tests.cuda.moving import Heard, Move, NotMovable, as_array, heard
 
 #: The rooms whose public functions compute on arrays.
-ROOMS = ("simfloat.arithmetic", "simfloat.accumulate")
+ROOMS = ("simfloat.arithmetic", "simfloat.sums")
 
 
 class Shadow:

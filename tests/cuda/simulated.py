@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 
-from simfloat.cuda import one_argument
+from simfloat.kernels.gpu import compiling
 from tests.cuda.standin import ndarray
 
 #: Threads of a block: few enough that a loop has several blocks.
@@ -19,7 +19,7 @@ def on_simulator(body, count, arguments):
     """The loop on the simulator's grid."""
     from numba import cuda
 
-    from simfloat.cuda.compiling import kernel_of
+    from simfloat.kernels.gpu.compiling import kernel_of
 
     with np.errstate(all="ignore"):
         cuda.jit(kernel_of(body))[-(-count // BLOCK), BLOCK](np.int64(count), *map(received, arguments))
@@ -39,6 +39,6 @@ def received(argument):
     if isinstance(argument, ndarray):
         assert argument.flags.c_contiguous
         return argument._host
-    (kind, dtype, *_), _, numbers = one_argument.describe_argument(argument)
+    (kind, dtype, *_), _, numbers = compiling.describe_argument(argument)
     values = np.frombuffer(numbers, dtype)
     return tuple(values) if kind == "numbers" else values[0]

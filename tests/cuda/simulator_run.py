@@ -5,14 +5,14 @@ import sys
 
 import numpy as np
 
-from simfloat.cuda import thread_loops
+from simfloat.kernels.gpu import threads
 from tests.cuda import simulated, standin
 from tests.cuda.cases import CASES, results
 
 if __name__ == "__main__":
     path, name = sys.argv[1:]
     standin.install()
-    thread_loops.launch = simulated.on_simulator
+    threads.launch = simulated.on_simulator
     with np.errstate(all="ignore"):
         found = results(CASES[name], standin.moved)
     with open(path, "wb") as file:

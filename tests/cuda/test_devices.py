@@ -9,7 +9,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.__main__ import main
-from simfloat.arithmetic import arrays, machines
+from simfloat.arithmetic import machines, operands
 
 
 def without(monkeypatch, missing):
@@ -62,7 +62,7 @@ def test_what_numpy_adds_to_like_is_refused_as_cupy_refuses_it(make, cupy):
 
 def test_the_oldest_generation_is_the_one_that_code_is_made_for():
     pytest.importorskip("numba_cuda", reason="needs numba-cuda")
-    from simfloat.cuda import compiling
+    from simfloat.kernels.gpu import compiling
 
     assert divmod(machines.OLDEST_GENERATION, 10) == compiling.OLDEST
 
@@ -132,4 +132,4 @@ def test_a_gpu_too_small_is_told_with_what_is_needed_and_what_there_is(cupy):
     cupy.cuda = types.SimpleNamespace(runtime=types.SimpleNamespace(memGetInfo=lambda: (1000, 80_000)))
     message = r"shape \(1024, 2\) takes 16,384 bytes, and of the GPU's 80,000 there are 1,000 left"
     with pytest.raises(ValueError, match=message):
-        arrays.empty((1024, 2), np.float64, machines.GPU)
+        operands.empty((1024, 2), np.float64, machines.GPU)

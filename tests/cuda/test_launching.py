@@ -8,8 +8,9 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic import machines
-from simfloat.cuda import thread_loops, thread_sequential
-from simfloat.cuda.thread_loops import threads_over
+from simfloat.kernels.gpu import sums
+from simfloat.kernels.gpu import threads as thread_loops
+from simfloat.kernels.gpu.threads import threads_over
 from tests.cuda import standin
 
 
@@ -49,7 +50,7 @@ def placed(monkeypatch):
 def uncompiled(monkeypatch):
     """Kernels by the types that they are asked for."""
     pytest.importorskip("numba_cuda", reason="needs numba-cuda for its types")
-    from simfloat.cuda import compiling
+    from simfloat.kernels.gpu import compiling
 
     asked = []
 
@@ -136,6 +137,6 @@ def test_large_products_are_started_in_tiles_and_small_ones_in_elements(cupy, mo
     counts = []
     monkeypatch.setattr(thread_loops, "launch", lambda body, count, arguments: counts.append(count))
     a, b, out = (cupy.asarray(np.zeros(shape, np.float32)) for shape in ((m, 2), (2 * products, n), (m * products, n)))
-    thread_sequential.steps["fused_native"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
-    thread_sequential.steps["fused_odd"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
+    sums.steps["fused_native"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
+    sums.steps["fused_odd"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
     assert counts == [*started, *[m * n * products] * (n > 0)]

@@ -8,21 +8,11 @@ pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 
 from numba.cuda import types  # noqa: E402
 
-from simfloat.cuda import (  # noqa: E402
-    compiling,
-    one_argument,
-    thread_bins,
-    thread_counting,
-    thread_elementwise,
-    thread_fused,
-    thread_pairwise,
-    thread_rounding,
-    thread_sequential,
-)
-from simfloat.cuda.thread_loops import threads_over  # noqa: E402
-from simfloat.cuda.thread_tiles import ELEMENT, FEW, QUICK, SIDE_BY_SIDE, WARP  # noqa: E402
-from simfloat.kernels.grid import Grid  # noqa: E402
-from simfloat.kernels.unit_steps import Unit  # noqa: E402
+from simfloat.kernels.gpu import compiling, elementwise, sums, units  # noqa: E402
+from simfloat.kernels.gpu.threads import threads_over  # noqa: E402
+from simfloat.kernels.gpu.tiles import ELEMENT, FEW, QUICK, SIDE_BY_SIDE, WARP  # noqa: E402
+from simfloat.kernels.rounding.grid import Grid  # noqa: E402
+from simfloat.kernels.units.aligned import Unit  # noqa: E402
 
 GRID = types.UniTuple(types.float64, len(Grid._fields))
 NO_WORDS, PLACE, ONE = (
@@ -39,50 +29,50 @@ WITH_EXPONENTS = (WIDE_MATRIX, WIDE_MATRIX, *[types.Array(types.int32, 2, "C")] 
 
 #: (loop, types, how many fused multiply-adds its functions ask for at most)
 KERNELS = {
-    "round_nearest": (thread_rounding.round_nearest, (SINGLE, NO_WORDS, SINGLE, GRID), 2),
-    "round_image": (thread_rounding.round_image, (SINGLE, NO_WORDS, SINGLE, GRID), 0),
-    "round_half": (thread_rounding.round_half, (SINGLE, NO_WORDS, SINGLE, GRID), 0),
-    "round_stochastic": (thread_rounding.round_stochastic, (SINGLE, PLACE, SINGLE, GRID), 24),
-    "add, exact": (thread_elementwise.exact_results["add"], (SINGLE, ONE, ONE, types.float64, DOUBLE), 0),
-    "sqrt, FP32": (thread_elementwise.native_results["sqrt"], (SINGLE, ONE, ONE, SINGLE), 0),
-    "divide, FP32": (thread_elementwise.native_results["divide"], (SINGLE, SINGLE, ONE, SINGLE), 0),
+    "round_nearest": (elementwise.round_nearest, (SINGLE, NO_WORDS, SINGLE, GRID), 2),
+    "round_image": (elementwise.round_image, (SINGLE, NO_WORDS, SINGLE, GRID), 0),
+    "round_half": (elementwise.round_half, (SINGLE, NO_WORDS, SINGLE, GRID), 0),
+    "round_stochastic": (elementwise.round_stochastic, (SINGLE, PLACE, SINGLE, GRID), 24),
+    "add, exact": (elementwise.exact_results["add"], (SINGLE, ONE, ONE, types.float64, DOUBLE), 0),
+    "sqrt, FP32": (elementwise.native_results["sqrt"], (SINGLE, ONE, ONE, SINGLE), 0),
+    "divide, FP32": (elementwise.native_results["divide"], (SINGLE, SINGLE, ONE, SINGLE), 0),
     "multiply, single": (
-        thread_elementwise.single_results["multiply"],
+        elementwise.single_results["multiply"],
         (SINGLE, SINGLE, ONE, types.float64, SINGLE, GRID, types.int64),
         12,
     ),
-    "count": (thread_counting._count, (DOUBLE, SINGLE, GRID, COUNTERS), 0),
+    "count": (elementwise._count, (DOUBLE, SINGLE, GRID, COUNTERS), 0),
     "sums, E5M2": (
-        thread_sequential.steps["fused_odd"].with_tile(ELEMENT),
+        sums.steps["fused_odd"].with_tile(ELEMENT),
         (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32),
         20,
     ),
     "sums, stochastic": (
-        thread_sequential.random_steps["fused_drawn_odd"],
+        sums.random_steps["fused_drawn_odd"],
         (*[MATRIX] * 3, *[SINGLE_GRID] * 2, COUNTER, types.uint64),
         0,
     ),
     "sums, Hopper": (
-        thread_fused.loops["truncated"]["truncated"].tiles.with_tile(thread_fused.ROWS._replace(warp=WARP)),
+        units.loops["truncated"]["truncated"].tiles.with_tile(units.ROWS._replace(warp=WARP)),
         (*WITH_EXPONENTS, types.UniTuple(types.float64, len(Unit._fields)), GRID, types.int64, COUNTER, types.uint64),
         0,
     ),
     "sums, a unit of one's own": (
-        thread_fused.loops["sticky"]["random"].tiles.with_tile(ELEMENT),
+        units.loops["sticky"]["random"].tiles.with_tile(ELEMENT),
         (*WITH_EXPONENTS, types.UniTuple(types.float64, len(Unit._fields)), GRID, types.int64, COUNTER, types.uint64),
         12,
     ),
     "sums, pairwise": (
-        thread_pairwise.pairwise_loops["native"],
+        sums.pairwise_loops["native"],
         (*[MATRIX] * 3, SINGLE_GRID, types.float32, types.int64, COUNTER, types.uint64),
         0,
     ),
     "sums, exact": (
-        thread_bins.odd_totals,
+        sums.odd_totals,
         (types.Array(types.float64, 3, "C"), types.Array(types.float64, 2, "C")),
         0,
     ),
-    "facts": (thread_counting._gather_facts, (SINGLE, types.int64, COUNTERS), 0),
+    "facts": (elementwise._gather_facts, (SINGLE, types.int64, COUNTERS), 0),
 }
 
 
@@ -127,7 +117,7 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_that_the_hardware_makes_are_its_instructions_on_registers(name):
     matrix, instructions = STEPS[name]
-    loops = thread_sequential.pairs if name.startswith("pairs") else thread_sequential.steps
+    loops = sums.pairs if name.startswith("pairs") else sums.steps
     loop = loops[name.split()[-1]].with_tile(QUICK._replace(warp=WARP))
     ptx = compiling.compile_to_ptx(loop.body, (*[matrix] * 3, *[SINGLE_GRID] * 2, types.float32)).ptx.decode()
     found = arithmetic(ptx)
@@ -139,12 +129,12 @@ def test_steps_that_the_hardware_makes_are_its_instructions_on_registers(name):
 
 
 def test_rows_of_four_bytes_that_begin_where_four_numbers_are_read_at_once_are_read_so():
-    loop = thread_sequential.steps["fused_native"]
+    loop = sums.steps["fused_native"]
     wide = {tile: tile._replace(warp=WARP) for tile in (QUICK, SIDE_BY_SIDE)}
     assert loop.tile_for(2048, 2048, 4) == loop.tile_for(4, 1 << 19, 4) == wide[SIDE_BY_SIDE]
     assert loop.tile_for(2048, 2048, 8) == loop.tile_for(2048, 2046, 4) == loop.tile_for(2046, 2048, 4) == wide[QUICK]
     assert loop.tile_for(3, 1 << 20, 4) == loop.tile_for(64, 64, 4) == FEW
-    assert thread_sequential.steps["fused_plain"].tile_for(2048, 2048, 4) == ELEMENT
+    assert sums.steps["fused_plain"].tile_for(2048, 2048, 4) == ELEMENT
     matrices = (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32)
     ptx = compiling.compile_to_ptx(loop.with_tile(wide[SIDE_BY_SIDE]).body, matrices).ptx.decode()
     assert ptx.count("ld.global.v4.f32") % 3 == 0 and ".local" not in ptx
@@ -166,7 +156,7 @@ def test_the_count_sees_a_contraction(monkeypatch):
 
 
 def test_a_kernel_has_one_parameter_whose_numbers_lie_where_a_driver_puts_parameters():
-    body = thread_rounding.round_image.body
+    body = elementwise.round_image.body
     ptx = compiling.compile_to_ptx(body, (SINGLE, NO_WORDS, SINGLE, SINGLE_GRID)).ptx.decode()
     # The number of threads, an array, a word, an array, and a grid of 28 numbers.
     assert re.findall(r"\.param .*", ptx) == [f".param .align 8 .b8 received[{8 + 56 + 8 + 56 + 31 * 4}]"]
@@ -190,7 +180,7 @@ def test_what_is_no_parameter_of_the_kernel_stays_and_pointers_may_be_declared_a
 	st.global.f32 [%rd1+4], %f1;
 	ld.param.b64 %rd2, [other_param_1];
 }"""
-    assert one_argument.with_one_parameter(ptx, b"loop").split(b"\n\t") == [
+    assert compiling.with_one_parameter(ptx, b"loop").split(b"\n\t") == [
         *(b"\n.visible .entry loop(", b".param .align 8 .b8 received[20]\n)\n{"),
         *(b"ld.param.u64 %rd1, [received+8];", b"ld.param.f32 %f1, [received+16];"),
         *(b"st.global.f32 [%rd1+4], %f1;", b"ld.param.b64 %rd2, [other_param_1];\n}"),
@@ -198,7 +188,7 @@ def test_what_is_no_parameter_of_the_kernel_stays_and_pointers_may_be_declared_a
 
 
 def test_code_is_kept_on_disk_and_made_once(monkeypatch, tmp_path):
-    from simfloat.kernels import cache
+    from simfloat.kernels.compile import cache
 
     monkeypatch.setattr(cache, "places", lambda: [tmp_path])
     first = compiling.load_or_compile(unfused.body, (SINGLE, SINGLE, SINGLE))

@@ -14,7 +14,7 @@ pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 
 import simfloat as sf  # noqa: E402
 from simfloat.arithmetic import machines  # noqa: E402
-from simfloat.cuda import thread_loops, thread_tiles  # noqa: E402
+from simfloat.kernels.gpu import threads, tiles  # noqa: E402
 from tests.cuda import ptx, standin  # noqa: E402
 from tests.cuda.cases.elementwise import Events, numbers  # noqa: E402
 from tests.cuda.cases.tiles import hard_factors  # noqa: E402
@@ -30,12 +30,12 @@ def cupy(cupy, nvvm, monkeypatch, tmp_path):
     gpu = ptx.Cupy(compiler, tmp_path)
     cupy.cuda.Device, cupy.cuda.Module = gpu.cuda.Device, gpu.cuda.Module
     monkeypatch.setattr(standin.ndarray, "data", property(gpu.data_of), raising=False)
-    monkeypatch.setattr(thread_tiles, "LEAST", 0)
-    monkeypatch.setattr(thread_tiles, "WARP", 2)
-    thread_loops._load_kernel.cache_clear()
+    monkeypatch.setattr(tiles, "LEAST", 0)
+    monkeypatch.setattr(tiles, "WARP", 2)
+    threads._load_kernel.cache_clear()
     with np.errstate(all="ignore"):
         yield gpu
-    thread_loops._load_kernel.cache_clear()
+    threads._load_kernel.cache_clear()
 
 
 def rounding(move):

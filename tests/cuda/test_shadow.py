@@ -124,7 +124,7 @@ def test_events_are_compared_and_observed_once(own):
     rounded = own.beside(original("round"))
     rounded(X, sf.E2M1, observer=watching)
     assert own.repeated == {"round": 1} and watching.counts()["total"] == X.size
-    thread_counting = plain.modules()["simfloat.cuda.thread_counting"]
+    thread_counting = plain.modules()["simfloat.kernels.gpu.elementwise"]
     count = thread_counting.count_ends
     thread_counting.count_ends = lambda exact, out, numbers, events, shown: events.fill(1)
     try:

@@ -56,11 +56,11 @@ def labelled(name, value):
 
 
 def bodies_by_loop():
-    """The name and the bodies of every loop in `simfloat.cuda`: one, or one for every tile that was asked for."""
+    """The name and the bodies of every loop in `simfloat.kernels.gpu`: one, or one for every tile that was asked for."""
     for path, module in plain.modules().items():
         for name, value in vars(module).items():
             for label, loop in labelled(name, value):
-                if type(loop).__module__.startswith("simfloat.cuda") and callable(loop):
+                if type(loop).__module__.startswith("simfloat.kernels.gpu") and callable(loop):
                     tiles = loop.tiles if hasattr(getattr(loop, "tiles", None), "loops") else loop
                     bodies = {one.body for one in getattr(tiles, "loops", {}).values()} | {getattr(loop, "body", None)}
                     yield f"{path.rpartition('.')[2]}.{label}", bodies

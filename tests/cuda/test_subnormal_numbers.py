@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.cuda import subnormal_numbers
+from simfloat.arithmetic import machines
 
 
 class Operation:
@@ -36,9 +36,9 @@ def compiled(cupy):
     cupy.cuda.compiler = types.SimpleNamespace(_compile_with_cache_cuda=compile)
     cupy.clear_memo = lambda: options_of.append("forgotten")
     cupy._core = types.SimpleNamespace(_kernel=types.SimpleNamespace(ufunc=Operation, ElementwiseKernel=OwnOperation))
-    subnormal_numbers.keep_subnormal_numbers.cache_clear()
+    machines.keep_subnormal_numbers.cache_clear()
     yield options_of
-    subnormal_numbers.keep_subnormal_numbers.cache_clear()
+    machines.keep_subnormal_numbers.cache_clear()
 
 
 def test_the_flag_is_taken_out_once_and_what_was_compiled_is_forgotten(cupy, compiled):
@@ -67,7 +67,7 @@ def test_numba_cuda_is_imported_beside_a_numpy_without_row_stack():
 import numpy as np
 if hasattr(np, "row_stack"):
     del np.row_stack
-from simfloat.cuda.numba_cuda import cuda
+from simfloat.kernels.gpu.compiling import cuda
 assert cuda.grid and not hasattr(np, "row_stack")
 """
     subprocess.run([sys.executable, "-W", "error::DeprecationWarning:numba", "-c", code], check=True)

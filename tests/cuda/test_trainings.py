@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 
 import simfloat as sf  # noqa: E402
-from simfloat.optim.float64_sums import sum_of_squares  # noqa: E402
+from simfloat.optim.clipping import sum_of_squares  # noqa: E402
 from tests.bits import assert_bits  # noqa: E402
 from tests.cuda import standin  # noqa: E402
 from tests.cuda.cases import given, layers  # noqa: E402

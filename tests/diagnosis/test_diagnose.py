@@ -217,7 +217,7 @@ def test_a_policy_may_name_a_layer_that_has_no_parameters():
 
 @pytest.mark.parametrize("most", [3, 24])
 def test_the_same_fault_of_many_layers_is_mended_in_all_and_one_that_is_left_is_told(most, monkeypatch):
-    monkeypatch.setattr("simfloat.diagnosis.first_faults.MOST", most)
+    monkeypatch.setattr("simfloat.analysis.diagnosis.faults.MOST", most)
     model = sf.nn.MLP([4, 8, 8, 8, 8, 8, 1], rng=0)
     model.hidden[0].weight.data = model.hidden[0].weight.data * 1e8
 
@@ -382,7 +382,7 @@ def test_gradients_that_underflow_as_operands_and_in_their_sums_have_both_mended
 
 
 def test_saturation_of_most_numbers_is_told_though_no_remedy_takes_half_of_its_harm(monkeypatch):
-    monkeypatch.setattr("simfloat.diagnosis.bad_gradients._needed_roles", lambda *_: [])
+    monkeypatch.setattr("simfloat.analysis.diagnosis.gradients._needed_roles", lambda *_: [])
     found = sf.diagnose(mlp(), MSE, [(1e5 * X, Y)], CLAMPED, steps=2)
     assert (found.first.kind, found.first.path, found.first.role) == ("saturation", "hidden.0", "compute")
     assert sf.diagnose(mlp(), MSE, [(X, Y)], CLAMPED, steps=2).faults == ()

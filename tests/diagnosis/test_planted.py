@@ -386,7 +386,7 @@ def test_a_diagnosis_is_iterable_and_each_fault_tells_its_cause():
 
 def test_remedies_are_called_verified_only_if_the_gradient_then_agrees(monkeypatch):
     *given, _ = FAULTS["an overflow behind an infinity that the reference has too"]
-    monkeypatch.setattr("simfloat.diagnosis.harm.GradientErrors.agrees", lambda *_: False)
+    monkeypatch.setattr("simfloat.analysis.diagnosis.gradients.GradientErrors.agrees", lambda *_: False)
     found = diagnosed(FRONTS["simfloat"], *given)
     assert found.faults and not any(fault.verified for fault in found)
     assert found.policy == sf.policies["fp16-master"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simfloat.studies.intervals import adjust_levels, discoveries
+from simfloat.studies.statistics import adjust_levels, discoveries
 
 
 @pytest.mark.parametrize("n", [1, 2, 19, 200])

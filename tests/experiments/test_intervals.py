@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simfloat.studies.intervals import mean_interval, mean_level, share_interval, share_level, spread
+from simfloat.studies.statistics import mean_interval, mean_level, share_interval, share_level, spread
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 30])

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 import simfloat as sf
-from simfloat.kernels import notice
-from simfloat.studies import JobError, code_digest, machine_room, one_by_one
-from simfloat.studies.machine_room import SchedulerError, answer, on_scheduler, worker_answer
+from simfloat import terminal
+from simfloat.studies import JobError, code_digest, one_by_one, workspace
+from simfloat.studies.workspace import SchedulerError, answer, on_scheduler, worker_answer
 from tests.experiments.test_command_line import ROOT, invoke
 from tests.experiments.toy import double, run
 from tests.studies.functions import error
@@ -127,13 +127,13 @@ def test_without_work_nobody_is_asked():
 
 def test_a_worker_with_other_sources_refuses(monkeypatch):
     monkeypatch.setattr(sf, "set_threads", lambda count: None)  # this process is no worker
-    monkeypatch.setattr(notice, "silence", lambda: None)
+    monkeypatch.setattr(terminal, "silence", lambda: None)
     arguments = (str(ROOT), run.__module__, run.__name__, '{"seed": 1}')
     assert json.loads(answer(*arguments, code_digest(run.__module__))) == {"result": {"seed": 1, "value": 2.0}}
     assert "other sources or versions of packages" in json.loads(answer(*arguments, "0"))["error"]
 
 
 def test_dask_that_is_missing_is_named(monkeypatch):
-    monkeypatch.setattr(machine_room, "find_spec", lambda name: None)
+    monkeypatch.setattr(workspace, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"not installed: pip install 'simfloat\[sweep\]'"):
         on_scheduler("tcp://node:8786")

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.catalog import EXPERIMENTS
 from simfloat.studies import Finding
-from simfloat.studies import report_page as reports
+from simfloat.studies import report as reports
 from tests.experiments.test_command_line import invoke
 from tests.experiments.toy import toy
 

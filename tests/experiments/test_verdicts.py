@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simfloat.studies.intervals import Interval
-from simfloat.studies.margins import MATCH
+from simfloat.studies.statistics import Interval
 from simfloat.studies.verdicts import (
     BETTER,
     EQUAL,
     FITTED,
     INCONCLUSIVE,
+    MATCH,
     NOT_REPRODUCED,
     REPRODUCED,
     WITHIN,

@@ -17,10 +17,10 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels.functions.constants import SPECK
-from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma, odd
-from simfloat.kernels.pairs import quick_two_sum
-from simfloat.kernels.unrounded import split, two_sum
+from simfloat.kernels.compile.jit import scalar
+from simfloat.kernels.compile.intrinsics import fma, odd
+from simfloat.kernels.elementwise.exact import quick_two_sum
+from simfloat.kernels.elementwise.exact import split, two_sum
 
 
 @scalar
@@ -63,8 +63,8 @@ POWER_TEXT = '''"""exp2(x) = 2^x."""
 
 from __future__ import annotations
 
-from simfloat.kernels.functions.power import power_quick, power_wide
-from simfloat.kernels.jit import scalar
+from simfloat.kernels.functions.powers_and_logarithms import power_quick, power_wide
+from simfloat.kernels.compile.jit import scalar
 
 
 @scalar
@@ -170,7 +170,7 @@ def sums_of_the_function_are_those_of_its_results(name, x, mode):
     import cupy
 
     import simfloat as sf
-    from simfloat.selftest.orders import dot
+    from simfloat.tools.selftest.orders import dot
 
     y, order = getattr(sf, name)(np.clip(x, -4, 4), sf.BF16), sf.sequential(sf.FP16, mode)
     want = [dot(order, y.tolist(), [1.0] * y.size, **{"element": 0, "seed": 3})]
@@ -185,11 +185,11 @@ def on_a_stand_in(promise):
     """The promise where arrays and loops stand for a GPU's."""
 
     def kept():
-        from simfloat.cuda import thread_loops
+        from simfloat.kernels.gpu import threads
         from tests.cuda import simulated, standin
 
         standin.install()
-        thread_loops.launch = simulated.in_a_row
+        threads.launch = simulated.in_a_row
         promise()
 
     return kept
@@ -242,10 +242,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simfloat.accumulate.bounds import Bounds
-from simfloat.accumulate.one_format import InOneFormat
+from simfloat.sums.bounds import Bounds
+from simfloat.sums.one_format import InOneFormat
 from simfloat.formats import as_format, nearest_even
-from simfloat.formats.format_names import FormatLike
+from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 
@@ -327,8 +327,8 @@ def neumaier_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) ->
 def accumulator_sums():
     """In every mode, on the CPU and on what stands for a GPU, from an addend and inside of blocked sums."""
     import simfloat as sf
-    from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
-    from simfloat.selftest.orders import dot
+    from simfloat.sums.trees import ROUNDED_ORDERS
+    from simfloat.tools.selftest.orders import dot
 
     assert sf.neumaier in [order.make for order in ROUNDED_ORDERS]
     assert sf.sum(np.full(100, 0.1), inputs=sf.FP16, accumulate=sf.neumaier(sf.FP16)) == 10.0
@@ -372,34 +372,34 @@ ACCUMULATOR = Extension(
     accumulator_sums,
     rows=(
         Row(
-            "simfloat/kernels/order_steps.py",
-            "from simfloat.kernels.jit",
-            "from simfloat.kernels.halves import magnitude",
+            "simfloat/kernels/sums/orders.py",
+            "from simfloat.kernels.compile.jit",
+            "from simfloat.kernels.elementwise.half import magnitude",
         ),
-        Row("simfloat/kernels/order_steps.py", "on_rows: bool", STEP_TEXT),
+        Row("simfloat/kernels/sums/orders.py", "on_rows: bool", STEP_TEXT),
         Row(
-            "simfloat/kernels/order_steps.py",
+            "simfloat/kernels/sums/orders.py",
             '"kahan": ',
             '    "neumaier": Order(neumaier, state=2, stages=6, finish=sum_and_correction, on_rows=False),',
         ),
         Row(
-            "simfloat/accumulate/__init__.py",
-            "from simfloat.accumulate._kahan",
-            "from simfloat.accumulate._neumaier import neumaier",
+            "simfloat/sums/__init__.py",
+            "from simfloat.sums.one_format",
+            "from simfloat.sums._neumaier import neumaier",
         ),
-        Row("simfloat/accumulate/__init__.py", "__all__ = [", '    "neumaier",'),
+        Row("simfloat/sums/__init__.py", "__all__ = [", '    "neumaier",'),
         Row(
-            "simfloat/accumulate/rounded_orders.py",
-            "from simfloat.accumulate._kahan",
-            "from simfloat.accumulate._neumaier import neumaier",
+            "simfloat/sums/trees.py",
+            "from simfloat.sums.one_format",
+            "from simfloat.sums._neumaier import neumaier",
         ),
         Row(
-            "simfloat/accumulate/rounded_orders.py",
+            "simfloat/sums/trees.py",
             "RoundedOrder(kahan",
             "    RoundedOrder(neumaier, compensates=True),",
         ),
-        Row("simfloat/selftest/orders.py", "return nodes[0]", DEFINITION_TEXT),
-        Row("simfloat/selftest/orders.py", '"kahan": ', '    "neumaier": neumaier_dot,'),
+        Row("simfloat/tools/tools/selftest/orders.py", "return nodes[0]", DEFINITION_TEXT),
+        Row("simfloat/tools/tools/selftest/orders.py", '"kahan": ', '    "neumaier": neumaier_dot,'),
         Row("docs/reference/sums.rst", "accumulate._kahan", "   accumulate._neumaier"),
     ),
     new={"simfloat/accumulate/_neumaier.py": ACCUMULATOR_TEXT},

@@ -20,11 +20,11 @@ def every_mode():
 
 def install_the_stand_in():
     """Let arrays and loops stand for a GPU."""
-    from simfloat.cuda import thread_loops
+    from simfloat.kernels.gpu import threads
     from tests.cuda import simulated, standin
 
     standin.install()
-    thread_loops.launch = simulated.in_a_row
+    threads.launch = simulated.in_a_row
 
 
 def modes_round_everything():
@@ -74,8 +74,7 @@ def operations_round_so(mode):
     import cupy
 
     import simfloat as sf
-    from simfloat.selftest.neighbours import operate_on_arrays
-    from simfloat.selftest.reference import operate
+    from simfloat.tools.selftest.definitions import operate, operate_on_arrays
 
     numbers = np.concatenate([sf.decode(np.arange(0, 256, 5), sf.E4M3), [np.nan]])
     a, b = np.repeat(numbers, numbers.size), np.tile(numbers, numbers.size)
@@ -94,9 +93,9 @@ def sums_of_every_accumulator_round_so(mode):
     import cupy
 
     import simfloat as sf
-    from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
     from simfloat.formats.definition import round_value
-    from simfloat.selftest.orders import dot
+    from simfloat.sums.trees import ROUNDED_ORDERS
+    from simfloat.tools.selftest.orders import dot
 
     few, tree = np.random.default_rng(0).integers(-7, 8, (3, 19)).astype(np.float64), "0 + (1 + 2) + 3 + 4 + ... + 18"
     for format, kind in product((sf.E4M3, sf.BF16, sf.FP16, sf.FP32, sf.Format(8, 30)), (np.float64, np.float32)):
@@ -143,8 +142,8 @@ def what_adds_so_is_revealed(accumulate):
 
 def arrays_round_so(mode):
     import simfloat as sf
-    from simfloat.selftest.neighbours import operate_on_arrays
-    from simfloat.selftest.orders import dot
+    from simfloat.tools.selftest.definitions import operate_on_arrays
+    from simfloat.tools.selftest.orders import dot
 
     few, order = np.random.default_rng(1).integers(-7, 8, (2, 3, 3)).astype(np.float64), sf.sequential(sf.E4M3, mode)
     A, B = (sf.array(x, sf.E4M3, rounding=mode, accumulate=order) for x in few)
@@ -160,7 +159,7 @@ def arrays_round_so(mode):
 
 def products_of(few, order):
     """The matrix of sums in an order."""
-    from simfloat.selftest.orders import dot
+    from simfloat.tools.selftest.orders import dot
 
     return np.array([[dot(order, row.tolist(), column.tolist()) for column in few[1].T] for row in few[0]])
 
@@ -170,7 +169,7 @@ def models_round_so(mode):
     import torch
 
     import simfloat as sf
-    from simfloat.selftest.neighbours import operate_on_arrays
+    from simfloat.tools.selftest.definitions import operate_on_arrays
 
     few, order = np.random.default_rng(1).integers(-7, 8, (2, 3, 3)).astype(np.float64), sf.sequential(sf.E4M3, mode)
     policy = sf.Policy(compute=sf.E4M3, accumulate=order, rounding=mode)
@@ -234,7 +233,7 @@ MODE = Extension(
         Row("simfloat/formats/__init__.py", "nearest_away,", "    nearest_odd,\n    nearest_zero,"),
         Row("simfloat/formats/__init__.py", '"nearest_away",', '    "nearest_odd",\n    "nearest_zero",'),
         Row(
-            "simfloat/selftest/neighbours.py",
+            "simfloat/tools/selftest/definitions.py",
             "return side >= 0",
             """        case "nearest_zero":
             return side > 0

@@ -17,7 +17,7 @@ def format_is_everywhere():
 FORMAT = Extension(
     "a format",
     format_is_everywhere,
-    rows=(Row("simfloat/formats/named.py", "FP16 = ", 'FP24 = Format(7, 16, name="FP24")'),),
+    rows=(Row("simfloat/formats/catalog.py", "FP16 = ", 'FP24 = Format(7, 16, name="FP24")'),),
 )
 
 
@@ -39,7 +39,7 @@ PRESET = Extension(
             '("fp32", lambda:',
             '    ("fp24-standard", lambda: Policy(compute=Format(7, 16, name="FP24")), "CONTRIBUTING.md"),',
         ),
-        Row("simfloat/policy/presets.py", "from simfloat.arithmetic._cast", "from simfloat.formats import Format"),
+        Row("simfloat/policy/presets.py", "from simfloat.arithmetic.casts", "from simfloat.formats import Format"),
     ),
 )
 
@@ -119,7 +119,7 @@ def mixed_precision_lists_it():
 LISTED = Extension(
     "an operation that mixed precision lists",
     mixed_precision_lists_it,
-    rows=(Row("simfloat/policy/amp.py", '"exp", "log", "log2", "power",', '    "softmin",'),),
+    rows=(Row("simfloat/policy/presets.py", '"exp", "log", "log2", "power",', '    "softmin",'),),
 )
 
 
@@ -174,7 +174,7 @@ SCALING = Extension(
     "a scaling of operands",
     scaling_scales,
     rows=(
-        Row("simfloat/policy/serialization.py", '"hadamard": ', '    "given_scale": arithmetic.given_scale,'),
+        Row("simfloat/policy/text.py", '"hadamard": ', '    "given_scale": arithmetic.given_scale,'),
         Row(
             "simfloat/arithmetic/__init__.py",
             "from simfloat.arithmetic.functions",
@@ -201,7 +201,7 @@ UNIT = Extension(
     unit_sums,
     rows=(
         Row(
-            "simfloat/accumulate/_tensor_core.py",
+            "simfloat/sums/units.py",
             "Instruction(FP8, BOTH, 16, 13),",
             "        Instruction((E2M1,), (FP32,), 16, 13),",
         ),

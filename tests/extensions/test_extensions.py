@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from simfloat.kernels import cache
+from simfloat.kernels.compile import cache
 from tests.extensions.extension import ROOT, copied, written
 from tests.extensions.kernels import KERNELS
 from tests.extensions.tables import TABLES

@@ -75,7 +75,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.optim.optimizer import Optimizer, Params
-from simfloat.optim.step import Step
+from simfloat.optim.optimizer import Step
 
 
 class SignSGD(Optimizer):
@@ -155,7 +155,7 @@ SCHEDULE = Extension(
     rows=(
         Row(
             "simfloat/optim/__init__.py",
-            "from simfloat.optim.sequential_schedule",
+            "from simfloat.optim.scheduler",
             "from simfloat.optim.root_schedule import SquareRootLR",
         ),
         Row("simfloat/optim/__init__.py", '"SequentialLR",', '    "SquareRootLR",'),
@@ -210,7 +210,7 @@ LOSS_SCALE = Extension(
     rows=(
         Row(
             "simfloat/optim/__init__.py",
-            "from simfloat.optim.dynamic_loss_scale",
+            "from simfloat.optim.loss_scale",
             "from simfloat.optim.falling import FallingLossScale",
         ),
         Row("simfloat/optim/__init__.py", '"DynamicLossScale",', '    "FallingLossScale",'),
@@ -255,7 +255,7 @@ FIGURE = Extension(
     "a figure",
     figure_is_drawn,
     rows=(
-        Row("simfloat/plots/__init__.py", "from simfloat.plots.points", "from simfloat.plots.signs import draw_signs"),
+        Row("simfloat/plots/__init__.py", "from simfloat.plots.curves", "from simfloat.plots.signs import draw_signs"),
         Row("simfloat/plots/__init__.py", '"draw_points",', '    "draw_signs",'),
     ),
     new={"simfloat/plots/signs.py": FIGURE_TEXT},
@@ -282,12 +282,12 @@ TORCH_RULE = Extension(
     torch_rule_rounds,
     rows=(
         Row(
-            "simfloat/torch/rules/aten_functions.py",
+            "simfloat/torch/rules/pointwise.py",
             '"sinc": Composed',
             '    "special_spherical_bessel_j0": Composed("sin", spherical),',
         ),
         Row(
-            "simfloat/torch/rules/aten_functions.py",
+            "simfloat/torch/rules/pointwise.py",
             "Tensor = torch.Tensor",
             """
 

@@ -8,8 +8,8 @@ import pytest
 
 import simfloat as sf
 from simfloat.formats.definition import floor_log2, round_value
-from simfloat.formats.format_fields import TININESS
-from simfloat.selftest.golden import ROUNDED
+from simfloat.formats.format import TININESS
+from simfloat.tools.selftest.definitions import ROUNDED
 from tests.bits import DETERMINISTIC
 
 NEAREST_EVEN, NEAREST_AWAY, TOWARD_ZERO, UP, DOWN, TO_ODD = DETERMINISTIC

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.formats.format_names import DTYPES
+from simfloat.formats.catalog import DTYPES
 from tests.bits import FORMATS
 
 NAMES = [None, "mine", "E4M3", "bf16", "half", "e4m3", "e5m10", "Format(4, 3)", "Binary8p4se", "", 'it\'s "x"', "日"]

@@ -11,13 +11,13 @@ import sys
 import llvmlite.binding as llvm
 from numba import types
 
-from simfloat.kernels import processor
+from simfloat.kernels.compile import processor
 
 processor.VECTORS = 512  # as for Intel's processors, wherever this runs: read when the kernels are defined
 processor.ARCHITECTURE = ""  # the entries of kernels would read the control register of the processor at hand
 
-from simfloat.kernels import sequential  # noqa: E402
-from simfloat.kernels.machine import fma  # noqa: E402
+from simfloat.kernels.compile.intrinsics import fma  # noqa: E402
+from simfloat.kernels.sums import sequential  # noqa: E402
 
 PROCESSORS = {
     "sapphirerapids": ("x86_64-unknown-linux-gnu", ""),

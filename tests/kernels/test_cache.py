@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import simfloat
-from simfloat.kernels import cache, levels
+from simfloat.kernels.compile import cache
+from simfloat.kernels.compile import processor as levels
 from tests.processes import without_notice
 
 # Two kernels that compile quickly, and whose results show that they work.

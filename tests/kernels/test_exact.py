@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.machine import binade, fma, round_sum_to_odd
-from simfloat.kernels.unrounded import nearest_integer, power_of_two, round_pair_to_odd, scale_by_power, split
+from simfloat.kernels.compile.intrinsics import binade, fma, round_sum_to_odd
+from simfloat.kernels.elementwise.exact import nearest_integer, power_of_two, round_pair_to_odd, scale_by_power, split
 
 
 def test_split_gives_significand_and_exponent(rng):

@@ -6,10 +6,10 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.sources import ByHalfConversion, InFloat32Lanes, route_of
-from simfloat.kernels import processor
-from simfloat.kernels.few_bits import COUNTS, FEW
-from simfloat.kernels.function_loops import BLOCK
-from simfloat.kernels.grid import FEW_BITS
+from simfloat.kernels.compile import processor
+from simfloat.kernels.elementwise.float32 import COUNTS, FEW
+from simfloat.kernels.elementwise.loops import BLOCK
+from simfloat.kernels.rounding.grid import FEW_BITS
 from tests.bits import assert_bits
 from tests.kernels.test_single import hostile
 

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels import elementwise, functions, grid
-from simfloat.kernels.function_loops import CHUNK
+from simfloat.kernels import functions
+from simfloat.kernels.elementwise import loops
+from simfloat.kernels.elementwise.loops import CHUNK
+from simfloat.kernels.rounding import grid
 from tests.bits import assert_bits
 
 ZERO = np.zeros(1)
@@ -26,9 +28,9 @@ def test_long_vectors_have_the_bits_of_their_pieces(name, rng):
         """Rounded to odd, to FP64, and at random."""
         outs = np.empty((3, stop - start))
         operands = x[start:stop], y, ZERO, 1.0
-        elementwise.exact_results[name](*operands, outs[0])
-        elementwise.double_results[name](*operands, outs[1])
-        elementwise.paired_results[name](*operands, words[start:stop], outs[2], numbers)
+        loops.exact_results[name](*operands, outs[0])
+        loops.double_results[name](*operands, outs[1])
+        loops.paired_results[name](*operands, words[start:stop], outs[2], numbers)
         return outs
 
     starts = range(0, x.size, 999)

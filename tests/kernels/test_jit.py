@@ -7,8 +7,8 @@ import numba
 import numpy as np
 
 import simfloat.kernels
-from simfloat.kernels.cache import KernelCache
-from simfloat.kernels.jit import kernel, out_of_line, reader, scalar
+from simfloat.kernels.compile.cache import KernelCache
+from simfloat.kernels.compile.jit import kernel, out_of_line, reader, scalar
 
 
 def all_kernels():
@@ -66,7 +66,7 @@ def test_what_kernels_call_has_no_wrappers_and_python_calls_it_all_the_same():
 
 
 def test_a_reader_gives_the_fields_in_order():
-    from simfloat.kernels.random import Counter, unpack_counter
+    from simfloat.kernels.rounding.random import Counter, unpack_counter
 
     assert unpack_counter(np.arange(6)) == Counter(*range(6))
     assert reader(Counter).py_func.__name__ == "read_Counter"

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate.lane_engines import MOST_PAIRWISE_TERMS, OrderLanes
-from simfloat.accumulate.tiles import UPRIGHT
-from simfloat.kernels import grid, lane_orders, pairwise_loops, processor, stepwise
+from simfloat.kernels.compile import processor
+from simfloat.kernels.lanes import orders
+from simfloat.kernels.rounding import grid
+from simfloat.kernels.sums import rows, trees
+from simfloat.sums.lanes import MOST_PAIRWISE_TERMS, OrderLanes
+from simfloat.sums.tiles import UPRIGHT
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.kernels.test_rounded_tiles import KINDS, engine_of, operands, spread
 
@@ -22,7 +25,7 @@ FORMATS = [
     (sf.Format(8, 22), sf.FP32),
     (sf.Format(4, 3, bias=20), sf.E4M3),
 ]
-ORDERS = {"kahan": stepwise.stepwise_loops["kahan"], "pairwise": pairwise_loops.pairwise_loops}
+ORDERS = {"kahan": rows.stepwise_loops["kahan"], "pairwise": trees.pairwise_loops}
 SHAPES = ((5, 39, 45), (1, 8, 7), (2, 270, 3))
 
 
@@ -57,7 +60,7 @@ def test_sums_on_lanes_are_those_of_float64(order, rounding, rng):
                 engine.run(a, b, start, UPRIGHT)
                 assert_bits(start, want)
     own = {"downward": "upward", "nearest": "plain"}.get(rounding.steps, rounding.steps)
-    assert steps == {f"{own}_watched"} | ({own} & set(lane_orders.UNWATCHED))
+    assert steps == {f"{own}_watched"} | ({own} & set(orders.UNWATCHED))
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 
-from simfloat.commands.warmup import environment_of
-from simfloat.kernels import levels, processor
+from simfloat.kernels.compile import processor
+from simfloat.tools.commands.warmup import environment_of
 
 V3, V4, V4_FP16 = (
-    next(level for level in levels.X86 if level.name == name) for name in ("x86-64-v3", "x86-64-v4", "x86-64-v4-fp16")
+    next(level for level in processor.X86 if level.name == name)
+    for name in ("x86-64-v3", "x86-64-v4", "x86-64-v4-fp16")
 )
 LINUX, ARM, MAC = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "arm64-apple-darwin23.0.0"
 MORE = ",+adx,+avx512vbmi,+gfni,-amx-tile"
@@ -45,7 +46,7 @@ def test_a_processor_has_the_highest_level_that_it_reaches():
 import llvmlite.binding as llvm
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
-from simfloat.kernels.levels import level_of
+from simfloat.kernels.compile.processor import level_of
 print(json.dumps([level_of(*found) for *found, _ in {FOUND}]))
 """
     for (_, name, features, level), got in zip(FOUND, in_a_process(code), strict=True):
@@ -55,13 +56,13 @@ print(json.dumps([level_of(*found) for *found, _ in {FOUND}]))
 def test_functions_are_compiled_for_the_level_that_is_asked_for():
     code = """
 from simfloat.kernels import levels, processor
-from simfloat.kernels.jit import scalar
+from simfloat.kernels.compile.jit import scalar
 function = scalar(lambda x: x + 1.0)
 assert function(1.0) == 2.0
 made = function.outer.overloads.popitem()[1].library.codegen
 print(json.dumps([levels.LEVEL, made.magic_tuple()[1:], processor.VECTORS]))
 """
-    level = levels.reachable_levels()[-1]
+    level = processor.reachable_levels()[-1]
     got, made, vectors = in_a_process(code, **environment_of(level.name))
     assert got == list(level) and made == [level.processor, level.features]
     assert vectors == (512 if "+avx512f" in level.features else 256 if "+avx2" in level.features else 128)
@@ -72,5 +73,5 @@ def test_what_users_compile_is_compiled_for_their_processor():
 
     function = numba.njit(lambda x: x + 1.0)
     assert function(1.0) == 2.0
-    assert function.overloads[(numba.float64,)].library.codegen.magic_tuple() == levels.HOST
-    assert processor.PROCESSOR == levels.LEVEL.processor
+    assert function.overloads[(numba.float64,)].library.codegen.magic_tuple() == processor.HOST
+    assert processor.PROCESSOR == processor.LEVEL.processor

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels import pairwise_loops, sequential, stepwise
-from simfloat.kernels.grid import pack_grid, unpack_grid
-from simfloat.kernels.likely import SURE_FROM, dropped_bits, round_unless_in_doubt
-from simfloat.selftest.hard_numbers import adversarial
+from simfloat.kernels.rounding.grid import pack_grid, unpack_grid
+from simfloat.kernels.sums import rows, sequential, trees
+from simfloat.kernels.sums.likely import SURE_FROM, dropped_bits, round_unless_in_doubt
+from simfloat.tools.selftest.checks import adversarial
 from tests.bits import assert_bits
 from tests.reference import operate
 
@@ -100,8 +100,8 @@ def test_what_is_in_doubt_is_made_again(scale, rounding, rng):
     for loops, (likely_kind, drawn_kind), of_one_format in (
         (sequential.random_steps, ("fused_likely", "fused_drawn_odd"), False),
         (sequential.random_steps, ("unfused_likely", "unfused_drawn_odd"), False),
-        (pairwise_loops.pairwise_loops, ("likely", "drawn_odd"), True),
-        (stepwise.stepwise_loops["kahan"], ("likely", "drawn_odd"), True),
+        (trees.pairwise_loops, ("likely", "drawn_odd"), True),
+        (rows.stepwise_loops["kahan"], ("likely", "drawn_odd"), True),
     ):
         results = []
         for kind, carrier in ((likely_kind, np.float32), (drawn_kind, np.float64)):

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate.bounds import format_bounds
-from simfloat.accumulate.native_steps import hardware_kind
-from simfloat.accumulate.operand_bounds import OperandBounds, Problem
 from simfloat.arithmetic.machines import GPU
-from simfloat.cuda import cut_steps
 from simfloat.formats.definition import round_value
 from simfloat.formats.rounding import ABOVE_HALF, HALF, MODES, NEVER, ModeRule, Rounding
-from simfloat.kernels.lane_steps import LANE_OPERATIONS
-from simfloat.kernels.unit_steps import ALIGNMENTS
-from simfloat.selftest.orders import dot
-from simfloat.selftest.reference import operate
+from simfloat.kernels.gpu import instructions
+from simfloat.kernels.lanes.operations import LANE_OPERATIONS
+from simfloat.kernels.units.aligned import ALIGNMENTS
+from simfloat.sums.bounds import format_bounds
+from simfloat.sums.operands import OperandBounds, Problem
+from simfloat.sums.sequential import hardware_kind
+from simfloat.tools.selftest.definitions import operate
+from simfloat.tools.selftest.orders import dot
 from tests.bits import adversarial, assert_bits
 
 
@@ -128,7 +128,7 @@ def test_what_a_mode_does_follows_from_its_row(mode, monkeypatch):
 def test_every_mode_has_steps_on_lanes_and_on_a_gpu():
     steps = {rule.steps for rule in MODES.values()}
     assert steps == {*LANE_OPERATIONS, "downward"} - {"plain"}
-    assert {f"{prefix}_{name}" for prefix in ("cut", "lifted") for name in steps} == set(cut_steps.STEPS)
+    assert {f"{prefix}_{name}" for prefix in ("cut", "lifted") for name in steps} == set(instructions.STEPS)
 
 
 def test_a_mode_that_has_no_steps_of_a_gpu_is_rounded_as_on_a_processor(new_mode):

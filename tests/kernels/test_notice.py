@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import simfloat
-from simfloat.kernels.notice import LINE, Notice
+from simfloat.terminal import LINE, Notice
 
 # Compiles two kernels and, since patience is short, long enough to say so.
 CODE = """
@@ -51,7 +51,7 @@ def test_workers_say_nothing(tmp_path):
 
 @pytest.fixture
 def notice(monkeypatch):
-    monkeypatch.setattr("simfloat.kernels.notice.PATIENCE", 0.2)
+    monkeypatch.setattr("simfloat.terminal.PATIENCE", 0.2)
     return Notice()
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels.random import fill_words, philox, words_at
-from simfloat.selftest.golden import PHILOX
+from simfloat.kernels.rounding.random import fill_words, philox, words_at
+from simfloat.tools.selftest.definitions import PHILOX
 from tests.bits import assert_bits
 
 

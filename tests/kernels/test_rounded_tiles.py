@@ -13,16 +13,19 @@ import pytest
 from numba.core.caching import NullCache
 
 import simfloat as sf
-from simfloat.accumulate.bounds import bounds_of
-from simfloat.accumulate.lane_engines import TURNED, LaneLoop
-from simfloat.accumulate.operand_bounds import Problem, operand_bounds
-from simfloat.accumulate.tiles import UPRIGHT
-from simfloat.kernels import grid, lane_orders, processor, rounded_tiles, sequential
-from simfloat.kernels.lane_steps import LANE_OPERATIONS
-from simfloat.kernels.step_kinds import KINDS as STEP_KINDS
-from simfloat.kernels.step_kinds import native_product
-from simfloat.selftest.hard_numbers import all_values
-from simfloat.selftest.orders import dot
+from simfloat.kernels.compile import processor
+from simfloat.kernels.lanes import orders, tiles
+from simfloat.kernels.lanes.operations import LANE_OPERATIONS
+from simfloat.kernels.rounding import grid
+from simfloat.kernels.sums import sequential
+from simfloat.kernels.sums.orders import KINDS as STEP_KINDS
+from simfloat.kernels.sums.orders import native_product
+from simfloat.sums.bounds import bounds_of
+from simfloat.sums.lanes import TURNED, LaneLoop
+from simfloat.sums.operands import Problem, operand_bounds
+from simfloat.sums.tiles import UPRIGHT
+from simfloat.tools.selftest.checks import all_values
+from simfloat.tools.selftest.orders import dot
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product, sequential_dot
 
@@ -83,14 +86,14 @@ def loops(format, rounding, fused):
     """(loops on lanes that give such sums, the loop in float64)."""
     fusion = "fused" if fused else "unfused"
     steps = TURNED.get(rounding.steps, rounding.steps)
-    careful = f"{fusion}_{rounded_tiles.CAREFUL.get(steps, 'directed')}"
+    careful = f"{fusion}_{tiles.CAREFUL.get(steps, 'directed')}"
     overflows = format.emax == 127 and format.mantissa_bits > 3 and not rounding.saturates
     names = [f"{fusion}_{steps}"] * overflows + [f"{fusion}_{steps}_watched"]
     if format.precision <= 22:  # for anchors
         names.append(f"{fusion}_{steps}_small")
     if format == sf.FP32 and overflows:
         names.append(f"{fusion}_whole_{steps}")
-    known = rounded_tiles.steps
+    known = tiles.steps
     return [known[name] for name in names if name in known], sequential.steps[careful]
 
 
@@ -125,7 +128,7 @@ def test_every_step_of_a_small_format_is_the_exact_one_rounded(rounding):
     numbers, all_of_it = grid.pack_grid(format, rounding), all_values(format).astype(np.float32)
     fast, careful = loops(format, rounding, True)
     if rounding.mode == "nearest_even":
-        fast.append(rounded_tiles.steps["fused_plain_watched"])  # as float32 holds all of them
+        fast.append(tiles.steps["fused_plain_watched"])  # as float32 holds all of them
     a, b = all_of_it[:, np.newaxis], all_of_it[np.newaxis]
     for loop, start in product(fast, all_of_it):
         got = np.full((a.size, b.size), start)
@@ -189,7 +192,7 @@ def test_small_sums_have_a_loop_of_their_own_where_subnormal_numbers_are_slow_wi
         engine.run(a, np.ascontiguousarray(b.T), sums[-1], UPRIGHT)
     assert_bits(*sums)
     assert not steps[1].endswith("_small")
-    has_one = f"fused_{TURNED.get(rounding.steps, rounding.steps)}_small" in rounded_tiles.steps
+    has_one = f"fused_{TURNED.get(rounding.steps, rounding.steps)}_small" in tiles.steps
     assert steps[0].endswith("_small") is has_one
 
 
@@ -269,8 +272,8 @@ def test_the_rounding_mode_is_restored(rng):
 def compiled_anew():
     """The loop that asks for both neighbours, compiled for this processor, and its instructions."""
     operations, kind = LANE_OPERATIONS["nearest"], STEP_KINDS["odd"]
-    careful = rounded_tiles.careful_row(native_product, kind.add)
-    loop = rounded_tiles.rounded_tile_loop(operations, rounded_tiles.fused_step(operations), careful, False)
+    careful = tiles.careful_row(native_product, kind.add)
+    loop = tiles.rounded_tile_loop(operations, tiles.fused_step(operations), careful, False)
     loop._cache = NullCache()
     one, numbers = np.ones((4, 64), np.float32), grid.pack_grid(sf.BF16, sf.nearest_even)
     loop(one, np.ones((64, 4), np.float32), np.zeros((4, 4), np.float32), numbers, numbers, 1.0)
@@ -308,7 +311,7 @@ def check_another_order(rng):
     numbers, accumulate = grid.pack_grid(sf.E4M3, sf.toward_negative), sf.kahan(sf.E4M3, rounding=sf.toward_negative)
     a, b = operands("cancellation", sf.E4M3, rng, 5, 21, 9)
     got = np.zeros((5, 9), np.float32)
-    assert not lane_orders.loops["kahan"]["upward_watched"](a, b, got, numbers, -1.0)
+    assert not orders.loops["kahan"]["upward_watched"](a, b, got, numbers, -1.0)
     assert_bits(got, matrix_product(a, b, lambda x, y, _: dot(accumulate, x, y)))
 
 

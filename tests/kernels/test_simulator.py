@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels.grid import pack_grid
+from simfloat.kernels.rounding.grid import pack_grid
 from tests.bits import assert_bits
 
 pytest.importorskip("numba_cuda", reason="needs numba-cuda for its simulator")

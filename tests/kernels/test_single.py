@@ -6,7 +6,7 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.sources import InFloat32Lanes, route_of
-from simfloat.kernels.single import SINGLE
+from simfloat.kernels.elementwise.float32 import SINGLE
 from tests.bits import DETERMINISTIC, assert_bits
 
 FORMATS = (sf.BF16, sf.TF32, sf.FP16, sf.E4M3, sf.Format(8, 21), sf.Format(8, 1), sf.Format(5, 21), sf.p3109(8, 4))

@@ -11,12 +11,14 @@ import pytest
 from numba.core.caching import NullCache
 
 import simfloat as sf
-from simfloat.accumulate.operand_bounds import Problem, operand_bounds
-from simfloat.kernels import halves, processor, sequential
-from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma
-from simfloat.kernels.register_tiles import no_tiles
-from simfloat.selftest.hard_numbers import hard_operands
+from simfloat.kernels.compile import processor
+from simfloat.kernels.compile.intrinsics import fma
+from simfloat.kernels.compile.jit import scalar
+from simfloat.kernels.elementwise import half
+from simfloat.kernels.lanes.tiles import no_tiles
+from simfloat.kernels.sums import sequential
+from simfloat.sums.operands import Problem, operand_bounds
+from simfloat.tools.selftest.checks import hard_operands
 from tests.bits import assert_bits
 
 #: Processors with FP16 arithmetic, by the architecture of the one that is at hand.
@@ -76,7 +78,7 @@ def test_arithmetic_in_fp16_is_found_where_it_follows_from_the_processors_name()
 import llvmlite.binding as llvm
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
-from simfloat.kernels.levels import computes_fp16
+from simfloat.kernels.compile.processor import computes_fp16
 print([computes_fp16(*found) for *found, _ in {FOUND}])
 """
     assert json.loads(python("-c", code).lower()) == [has for *_, has in FOUND]
@@ -128,8 +130,8 @@ def operands(rng):
 @scalar
 def fma_of_images(a, b, c):
     """What an instruction gives of images: float64 holds the product, and what it cuts off a sum decides nothing."""
-    x, y, z = np.float64(halves.number(a)), np.float64(halves.number(b)), np.float64(halves.number(c))
-    return halves.image(halves.round_to_half(fma(x, y, z)))
+    x, y, z = np.float64(half.number(a)), np.float64(half.number(b)), np.float64(half.number(c))
+    return half.image(half.round_to_half(fma(x, y, z)))
 
 
 @pytest.fixture
@@ -165,7 +167,7 @@ def test_sums_of_images_are_those_that_are_emulated(computing_in_fp16, monkeypat
 
 def test_every_nan_among_images_becomes_the_one_nan():
     images, out = np.array([[0x7E01, 0xFE00, 0xFC01, 0x7C01]], np.uint16), np.empty((1, 4), np.float32)
-    halves.number_loops["halves"](images, out)
+    half.number_loops["halves"](images, out)
     assert (out.view(np.uint32) == 0x7FC00000).all()
 
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels import grid, sequential
-from simfloat.kernels.lanes import width
+from simfloat.kernels.lanes.lanes import width
+from simfloat.kernels.rounding import grid
+from simfloat.kernels.sums import sequential
 from tests.bits import assert_bits
 
 

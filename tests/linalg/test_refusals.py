@@ -131,7 +131,7 @@ def test_a_complex_system_is_solved_as_the_real_one_that_its_refusal_names(rng):
 
 
 def test_matrices_on_a_gpu_are_refused(monkeypatch):
-    monkeypatch.setattr("simfloat.linalg.systems.is_on_gpu", lambda numbers: True)
+    monkeypatch.setattr("simfloat.linalg.matrices.is_on_gpu", lambda numbers: True)
     with pytest.raises(ValueError, match=r"A is on a GPU, and linear algebra runs on the CPU.*A.get\(\)"):
         sf.linalg.lu(EYE, format=sf.BF16)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.linalg import inner_products, lu_factorization
+from simfloat.linalg import factorizations, matrices
 from tests.bits import assert_bits
 from tests.linalg import orders
 
@@ -26,8 +26,8 @@ def way(request):
 def blocks(request, monkeypatch):
     """Blocks that small matrices consist of many of."""
     if request.param == "tiny blocks":
-        monkeypatch.setattr(inner_products, "LEAF", 1)
-        monkeypatch.setattr(lu_factorization, "BLOCK", 4)
+        monkeypatch.setattr(matrices, "LEAF", 1)
+        monkeypatch.setattr(factorizations, "BLOCK", 4)
 
 
 def matrix(rng, shape, format):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import tiles
 from simfloat.arithmetic import threads
+from simfloat.sums import tiles
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simfloat.optim.float64_sums import FEW, sequential_sum, sum_of_squares
+from simfloat.optim.clipping import FEW, sequential_sum, sum_of_squares
 from tests.bits import assert_bits
 
 

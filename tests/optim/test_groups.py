@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.optim.optimizer_options import Option
+from simfloat.optim.options import Option
 from tests.bits import assert_bits
 
 

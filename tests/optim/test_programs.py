@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.arithmetic import program_runs
-from simfloat.arithmetic.program_writer import ProgramWriter, are_usable, program_grid
+from simfloat.arithmetic import programs as program_runs
+from simfloat.arithmetic.programs import ProgramWriter, are_usable, program_grid
 from simfloat.optim import optimizer as optimizers
-from simfloat.updates import update_programs
+from simfloat.simulation import update_programs
 from tests.bits import assert_bits
 
 KINDS = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simfloat.attribution.result import Attribution, Cost
+from simfloat.analysis.attribution.measure import Attribution, Cost
 from simfloat.plots import COLUMN_WIDTH, draw_attribution, new_figure
 
 COSTS = [("linear", "a", "compute", 1e-2), ("add", "_b$", "activations", 1e-4), ("exp", "c", "reduce", 0.0)]

@@ -3,7 +3,7 @@
 import pytest
 
 import simfloat as sf
-from simfloat.diagnosis.fault import Diagnosis, Fault
+from simfloat.analysis.diagnosis.mending import Diagnosis, Fault
 from simfloat.plots import COLUMN_WIDTH, draw_diagnosis, new_figure
 
 LOSSES = {"policy": [1.0, float("nan")], "mended": [1.0, 0.5, 0.25], "reference": [1.0, 0.5, 0.2]}

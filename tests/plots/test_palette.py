@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
 from simfloat.plots.curves import STYLES
-from simfloat.plots.exponents import GAINED_STYLE, KEPT_STYLE, LOST_STYLE
+from simfloat.plots.formats import GAINED_STYLE, KEPT_STYLE, LOST_STYLE
 from simfloat.plots.heat_map import COLORS
 
 #: Of linear RGB, for severity 1: Machado, Oliveira and Fernandes, IEEE TVCG 15(6), 2009, table 1.

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from simfloat.attribution.policy_comparison import PolicyComparison, PolicyError
+from simfloat.analysis.attribution.policy_comparison import PolicyComparison, PolicyError
 from simfloat.plots import COLUMN_WIDTH, draw_comparison, new_figure
 
 ROWS = (

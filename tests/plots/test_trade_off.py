@@ -7,7 +7,7 @@ import pytest
 from matplotlib.text import Text
 
 from simfloat.plots import COLUMN_WIDTH, Point, draw_trade_off, fit_figure, new_figure, save_figure
-from simfloat.plots.trade_off import COLOR, unbeaten
+from simfloat.plots.errors import COLOR, unbeaten
 
 
 def drawn(points, **words):

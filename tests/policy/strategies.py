@@ -5,10 +5,9 @@ from hypothesis import strategies as st
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.formats.format_fields import SPECIALS, TININESS
-from simfloat.policy.operation_roles import CLASSES, roles_of
-from simfloat.policy.role_types import UPDATES
-from simfloat.policy.roles import ROLES, followers_of
+from simfloat.formats.format import SPECIALS, TININESS
+from simfloat.policy.overrides import CLASSES, roles_of
+from simfloat.policy.roles import ROLES, UPDATES, followers_of
 from tests.bits import DETERMINISTIC
 
 

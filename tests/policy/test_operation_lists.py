@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.policy.amp import LOSSES
-from simfloat.policy.operation_roles import OF_PYTORCH, roles_of
+from simfloat.policy.overrides import OF_PYTORCH, roles_of
+from simfloat.policy.presets import LOSSES
 from tests.bits import assert_bits
 from tests.policy import strategies
 

@@ -6,8 +6,8 @@ import pytest
 import simfloat as sf
 from experiments.models import DLRM, GPT, BERTClassifier, SequenceClassifier
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.autodiff import tape
-from simfloat.simulation.widest import widest_format
+from simfloat.autodiff import record
+from simfloat.simulation.place import widest_format
 from tests.nn.convolutional import detector, discriminator, generator, residual_net
 from tests.roles import keep_numbers, recorded
 
@@ -76,14 +76,14 @@ def test_tensors_are_in_the_formats_of_their_roles(preset, model, monkeypatch):
     policy, (make, loss_of) = sf.policies[preset], MODELS[model]
     sf.nn.seed(3)
     model = make()
-    gradients, contribution = [], tape._contribution
+    gradients, contribution = [], record._contribution
 
     def heard(node, number, *rest):
         result = contribution(node, number, *rest)
         gradients.append((node, number, result))
         return result
 
-    monkeypatch.setattr(tape, "_contribution", heard)
+    monkeypatch.setattr(record, "_contribution", heard)
     optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     with sf.simulate(policy):
         loss = loss_of(model)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import simfloat as sf
 from simfloat.policy.roles import ROLES
-from simfloat.policy.serialization import parse
+from simfloat.policy.text import parse
 from tests.policy import strategies
 
 FEW = settings(

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.selftest.hard_numbers import DETERMINISTIC, all_values
-from simfloat.selftest.neighbours import operate_on_arrays
-from simfloat.selftest.operation_checks import EIGHT_BITS, PAIRS, SIX_BITS
-from simfloat.selftest.reference import operate
+from simfloat.tools.selftest.checks import DETERMINISTIC, all_values
+from simfloat.tools.selftest.definitions import operate, operate_on_arrays
+from simfloat.tools.selftest.operations import EIGHT_BITS, PAIRS, SIX_BITS
 from tests.bits import assert_bits
 
 MODES = [mode for plain in DETERMINISTIC for mode in (plain, plain.saturating())]

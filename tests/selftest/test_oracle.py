@@ -8,10 +8,9 @@ import pytest
 import simfloat as sf
 from simfloat.__main__ import main
 from simfloat.formats.exceptions import flags_of
-from simfloat.selftest import oracle
-from simfloat.selftest.comparison import equal_bits, examine
-from simfloat.selftest.hard_numbers import adversarial
-from simfloat.selftest.reference import draws, exact, operate
+from simfloat.tools.selftest import oracle
+from simfloat.tools.selftest.checks import adversarial, equal_bits, examine
+from simfloat.tools.selftest.definitions import draws, exact, operate
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pytest
 
 import simfloat as sf
 from simfloat.__main__ import main
-from simfloat.selftest import CHECKS, Batch, run
-from simfloat.selftest.comparison import examine
+from simfloat.tools.selftest import CHECKS, Batch, run
+from simfloat.tools.selftest.checks import examine
 
 
 def command(*arguments):
@@ -82,7 +82,7 @@ def test_a_broken_library_fails_with_the_first_wrong_case(monkeypatch, capsys):
 def test_a_failed_selftest_exits_with_1(monkeypatch, capsys):
     monkeypatch.setattr(sf, "sqrt", off_by_one_bit(sf.sqrt, 0))
     some = ["random generator", "square roots", "elementary functions", "functions at specials", "codes round trip"]
-    monkeypatch.setattr("simfloat.selftest.CHECKS", {name: CHECKS[name] for name in some})
+    monkeypatch.setattr("simfloat.tools.selftest.CHECKS", {name: CHECKS[name] for name in some})
     assert main(["selftest", "--quick"]) == 1
     lines = capsys.readouterr().out.splitlines()
     failed = [line for line in lines[1:-1] if not line.endswith("ok")]
@@ -126,6 +126,6 @@ def test_mistakes_exit_with_2_and_say_what_to_write(arguments):
 
 
 def test_importing_simfloat_does_not_import_the_selftest():
-    code = "import sys, simfloat; print(any(name.startswith('simfloat.selftest') for name in sys.modules))"
+    code = "import sys, simfloat; print(any(name.startswith('simfloat.tools.selftest') for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

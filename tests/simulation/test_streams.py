@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.simulation.slips import SAMPLES
+from simfloat.simulation.streams import SAMPLES
 from tests.bits import assert_bits
 
 RANDOM = sf.Policy(

@@ -7,7 +7,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.simulation.inside import ArrayFormats
-from simfloat.simulation.widest import widest_format
+from simfloat.simulation.place import widest_format
 from tests.bits import assert_bits
 from tests.cuda import standin
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.studies.combining import cheapest_choices, is_narrower
+from simfloat.studies.statistics import cheapest_choices, is_narrower
 from tests.studies.known_answers import ADDED, additive, trained_line
 
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,8 @@ import pytest
 from pyarrow.parquet import read_table
 
 import simfloat as sf
-from simfloat.studies.plain_values import as_plain, from_plain, label_of
-from simfloat.studies.references import function_digest
+from simfloat.studies.report import function_digest
+from simfloat.studies.stored import as_plain, from_plain, label_of
 from tests.studies.functions import dies_once, error
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.telemetry.range_fit import Binades, RangeCounts, count_in_range, format_binades
+from simfloat.telemetry.advice import Binades, RangeCounts, count_in_range, format_binades
 
 
 @pytest.mark.parametrize(

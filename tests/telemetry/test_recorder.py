@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels.events import SIZE
+from simfloat.kernels.rounding.events import SIZE
 
 COUNTS = ["total", "overflow", "underflow", "subnormal", "nan", "unchanged"]
 

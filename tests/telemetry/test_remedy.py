@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.telemetry.advice import remedy
 from simfloat.telemetry.entries import Key
-from simfloat.telemetry.remedy import remedy
 
 RNG = np.random.default_rng(5)
 X, LABELS = RNG.standard_normal((16, 4)), np.arange(16) % 3

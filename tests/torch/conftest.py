@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture
 def own_rules():
     """A test's own rules are forgotten at its end: another test's operation may be differentiated by theirs."""
-    from simfloat.torch.rules.search import USERS, forget
+    from simfloat.torch.search import USERS, forget
 
     before = dict(USERS)
     yield

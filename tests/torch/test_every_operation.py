@@ -3,7 +3,7 @@
 import torch
 
 import simfloat as sf
-from simfloat.torch.rules.search import handler_of
+from simfloat.torch.search import handler_of
 
 #: What an argument of a type is.
 SAMPLES = {

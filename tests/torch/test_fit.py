@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import simfloat as sf
-from simfloat.train.state_trees import encode
+from simfloat.train.states import encode
 from tests.torch.perceptrons import Ours, Theirs
 from tests.train.test_saving import assert_same
 from tests.train.toy import batches

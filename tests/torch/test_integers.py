@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import simfloat as sf
-from simfloat.torch.rules.quotients import quotients
+from simfloat.torch.rules.pointwise import quotients
 from tests.bits import assert_bits
 from tests.torch.test_every_operation import fits
 

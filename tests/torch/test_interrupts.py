@@ -83,7 +83,7 @@ def settings():
     """What a block changes in PyTorch, and restores."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-    read = [setting._read() for setting in importlib.import_module("simfloat.torch.torch_settings").SETTINGS]
+    read = [setting._read() for setting in importlib.import_module("simfloat.torch.settings").SETTINGS]
     optimizers = importlib.import_module("torch.optim.optimizer")
     hooks = len(optimizers._global_optimizer_pre_hooks), len(optimizers._global_optimizer_post_hooks)
     return read, hooks, _get_current_dispatch_mode_stack(), torch.is_grad_enabled()
@@ -161,7 +161,7 @@ def test_a_block_is_begun_and_ended_as_a_whole():
 
 def test_parameters_are_known_anew_after_it_was_interrupted(monkeypatch):
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    stored = importlib.import_module("simfloat.torch.stored_parameters").StoredParameters
+    stored = importlib.import_module("simfloat.torch.parameters").StoredParameters
     know = stored._know
 
     def interrupt(self, path, tensor):

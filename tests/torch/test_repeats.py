@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import simfloat as sf
-from simfloat.simulation.slips import SAMPLES
+from simfloat.simulation.streams import SAMPLES
 
 X = torch.linspace(-1, 1, 12).reshape(4, 3)
 

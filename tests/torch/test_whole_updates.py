@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import simfloat as sf
-from simfloat.torch import whole_updates
+from simfloat.torch import quick_updates
 
 CASES = [
     ("SGD", {"lr": 0.1}),
@@ -57,8 +57,8 @@ def steps(kind, options, policy, observer=None):
 @pytest.fixture
 def programs(monkeypatch):
     """Of every update whether it was a program."""
-    found, run = [], whole_updates.run_as_program
-    monkeypatch.setattr(whole_updates, "run_as_program", lambda *given: found.append(run(*given)) or found[-1])
+    found, run = [], quick_updates.run_as_program
+    monkeypatch.setattr(quick_updates, "run_as_program", lambda *given: found.append(run(*given)) or found[-1])
     return found
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.train.feed import BatchSource, digest
+from simfloat.train.data import BatchSource, digest
 
 X, Y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 1])
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.train import state_file
+from simfloat.train import states as state_file
 from tests.train import toy
 from tests.train.test_checkpoints import Counting
 from tests.train.test_saving import assert_same

@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 
 import simfloat as sf
-from simfloat.train import lock
+from simfloat.train import checkpoints
 from tests.train import toy
 from tests.train.test_saving import assert_same
 
@@ -98,11 +98,11 @@ def test_while_a_folder_is_locked_or_released_it_waits_and_the_folder_is_free_ag
         signal.raise_signal(signal.SIGINT)
         return function(*args)
 
-    function = getattr(lock, name)
-    monkeypatch.setattr(lock, name, interrupted)
-    with pytest.raises(KeyboardInterrupt), lock.lock_folder(tmp_path):
+    function = getattr(checkpoints, name)
+    monkeypatch.setattr(checkpoints, name, interrupted)
+    with pytest.raises(KeyboardInterrupt), checkpoints.lock_folder(tmp_path):
         pass
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()
-    with lock.lock_folder(tmp_path):
+    with checkpoints.lock_folder(tmp_path):
         pass

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simfloat.train import lock
+from simfloat.train import checkpoints
 from tests.train import toy
 from tests.train.test_saving import assert_same
 from tests.train.toy import names
@@ -20,7 +20,7 @@ LOCKED = """
 import os, sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-spec = spec_from_file_location("lock", "simfloat/train/lock.py")
+spec = spec_from_file_location("lock", "simfloat/train/checkpoints.py")
 spec.loader.exec_module(lock := module_from_spec(spec))
 folder = Path(sys.argv[1])
 """
@@ -66,7 +66,7 @@ def test_a_second_process_is_refused_at_once_with_folder_and_process_until_the_f
         assert_same(states, toy.fit("fp32", 4)[0])
         other.kill()
         other.wait(timeout=60)
-        assert names(tmp_path) == [lock.LOCK_FILE, "checkpoint-000001-step-2.states", "own"]
+        assert names(tmp_path) == [checkpoints.LOCK_FILE, "checkpoint-000001-step-2.states", "own"]
         toy.fit("fp32", 4, checkpoint=tmp_path, resume=tmp_path)
     assert names(tmp_path) == ["checkpoint-000001-step-2.states", "checkpoint-000002-step-4.states", "own"]
 
@@ -95,7 +95,7 @@ def test_where_the_file_system_has_no_locks_training_goes_on_with_a_warning(tmp_
     def without(descriptor):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(lock, "_lock", without)
+    monkeypatch.setattr(checkpoints, "_lock", without)
     with pytest.warns(UserWarning, match=f"{tmp_path} cannot be locked \\(No locks available\\)"):
         toy.fit("fp32", 1, checkpoint=tmp_path)
     assert names(tmp_path) == ["checkpoint-000001-step-1.states"]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.train import state_file
-from simfloat.train.state_trees import decode, encode
+from simfloat.train import states as state_file
+from simfloat.train.states import decode, encode
 
 
 def parts(seed=0, sizes=(3, 4, 2)):

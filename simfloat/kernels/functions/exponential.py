@@ -7,19 +7,22 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.functions.constants import LN2_A, LN2_B, LN2_C, LOG2_E, SPECK, pair
-from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma, round_sum_to_odd
-from simfloat.kernels.pairs import (
+from simfloat.kernels.compile.intrinsics import fma, round_sum_to_odd
+from simfloat.kernels.compile.jit import scalar
+from simfloat.kernels.elementwise.exact import (
     add_number,
     add_pairs,
     divide_pairs,
     horner,
     horner_start,
     multiply_pairs,
+    nearest_integer,
+    power_of_two,
     quick_two_sum,
+    split,
+    two_sum,
 )
-from simfloat.kernels.unrounded import nearest_integer, power_of_two, split, two_sum
+from simfloat.kernels.functions.constants import LN2_A, LN2_B, LN2_C, LOG2_E, SPECK, pair
 
 E2, E3, E4, E5, E6, E7 = (pair(Fraction(1, math.factorial(n))) for n in range(2, 8))
 E8, E9, E10, E11, E12, E13, E14, E15, E16, E17, E18 = (1 / math.factorial(n) for n in range(8, 19))

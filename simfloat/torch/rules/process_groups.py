@@ -8,17 +8,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from simfloat.accumulate import sequential
-from simfloat.accumulate import sum as summed
-from simfloat.accumulate.collectives import in_addition_order
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.torch.floating_operands import Arguments, Options, refusal
+from simfloat.sums import sequential
+from simfloat.sums import sum as summed
+from simfloat.sums.partial_sums import in_addition_order
+from simfloat.torch.arguments import Arguments, Options, refusal
 from simfloat.torch.handlers import Handler
 from simfloat.torch.open_run import without_dispatch
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, parts_of, put_own_tag, put_tag, tag_of
-from simfloat.torch.tensor_arguments import tensors_in, written_by
-from simfloat.torch.tensor_arrays import numbers_of, tensor_of
+from simfloat.torch.tensors import (
+    FORMAT_OF,
+    NOTHING,
+    Tag,
+    numbers_of,
+    parts_of,
+    put_own_tag,
+    put_tag,
+    tag_of,
+    tensor_of,
+    tensors_in,
+    written_by,
+)
 
 Tensor = torch.Tensor
 

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat import linalg
-from simfloat.linalg import householder
-from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of
+from simfloat.linalg import factorizations
+from simfloat.linalg.matrices import ArithmeticOptions, arithmetic_of
 from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.rule_call import RuleCall
-from simfloat.torch.rules.factorizations import matrices, options_of
-from simfloat.torch.tensor_arrays import numbers_of
+from simfloat.torch.rules.linalg import matrices, options_of
+from simfloat.torch.tensors import numbers_of
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
@@ -70,7 +70,7 @@ def reflections(call: RuleCall, a: Tensor) -> tuple[Tensor, Tensor]:
     u, k = arithmetic_of(0.0, ArithmeticOptions(**options_of(call))), min(a.shape[-2:])
 
     def pack_reflections(x: NDArray) -> tuple[NDArray, NDArray]:
-        r, reflectors = householder.triangularize(u, u.round(x))
+        r, reflectors = factorizations.triangularize(u, u.round(x))
         taus = np.zeros(k, r.dtype)
         for column, (v, tau) in enumerate(reflectors):
             r[column + 1 :, column], taus[column] = v[1:], tau[0]
@@ -96,7 +96,7 @@ def product_of_reflections(call: RuleCall, a: Tensor, tau: Tensor) -> Tensor:
     u = arithmetic_of(0.0, ArithmeticOptions(**options_of(call)))
     taus = numbers_of(tau)[..., np.newaxis]
     (q,) = map_batches(
-        lambda x, t: [householder.multiply_reflections(u, unpack_reflections(u, x, t[:, 0]), *x.shape)],
+        lambda x, t: [factorizations.multiply_reflections(u, unpack_reflections(u, x, t[:, 0]), *x.shape)],
         [tuple(a.shape)],
         numbers_of(a),
         taus,
@@ -118,7 +118,7 @@ def times_reflections(
         # q is the product of the reflections in their order, so the last one is applied first; its transposed has the
         # other order.
         for column, (v, tau) in reflectors if left == transpose else reversed(reflectors):
-            householder.reflect(u, v, tau, c[column:])
+            factorizations.reflect(u, v, tau, c[column:])
         return [c if left else c.T]
 
     taus = numbers_of(tau)[..., np.newaxis]

@@ -4,7 +4,7 @@ import numpy as np
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
-from simfloat.formats.format_fields import TININESS
+from simfloat.formats.format import TININESS
 from tests.bits import DETERMINISTIC, adversarial
 
 DRAWING = (sf.stochastic(), sf.stochastic(8, "A"), sf.stochastic(5, "B"))

@@ -50,7 +50,7 @@ LIFTED = [
 
 def tiles(move):
     """Products in which threads sum tiles, whole ones and ragged ones, or single elements; and of nothing."""
-    from simfloat.cuda import thread_tiles
+    from simfloat.kernels.gpu import tiles as thread_tiles
 
     kept = thread_tiles.LEAST, thread_tiles.WARP
     thread_tiles.LEAST, thread_tiles.WARP = 0, 2

@@ -1,0 +1,183 @@
+"""The roles of a policy that a gradient used, read from the record of a run.
+
+Models of either front end, as functions that measure or train them take them, with a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from simfloat.arithmetic.catalog import kind_of
+from simfloat.autodiff.variable import Node, Variable
+from simfloat.common import is_torch_model
+from simfloat.formats import Format, nearest_even
+from simfloat.nn import Module
+from simfloat.policy import Policy, Recipe
+from simfloat.policy.overrides import roles_of
+from simfloat.policy.roles import COMPOSITE, CONTRACTION, MOVEMENT, POINTWISE, RESULTS, WIDEST
+from simfloat.simulation.place import Place
+
+#: A tensor, and the operation that made it.
+MadeTensor = tuple[Variable, Node]
+
+#: The roles that a matrix unit ties together, which takes operands of its own formats only, or one of one's own.
+UNIT_ROLES = ("compute", "compute_gradients", "compute_weights", "accumulate", "accumulate_gradients", "rotation")
+
+#: The operation and the role of what parameters are stored in.
+STORED, WEIGHTS = "(parameter)", "weights"
+
+
+class PolicyPart(NamedTuple):
+    """Roles of an operation in a layer, or of a parameter, that are measured together."""
+
+    operation: str
+    path: str  # of the layer, or of the parameter that the role concerns
+    layer: str
+    role: str  # as it is called in the table
+    values: Mapping[str, Any]  # of the roles, under the policy
+
+
+def policy_parts(made_tensors: list[MadeTensor], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
+    """The parts of a run under `policy` that made these tensors, of a model with parameters at these paths."""
+    results = (part for variable, node in made_tensors for part in _parts_of_result(variable, node, policy))
+    return merge_parts(results, policy, parameters)
+
+
+def merge_parts(results: Iterable[PolicyPart], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
+    """The parts of operations, each once, and those of what parameters are stored in."""
+    parts: dict[tuple[str, str, str], PolicyPart] = {}
+    for part in results:
+        key = part.operation, part.path, part.role
+        parts[key] = _narrower(parts.get(key), part)
+    for path in parameters:
+        value = {WEIGHTS: policy.recipe(path, "update").weights}
+        parts[STORED, path, WEIGHTS] = PolicyPart(STORED, path, path.rpartition(".")[0], WEIGHTS, value)
+    return list(parts.values())
+
+
+def _parts_of_result(variable: Variable, node: Node, policy: Policy) -> Iterator[PolicyPart]:
+    weights = [path for path in node.paths if path is not None]
+    yield from place_parts(node.place, weights, _roles(variable, node), policy)
+    for step in node.inside:
+        yield from place_parts(step, (), ((step.path, {role: value}) for _, role, value in step.roles_used()), policy)
+
+
+def place_parts(
+    place: Place, weights: Sequence[str], roles: Iterable[tuple[str, Mapping[str, Any]]], policy: Policy
+) -> Iterator[PolicyPart]:
+    """The parts of an operation on the parameters at these paths: `roles` are the place's and the parameters'."""
+    if any(policy.recipe(place.path, *place.operations[:n]).fused for n in range(1, len(place.operations))):
+        return  # inside a fused composite, which is one operation
+    unit = _unit_roles(place, weights)
+    if unit:
+        yield _policy_part(place, place.path, "operands and sums", unit)
+    for path, values in roles:
+        for role, value in values.items():
+            if role not in unit:
+                yield _policy_part(place, path, role, {role: value})
+
+
+def _unit_roles(place: Place, weights: Sequence[str]) -> dict[str, Any]:
+    """The roles of a contraction that a matrix unit or a fused sum ties together, if it is one of those."""
+    recipe = place.recipe
+    if not place.is_contraction or not any(
+        sums.needs_narrow_operands for sums in (recipe.accumulate, recipe.accumulate_gradients)
+    ):
+        return {}
+    weight_role = {"compute_weights": place.recipe_of_parameter(weights[0]).compute_weights} if weights else {}
+    return {role: getattr(recipe, role) for role in UNIT_ROLES} | weight_role
+
+
+def _policy_part(place: Place, path: str, label: str, values: dict[str, Any]) -> PolicyPart:
+    """A part with what belongs to its roles: the mode of results, rotations of operands, that a composite is fused."""
+    recipe = place.recipe
+    if recipe.rotation is not None and label in ("compute", "compute_gradients"):
+        values["rotation"] = recipe.rotation
+    if recipe.rounding != nearest_even and label not in UNIT_ROLES:
+        values["rounding"] = recipe.rounding
+    if recipe.fused and "fused" in roles_of(place.operation):
+        values["fused"] = True
+    return PolicyPart(place.operation, path, place.path, label, values)
+
+
+def _roles(variable: Variable, node: Node) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Paths, of the layer and of parameters, with the roles used there and their values."""
+    place, kind = node.place, kind_of(node.place.operation)
+    roles: dict[str, Any] = {}
+    if kind == CONTRACTION:
+        roles |= {
+            role: getattr(place.recipe, role) for role in UNIT_ROLES if role not in ("compute_weights", "rotation")
+        }
+    if kind != MOVEMENT and not (kind == COMPOSITE and _is_entrance(node)):
+        roles["activations"] = variable.format
+    if kind not in (CONTRACTION, MOVEMENT) and (kind != POINTWISE or _is_broadcast(variable, node)):
+        roles["reduce"] = place.recipe.reduce
+    formats = node.formats or (None,) * len(node.parents)
+    for parent, path, format in zip(node.parents, node.paths, formats, strict=True):
+        if path is None and parent.requires_grad:
+            gradient = place.recipe.activation_gradients
+            roles["activation_gradients"] = format if gradient == WIDEST else gradient
+        elif path is not None:
+            yield (
+                path_in_layer(place.path, path),
+                _weight_roles(place.recipe_of_parameter(path), kind, format, parent.requires_grad),
+            )
+    yield place.path, roles
+
+
+def _weight_roles(recipe: Recipe, kind: str | None, format: Format | None, has_gradient: bool) -> dict[str, Any]:
+    roles: dict[str, Any] = {"compute_weights": recipe.compute_weights} if kind == CONTRACTION else {}
+    if has_gradient:
+        roles["weight_gradients"] = format if recipe.weight_gradients == WIDEST else recipe.weight_gradients
+    return roles
+
+
+def _is_entrance(node: Node) -> bool:
+    """Whether numbers go into a composite here, as they are, or are results of its steps, and are not rounded once."""
+    if node.inside:
+        return not node.place.recipe.fused
+    operations, inside = node.place.operations, node.parents[0].node
+    return (
+        inside is None
+        or len(inside.place.operations) <= len(operations)
+        or inside.place.operations[: len(operations)] != operations
+    )
+
+
+def _is_broadcast(variable: Variable, node: Node) -> bool:
+    """Whether gradients are summed on their way back."""
+    return any(parent.requires_grad and parent.shape != variable.shape for parent in node.parents)
+
+
+def path_in_layer(layer: str, parameter: str) -> str:
+    """The path of a parameter as the layer's own, as a place names it."""
+    return parameter if not layer or parameter.startswith(f"{layer}.") else f"{layer}.{parameter.rpartition('.')[2]}"
+
+
+def _narrower(first: PolicyPart | None, second: PolicyPart) -> PolicyPart:
+    """Return the use with the narrower format, of two at one place, as for an operation on tensors of two formats."""
+    if first is None:
+        return second
+    role = second.role if second.role in RESULTS else None
+    if role and first.values[role].precision <= second.values[role].precision:
+        return first
+    return second
+
+
+def is_of_torch(model: Any, caller: str) -> bool:
+    """Whether a model is PyTorch's, and not this package's. Raises ValueError, naming who takes it, for neither."""
+    if isinstance(model, Module):
+        return False
+    if is_torch_model(model):
+        return True
+    raise ValueError(
+        f"{caller} takes a simfloat.nn.Module, got a {type(model).__name__}; of PyTorch it takes a torch.nn.Module."
+    )
+
+
+def pair_of_batch(batch: Any) -> tuple[Any, Any]:
+    """The pair (x, y) of a batch; ValueError for what is none."""
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise ValueError(f"batch is a pair (x, y), got a {type(batch).__name__}.")
+    return batch[0], batch[1]

@@ -1,0 +1,110 @@
+"""The roles that a gradient of a PyTorch model used; the model runs as it is."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simfloat.analysis.attribution.roles_used import PolicyPart, merge_parts, path_in_layer, place_parts
+from simfloat.policy import Policy
+from simfloat.policy.policy import is_written
+from simfloat.policy.roles import UPDATE
+from simfloat.simulation.arithmetic import Silent
+from simfloat.torch import Run, simulate
+from simfloat.torch.backward import parameters_of
+from simfloat.torch.tensors import call_model
+
+
+class TorchRun:
+    """Gradients of copies of a PyTorch model on one batch, in float64, or in its own types under a policy for those."""
+
+    def __init__(self, model: torch.nn.Module, loss_fn: Callable[..., Any], batch: tuple[Any, Any], seed: int) -> None:
+        self.model, self.loss_fn, self.seed = model, loss_fn, seed
+        self.batch, self.wide_batch = batch, in_double(batch)
+        self.paths = [path for path, _ in model.named_parameters()]
+
+    def parts_and_gradient(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
+        """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
+        refuse_own_types(policy, "attribute")
+        run, _, gradient = self._run(policy)
+        return merge_parts(_parts(run, policy), policy, self.paths), gradient
+
+    def gradient(self, policy: Policy) -> NDArray[np.float64]:
+        """Return the gradients of all parameters in one vector."""
+        return self._run(policy)[2]
+
+    def loss_and_gradient(self, policy: Policy) -> tuple[float, NDArray[np.float64]]:
+        """The loss, and the gradients of all parameters in one vector."""
+        return self._run(policy)[1:]
+
+    def _run(self, policy: Policy) -> tuple[Run, float, NDArray[np.float64]]:
+        model, (x, y) = copy.deepcopy(self.model), self.batch
+        if not is_written(policy):
+            model, (x, y) = model.double(), self.wide_batch
+        with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed, Silent()) as run:
+            torch.manual_seed(self.seed)
+            model.zero_grad()
+            loss = self.loss_fn(call_model(model, x), y)
+            checked_loss(loss, model).backward()
+        gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters())
+        return run, loss.item(), torch.cat([gradient.detach().double().reshape(-1) for gradient in gradients]).numpy()
+
+
+def refuse_own_types(policy: Policy, caller: str) -> None:
+    """Raise ValueError for a policy that follows a program's own types, which copies in float64 do not have."""
+    if is_written(policy):
+        raise ValueError(
+            f"{caller} takes policies that name formats, got one that follows the program's own types, {policy.name!r}: "
+            "give the policy of these formats, such as 'bf16-standard', or compare both by simfloat.compare."
+        )
+
+
+def checked_loss(loss: Any, model: torch.nn.Module) -> torch.Tensor:
+    """The loss of a copy of a model, that must be a number with a gradient.
+
+    Raises ValueError for anything else, and for one that depends on a parameter which is none of the copy's.
+    """
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        raise ValueError(
+            f"loss_fn(model(x), y) must be a tensor of one number with a gradient, one of PyTorch's, got {loss!r}."
+        )
+    parameter_ids = {id(parameter) for parameter in model.parameters()}
+    for leaf in parameters_of(loss):
+        if id(leaf) not in parameter_ids:
+            raise ValueError(
+                f"loss_fn uses a parameter of shape {tuple(leaf.shape)}, which is none of the model's copy: put what "
+                "has parameters into the model."
+            )
+    return loss
+
+
+def in_double(x: Any) -> Any:
+    """Floating tensors in float64, in lists, tuples and dictionaries too; ValueError for NumPy's arrays."""
+    if isinstance(x, np.ndarray):
+        raise ValueError(
+            f"A batch for a torch.nn.Module holds tensors, got a NumPy array of shape {x.shape}; torch.as_tensor(x) "
+            "makes a tensor of it."
+        )
+    if isinstance(x, torch.Tensor):
+        return x.detach().double() if x.is_floating_point() else x
+    if isinstance(x, dict):
+        return {key: in_double(value) for key, value in x.items()}
+    return type(x)(map(in_double, x)) if type(x) in (list, tuple) else x
+
+
+def _parts(run: Run, policy: Policy) -> Iterator[PolicyPart]:
+    """The parts of all operations that ran, of a role several where its results have several formats."""
+    for place in run.simulation.places():
+        if place.operation == UPDATE:
+            continue
+        roles = [
+            (place.path if parameter is None else path_in_layer(place.path, parameter), {role: value})
+            for parameter, role, value in place.roles_used()
+        ]
+        weights = [path for path, values in roles if "compute_weights" in values]
+        yield from place_parts(place, weights, roles, policy)

@@ -1,0 +1,194 @@
+"""`diagnose`: what goes wrong first in a training under a policy, and what cures it.
+
+The first faults of a training under a policy, and their remedies, verified by running again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from simfloat.analysis.attribution.roles_used import is_of_torch
+from simfloat.analysis.diagnosis.faults import (
+    find_lost_decay,
+    find_lost_updates,
+    find_stalled_moments,
+    find_underflowing_moments,
+    mend_first_faults,
+)
+from simfloat.analysis.diagnosis.gradients import (
+    GRADIENT_FAULTS,
+    GradientErrors,
+    find_saturation,
+    find_swamped_sums,
+    find_underflow,
+    find_zero_gradients,
+)
+from simfloat.analysis.diagnosis.mending import NAN_IN_DATA, Diagnosis, Fault, PolicyRepair
+from simfloat.analysis.diagnosis.trial import Batch, TensorTrial, TrainingTrial, TrialMoment
+from simfloat.arithmetic.machines import on_cpu
+from simfloat.common import check_count, check_loss_function
+from simfloat.policy import Policy
+from simfloat.policy.policy import as_policy
+
+#: So many times what others hid is looked for.
+ROUNDS = 3
+
+
+def diagnose(
+    model: Any,
+    loss_fn: Callable[[Any, Any], Any],
+    batches: Iterable[Batch],
+    policy: Policy | str,
+    *,
+    optimizer: Any = None,
+    reference: Policy | str = "fp32",
+    steps: int = 20,
+    scaler: Any = None,
+    seed: int = 0,
+) -> Diagnosis:
+    """What goes wrong in the first steps of a training under a policy, first things first, and what cures it.
+
+    Copies of model, optimizer and loss scale are trained under `policy` and under `reference`, from the same seed with
+    the same batches. Looked for are, in this order:
+
+    * data that are NaN, and the first NaN or overflow to infinity: in which step, phase, layer and operation, of which
+      operands, and what overflowed or underflowed before; it is mended, and the next one looked for;
+    * lost updates, w + u = w for a quarter of the weights of a parameter; weight decay that changes nothing; moments
+      that never decay, and moments that underflow;
+    * underflow that takes a tenth of a parameter's gradient, saturation and sums in narrow accumulators that make a
+      gradient wrong by a tenth, and gradients that are zero, compared with the reference at the same weights.
+
+    Each has the overrides that mend it, and whether that was verified by running again; `policy` of the result is the
+    policy with all that were. Where another scale of the loss helps, larger or smaller, it is named beside them.
+    An event that the reference has as well, in the same step, at the same place and of as many elements, is not a fault
+    of the policy. Neither is an event that does no harm, such as the overflow of a mask. The result's text says how
+    many steps a loss scale skipped. The diagnosis is iterable; each fault has `path`, `operation`, `phase`, `step`,
+    `cause`, `operands` and `override`. Draw the losses by
+    `simfloat.plots.draw_diagnosis`.
+
+    model is a simfloat.nn.Module or a torch.nn.Module; `optimizer`, of its parameters, and `scaler` belong to the same
+    package; without an optimizer nothing is learned. batches are pairs (x, y), of which as many as `steps` are taken,
+    and again from the first if there are fewer. All that is given stays as it is, to the bit.
+
+    Raises ValueError for parts that do not belong together, for no batches, and for a loss that is not a single number.
+
+    Examples:
+        >>> model = sf.nn.MLP([2, 8, 1], rng=0)
+        >>> optimizer = sf.optim.AdamW(model.parameters(), lr=1e-3)  # whose eps of 1e-8 is zero in FP16
+        >>> batches = [(np.array([[1.0, -1.0]]), np.array([[0.5]]))]
+        >>> found = sf.diagnose(model, sf.nn.mse_loss, batches, "fp16-standard", optimizer=optimizer, steps=3)
+        >>> found.first.kind, found.first.operation, found.first.override
+        ('NaN', 'divide', "policy.override('*', weights=sf.FP32)")
+    """
+    chosen, exact = as_policy(policy, "diagnose"), as_policy(reference, "diagnose")
+    check_count("steps", steps)
+    check_count("seed", seed, 0)
+    check_loss_function(loss_fn)
+    if scaler is not None and optimizer is None:
+        raise ValueError("A scaler scales the loss for an optimizer's step: give optimizer=, too.")
+    first_batches = _first_batches(batches, steps)
+    faults = [fault for number, batch in enumerate(first_batches) for fault in _nan_faults(number, batch)]
+    clean = [batch for number, batch in enumerate(first_batches) if not any(fault.step == number for fault in faults)]
+    if not clean:
+        return Diagnosis(tuple(faults), chosen, {"policy": [], "mended": [], "reference": []})
+    repair = PolicyRepair(_new_trial(model, loss_fn, clean, optimizer, scaler, seed), chosen, exact, int(steps))
+    faults += _find_faults(repair)
+    mended = repair.train(repair.policy)
+    losses = {
+        "policy": repair.policy_record,
+        "mended": mended or repair.policy_record,
+        "reference": repair.reference_record,
+    }
+    ordered = sorted(faults, key=lambda fault: fault.step)
+    of_each = {name: record.losses for name, record in losses.items()}
+    return Diagnosis(tuple(ordered), repair.policy, of_each, len(repair.policy_record.fault_recorder.skipped))
+
+
+def _find_faults(repair: PolicyRepair) -> list[Fault]:
+    """The faults of the policy, which is then mended."""
+    policy = repair.policy
+    if mend_first_faults(repair):
+        trial = repair.trial
+        is_changed = repair.policy != policy or repair.excused
+        record = repair.train(repair.policy) or repair.policy_record if is_changed else repair.policy_record
+        last = trial.batches[(repair.steps - 1) % len(trial.batches)]
+        # With what delayed scalings know in the end: the scales that they begin with are no fault.
+        moments = [TrialMoment(*at, record.state) for at in ((trial.parts, trial.batches[0]), (record.parts, last))]
+        errors = GradientErrors(trial, repair.reference, moments)
+        if trial.parts[1] is not None:
+            find_lost_updates(repair, record)
+            find_lost_decay(repair)
+            find_stalled_moments(repair, record)
+            find_underflowing_moments(repair, record)
+            repair.adopt_verified()
+        for _ in range(ROUNDS):
+            fault_count = len(repair.faults)
+            find_underflow(repair, record, errors)
+            find_saturation(repair, record, errors)
+            find_swamped_sums(repair, record, errors)
+            if len(repair.faults) == fault_count:
+                find_underflow(repair, record, errors, is_rare=True)
+            if len(repair.faults) == fault_count:
+                find_zero_gradients(repair, errors)
+            repair.adopt_verified()
+            if len(repair.faults) == fault_count or errors.agrees(repair.policy):
+                break
+            record = repair.train(repair.policy) or record
+        if not errors.agrees(repair.policy):
+            repair.withdraw(GRADIENT_FAULTS)
+    return repair.faults
+
+
+def _new_trial(
+    model: Any, loss_fn: Callable[[Any, Any], Any], batches: Sequence[Batch], optimizer: Any, scaler: Any, seed: int
+) -> TrainingTrial:
+    if not is_of_torch(model, "diagnose"):
+        return TensorTrial(model, loss_fn, batches, optimizer, scaler, seed)
+    from simfloat.analysis.diagnosis.torch_trial import TorchTrial
+
+    return TorchTrial(model, loss_fn, batches, optimizer, scaler, seed)
+
+
+def _first_batches(batches: Any, steps: int) -> list[Batch]:
+    """The first batches, at most as many as steps; ValueError for what is none."""
+    if not isinstance(batches, Iterable):
+        raise ValueError(f"batches must be an iterable of pairs (x, y), got a {type(batches).__name__}.")
+    first_batches = list(islice(batches, steps))
+    if not first_batches:
+        raise ValueError("diagnose was given no batches: is the iterable a generator that was used before?")
+    for batch in first_batches:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise ValueError(f"A batch is a pair (x, y), got a {type(batch).__name__}; for one batch give [(x, y)].")
+    return [(batch[0], batch[1]) for batch in first_batches]
+
+
+def _nan_faults(step: int, batch: Batch) -> list[Fault]:
+    """A fault for each part of a batch in which a number is NaN."""
+    faults = []
+    for name, part in zip("xy", batch, strict=True):
+        for array in _part_arrays(part):
+            if array.dtype.kind == "f" and np.isnan(array).any():
+                place = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])
+                why = f"{np.count_nonzero(np.isnan(array))} of {name} are NaN, the first at {place}; left out below"
+                faults.append(Fault(NAN_IN_DATA, step, "", "", "", why))
+                break
+    return faults
+
+
+def _part_arrays(part: Any) -> list[Any]:
+    """The arrays in a part of a batch, which may be a list, a tuple or a dictionary of some."""
+    if isinstance(part, dict):
+        part = list(part.values())
+    if isinstance(part, list | tuple) and any(hasattr(inner, "shape") or isinstance(inner, dict) for inner in part):
+        return [array for inner in part for array in _part_arrays(inner)]
+    detached = part.detach() if hasattr(part, "detach") else part
+    if hasattr(detached, "is_floating_point") and detached.is_floating_point():
+        detached = detached.double()  # NumPy has no bfloat16
+    return [np.asarray(on_cpu(detached))]
+
+
+__all__ = ["diagnose"]

@@ -1,0 +1,297 @@
+"""Accumulators that add in an order, with the formats and modes that probes have shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat import sums as accumulate
+from simfloat.analysis.reveal.order import Evidence, all_modes
+from simfloat.analysis.reveal.probe import ProductRange, Tree
+from simfloat.analysis.reveal.readings import (
+    Chain,
+    Chunks,
+    InOrder,
+    LikeLibrary,
+    LikeNumPy,
+    Pairs,
+    Reading,
+    Runs,
+    Strided,
+    depth_of,
+    is_same_order,
+    readings_of,
+)
+from simfloat.formats import BF16, CATALOG, FP16, FP32, TF32, Format, Rounding, nearest_even, to_odd
+from simfloat.formats.format import TININESS
+from simfloat.sums import (
+    Accumulator,
+    blocked,
+    exact,
+    fused,
+    lanes,
+    library_sum,
+    matmul,
+    matrix_core,
+    numpy_sum,
+    sequential,
+    tensor_core,
+)
+from simfloat.sums.sequential import SequentialSum
+from simfloat.sums.trees import ROUNDED_ORDERS
+from simfloat.sums.units import AMD_UNITS as MATRIX_CORES
+from simfloat.sums.units import INSTRUCTIONS
+from simfloat.sums.units import NVIDIA_UNITS as TENSOR_CORES
+
+E8M13 = Format(8, 13)
+
+#: How far below the largest products that are added at once may be aligned, at most.
+MOST_FRACTION_BITS = 40
+
+#: Products that are added at once, at most, where probes do not show how many these are.
+MOST_AT_ONCE = 64
+
+#: How many formats of as many bits are tried: the range of sums is known where operands and results reach its ends.
+MOST_FORMATS = 6
+
+
+class Candidate(NamedTuple):
+    """An accumulator, the format that its sums are rounded to in the end, and how, if not to nearest even.
+
+    None for `output`: sums stay in the accumulator's own format.
+    """
+
+    accumulator: Accumulator
+    output: Format | None = None
+    rounding: Rounding | None = None
+
+    def sums(self, inputs: tuple[Format, Format], a: NDArray, b: NDArray) -> NDArray[np.float64] | None:
+        """The sums of operands (rows, terms); None if it refuses them."""
+        # Those of rows with the others' columns are not wanted, but some engines make eight as fast as one.
+        for together in (8, 1) if a.shape[1] <= 64 else (1,):
+            rows = np.minimum(np.arange(-(-len(a) // together) * together), len(a) - 1).reshape(-1, together)
+            options: dict[str, Any] = {"output": self.output, "rounding": self.rounding}
+            try:
+                sums = matmul(a[rows], b[rows].swapaxes(1, 2), inputs=inputs, accumulate=self.accumulator, **options)
+            except ValueError:
+                continue
+            return sums.diagonal(axis1=1, axis2=2).reshape(-1)[: len(a)].astype(np.float64)
+        return None
+
+    def __str__(self) -> str:
+        output = "" if self.output is None else f", rounded to {self.output}"
+        return f"{self.accumulator}{output}" + ("" if self.rounding is None else f" {self.rounding}")
+
+
+def candidates(evidence: Evidence, tree: Tree | None) -> Iterator[Candidate]:
+    """Every accumulator that the evidence leaves, the likely ones first."""
+    yielded: set[Candidate] = set()
+    for accumulator in _all_accumulators(evidence, tree):
+        for output, rounding in _outputs(evidence, accumulator):
+            candidate = Candidate(accumulator, output, rounding)
+            if candidate not in yielded:
+                yielded.add(candidate)
+                yield candidate
+
+
+def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumulator]:
+    terms, readings = (0, []) if tree is None else (tree.terms, list(readings_of(tree)))
+    runs = sorted((reading for reading in readings if depth_of(reading)), key=depth_of)
+    for reading in readings:
+        if reading in runs:
+            continue
+        yield from _accumulators(evidence, reading, terms)
+    if terms <= 2:  # of more products the order of exact sums is none
+        yield exact
+    yield from _units(evidence.inputs)
+    if tree is None and evidence.alignment is not None and evidence.alignment.rounding == to_odd:
+        for together in range(2, MOST_AT_ONCE + 1):
+            yield from _fused(evidence, together)
+    for reading in runs:
+        yield from _accumulators(evidence, reading, terms)
+
+
+def _outputs(evidence: Evidence, accumulator: Accumulator) -> Iterator[tuple[Format | None, Rounding | None]]:
+    """The formats of results with the modes in which they are rounded to them: first the accumulator's own."""
+    if accumulator.result is not None:
+        yield None, None
+    if evidence.last is not None:
+        mode = evidence.last.rounding or nearest_even
+        modes = [None if mode == nearest_even else mode, *([mode.saturating()] if evidence.saturates else [])]
+        for format, rounding in product(_formats(evidence.last.precision, evidence.span), modes):
+            if accumulator.result is None or _is_narrower(format, accumulator.result):
+                yield format, rounding
+    if accumulator.result is None:
+        yield from ((format, None) for format in (FP32, *CATALOG.values()))
+
+
+def _is_narrower(format: Format, other: Format) -> bool:
+    """Whether rounding the numbers of another format to this one may change them."""
+    bits = format.precision < other.precision
+    return bits or format.emax < other.emax or format.smallest_subnormal > other.smallest_subnormal
+
+
+def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[Accumulator]:
+    match reading:
+        case Chain():
+            yield from _chains(evidence)
+        case Pairs():
+            yield from _build_accumulators(
+                [order.make for order in ROUNDED_ORDERS if order.order == "neighbours"], _sums(evidence)
+            )
+        case LikeNumPy():
+            sums = _sums(evidence)
+            yield from _build_accumulators([order.make for order in ROUNDED_ORDERS if order.order == "numpy"], sums)
+            yield from _build_accumulators(
+                [partial(numpy_sum, products=products) for products in (FP16, BF16, TF32, FP32)], sums
+            )
+        case LikeLibrary(name):
+            yield library_sum(name)
+        case InOrder(text):
+            yield from _build_accumulators([partial(accumulate.tree, text)], _sums(evidence))
+        case Chunks(together):
+            yield from _fused(evidence, together)
+        case Runs(size, inner, outer) if not evidence.is_uniform or not any(
+            is_same_order(reading, simple, terms) for simple in (Chain(), Pairs(), LikeNumPy())
+        ):
+            # Where all additions round alike, runs of some of them would be the same sum.
+            for first, second in _part_accumulators(evidence, inner, size, outer, -(-terms // size)):
+                yield blocked(size, first, second)
+        case Strided(count, inner, outer) if not is_same_order(reading, LikeNumPy(), terms):
+            for first, second in _part_accumulators(evidence, inner, -(-terms // count), outer, count):
+                yield lanes(count, first, second)
+
+
+def _part_accumulators(
+    evidence: Evidence, inner: Reading, size: int, outer: Reading, count: int
+) -> Iterator[tuple[Accumulator, Accumulator]]:
+    """Accumulators of parts of so many products, with those of the sums of so many parts."""
+    inners = list(_accumulators(evidence.inside(size), inner, size))
+    outers = list(_accumulators(evidence.above(size), outer, count))
+    for first, second in _pairs(inners, outers):
+        # Sums of parts have no products to be rounded.
+        if not (second.is_matrix_unit or (isinstance(second, SequentialSum) and second.products)):
+            yield first, second
+
+
+def _pairs(first: list[Accumulator], second: list[Accumulator]) -> Iterator[tuple[Accumulator, Accumulator]]:
+    """All pairs, the likely ones of both first."""
+    for total in range(len(first) + len(second) - 1):
+        for n in range(max(0, total + 1 - len(second)), min(total + 1, len(first))):
+            yield first[n], second[total - n]
+
+
+def _chains(evidence: Evidence) -> Iterator[Accumulator]:
+    sums, chains = _sums(evidence), [order for order in ROUNDED_ORDERS if order.order == "chain"]
+    for pair in sums:
+        yield from _build_accumulators([order.make for order in chains], [pair])
+    yield from _build_accumulators(
+        [order.make for order in chains if order.compensates], _compensated_formats(evidence)
+    )
+    yield from _build_accumulators(
+        [partial(sequential, products=products) for products in (FP32, FP16, BF16, TF32)], sums
+    )
+
+
+def _build_accumulators(
+    makers: list[Callable[[Format, Rounding], Accumulator]], sums: Iterable[tuple[Format, Rounding]]
+) -> Iterator[Accumulator]:
+    """The accumulators that can be made of such formats and modes."""
+    for maker, (format, rounding) in product(makers, sums):
+        try:
+            yield maker(format, rounding)
+        except ValueError:  # a format so wide that its steps are not computed
+            continue
+
+
+def _fused(evidence: Evidence, terms: int) -> Iterator[Accumulator]:
+    for unit in _units(evidence.inputs):
+        if unit.chunk == terms:
+            yield unit
+    if evidence.alignment is None or not 1 < evidence.alignment.precision <= MOST_FRACTION_BITS + 1:
+        return
+    bits, alignment_mode = evidence.alignment.precision - 1, evidence.alignment.rounding
+    alignments = [mode for mode in all_modes() if mode.aligns and alignment_mode in (None, mode)]
+    alignments.sort(key=lambda mode: not mode.is_toward_zero)  # as most units align
+    for align, output in product(alignments, (FP32, FP16, E8M13)):
+        yield fused(terms, bits, output, align=align)
+    for (output, rounding), align in product(_totals(evidence, bits), alignments):
+        is_default = rounding == nearest_even and output not in (FP32, E8M13)
+        yield fused(terms, bits, output, rounding=None if is_default else rounding, align=align)
+
+
+def _totals(evidence: Evidence, bits: int) -> Iterator[tuple[Format, Rounding]]:
+    """The formats of totals of aligned products, and how they are rounded: as the result was seen to be, if it has
+    fewer bits than products are aligned to."""
+    last, formats = evidence.last, [FP32, FP16, E8M13, *CATALOG.values()]
+    if last is None:
+        return
+    narrow, result_modes = (
+        _formats(last.precision, evidence.span),
+        all_modes() if last.rounding is None else [last.rounding],
+    )
+    modes = all_modes()
+    if last.precision < bits:
+        formats, modes = [], list(result_modes)
+    modes += [mode.saturating() for mode in modes] if evidence.saturates else []
+    for format in dict.fromkeys([*narrow, *formats]):
+        if format.precision >= last.precision and format.signed and format.has_zero:
+            yield from product([format], modes)
+
+
+def _sums(evidence: Evidence) -> list[tuple[Format, Rounding]]:
+    """The formats of sums with their modes, those to nearest first: few other sums look like theirs."""
+    modes = [(step.precision, step.rounding) for step in evidence.kinds if step.rounding is not None]
+    modes.sort(key=lambda mode: all_modes().index(mode[1]))
+    if evidence.saturates:
+        modes += [(precision, mode.saturating()) for precision, mode in modes]
+    return [(format, mode) for precision, mode in modes for format in _formats(precision, evidence.span)]
+
+
+def _compensated_formats(evidence: Evidence) -> Iterator[tuple[Format, Rounding]]:
+    """The formats of sums whose corrections may make them look as they do: of as many bits, or one less."""
+    for step, less in product(evidence.kinds, (0, 1)):
+        modes = all_modes() if step.rounding is None else [step.rounding]
+        yield from product(_formats(step.precision - less, evidence.span), modes)
+
+
+def _formats(precision: int, span: ProductRange) -> list[Format]:
+    """Formats of so many bits, those with a name first, and of them those whose range is the span that was seen."""
+    if precision < 2:
+        return []
+    all_formats = [format for format in CATALOG.values() if format.precision == precision and format.signed]
+    all_formats += [Format(bits, precision - 1) for bits in range(2, 12) if precision <= 53]
+    normal = [format for format in all_formats if span.low == format.emin]
+    flushed = [replace(format, subnormals=False, tininess=tininess) for tininess in TININESS for format in normal]
+    formats = [format for format in dict.fromkeys([*all_formats, *flushed]) if format.emax >= span.high]
+    return sorted(formats, key=lambda format: (format.name is None, _distance(format, span)))[:MOST_FORMATS]
+
+
+def _distance(format: Format, span: ProductRange) -> int:
+    low = format.emin - format.mantissa_bits if format.subnormals else format.emin
+    return abs(format.emax - span.high) + abs(low - span.low)
+
+
+def _units(inputs: tuple[Format, Format]) -> Iterator[Accumulator]:
+    """The matrix units that take operands of these formats; those of TF32 take float32 numbers."""
+    pairs = [inputs, (TF32, TF32)] if inputs == (FP32, FP32) else [inputs]
+    for pair, nvidia, output in product(pairs, TENSOR_CORES, (FP32, FP16)):
+        for instruction in (None, *INSTRUCTIONS.get(nvidia, ())[1:]):
+            yield from _unit(partial(tensor_core, nvidia, pair, output, instruction=instruction))
+    for pair, amd, variant in product(pairs, MATRIX_CORES, (None, "1k")):
+        yield from _unit(partial(matrix_core, amd, pair, variant=variant))
+
+
+def _unit(maker: Callable[[], Accumulator]) -> Iterator[Accumulator]:
+    try:
+        unit = maker()
+    except ValueError:  # the architecture has no such unit
+        return
+    if unit.chunk != 1:  # chains are sequential sums
+        yield unit

@@ -1,0 +1,278 @@
+"""Operands for sums of a black box: random ones that are hard to sum, and ones at which a given candidate rounds,
+overflows or underflows.
+
+Comparison of candidates with all results of a function, and the search for sums that tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.analysis.reveal.candidates import Candidate
+from simfloat.analysis.reveal.probe import BlackBox, ProductRange, Sums
+from simfloat.arithmetic import round as round_to
+from simfloat.formats import Format, toward_zero
+from simfloat.sums import Accumulator
+
+#: Sums of each kind of operands.
+ROWS = 24
+
+
+def random_operands(
+    box: BlackBox, span: ProductRange, rng: np.random.Generator
+) -> Iterator[tuple[str, NDArray, NDArray]]:
+    """Kinds of operands (rows, terms) in the formats of the function's, those last that most accumulators differ on."""
+    shape, bits = (ROWS, box.terms), box.terms.bit_length()
+    low, high = span
+    # Products of middling size, of operands at the lower ends of their formats.
+    for kind, (first, second) in {"tiny a": box.inputs, "tiny b": box.inputs[::-1]}.items():
+        exponents = _exponents(rng, first.emin - first.mantissa_bits, first.emin, shape)
+        tiny = np.ldexp(rng.uniform(-2.0, 2.0, shape), exponents)
+        cofactors = np.ldexp(rng.uniform(1.0, 2.0, shape), np.clip(-exponents, second.emin, second.emax))
+        yield (
+            kind,
+            *(_round_operands(box, tiny, cofactors) if kind == "tiny a" else _round_operands(box, cofactors, tiny)),
+        )
+    normal = [rng.standard_normal(shape) for _ in range(2)]
+    yield "plain", *_round_operands(box, *normal)
+    yield "positive", *_round_operands(box, rng.random(shape), rng.random(shape))
+    spreads = {
+        "close": (-6, 6),
+        "wide": (-28, 28),
+        "whole": (low, high - bits),
+        "small": (low - 1, low + 24),
+        "large": (high - bits - 1, high),
+        "ends": (high - 3, high),
+    }
+    for kind, (least, most) in spreads.items():
+        yield kind, *_spread(box, rng, max(least, low - 1), min(most, high))
+    yield "ties", *_spread(box, rng, max(low, -13), min(high - bits, 13), powers=True)
+    a, b = _spread(box, rng, max(low, -20), min(high - bits, 20))
+    yield "sparse", a * (rng.random(shape) < 0.3), b
+    yield "cancelling", *_cancelling(rng, a, b)
+    # Sums of runs differ in size only where products do from run to run.
+    lengths = rng.integers(1, box.terms + 1, (ROWS, 1))
+    steps = _exponents(rng, max(low, -24), min(high - bits, 24), shape)
+    drifting = np.take_along_axis(steps, np.arange(box.terms) // lengths, 1)
+    yield "drifting", *with_exponents(box, rng, drifting)
+
+
+def _cancelling(rng: np.random.Generator, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
+    """Half of the products, and their negatives at other places: what is left shows every bit that was lost."""
+    half = a.shape[1] // 2
+    places = rng.permuted(np.tile(np.arange(a.shape[1]), (len(a), 1)), axis=1)
+    first, second = places[:, :half], places[:, half : 2 * half]
+    a, b = a.copy(), b.copy()
+    for x, sign in ((a, -1.0), (b, 1.0)):
+        np.put_along_axis(x, second, sign * np.take_along_axis(x, first, 1), 1)
+    return a, b
+
+
+def _spread(
+    box: BlackBox, rng: np.random.Generator, least: int, most: int, powers: bool = False
+) -> tuple[NDArray, NDArray]:
+    """Operands whose products have exponents from `least` to `most`; powers of two have no other bits."""
+    return with_exponents(box, rng, _exponents(rng, least, most, (ROWS, box.terms)), powers)
+
+
+def _exponents(rng: np.random.Generator, least: int, most: int, shape: tuple[int, int]) -> NDArray[np.int64]:
+    return rng.integers(least, max(most, least) + 1, shape)
+
+
+def with_exponents(
+    box: BlackBox, rng: np.random.Generator, exponents: NDArray[np.int64], powers: bool = False
+) -> tuple[NDArray, NDArray]:
+    """Operands whose products are at least these powers of two and less than four times as large, of either sign."""
+    shape = exponents.shape
+    first, second = box.inputs
+    shift = np.clip(exponents // 2 + rng.integers(-3, 4, shape), first.emin, first.emax)
+    cofactor_exponents = np.clip(exponents - shift, second.emin - second.mantissa_bits, second.emax)
+    signs = rng.choice([-1.0, 1.0], shape)
+    one = np.ones(shape)
+    a, b = (one if powers else rng.uniform(1.0, 2.0, shape) for _ in range(2))
+    return _round_operands(box, np.ldexp(signs * a, shift), np.ldexp(b, cofactor_exponents))
+
+
+def operands_for_products(
+    box: BlackBox, values: NDArray[np.float64], significands: NDArray[np.float64]
+) -> tuple[NDArray, NDArray]:
+    """Operands whose products are as near to these values as numbers can be times others of such significands."""
+    first, second = box.inputs
+    b = _round_toward_zero(significands, second)
+    exponents = np.frexp(values)[1] - 1
+    shift = np.clip(exponents - np.clip(exponents, first.emin, first.emax), second.emin, second.emax)
+    return _round_operands(box, np.clip(np.ldexp(values / b, -shift), -first.max, first.max), np.ldexp(b, shift))
+
+
+def _round_operands(box: BlackBox, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
+    return _round_toward_zero(a, box.inputs[0]), _round_toward_zero(b, box.inputs[1])
+
+
+def _round_toward_zero(x: NDArray, format: Format) -> NDArray:
+    return round_to(x.astype(np.float32) if format.fits_float32 else x, format, toward_zero)
+
+
+#: Sums for all binades of a format together, for each of them at least, and more for those at the ends of its range.
+BINADE_ROWS, LEAST_ROWS, MORE_ROWS = 200, 2, 40
+
+#: So many operands are made at a time.
+TOGETHER = 1 << 18
+
+#: So many quarters of a spacing are near a power of two.
+NEAR = 8
+
+
+def breaking_operands(
+    candidate: Candidate, box: BlackBox, rng: np.random.Generator
+) -> Iterator[tuple[NDArray, NDArray]]:
+    """Operands (rows, terms) whose sums, or sums of some of them, are numbers of the accumulator's formats or half-way
+    between two: in every binade, and next to the ends of the range and beyond them."""
+    for format in dict.fromkeys(_formats(candidate)):
+        exponents = _binades(box, format)
+        for some in np.array_split(exponents, 1 + len(exponents) * box.terms // TOGETHER):
+            yield _aim_at_targets(candidate, box, rng, _targets(format, some, rng))
+
+
+def _formats(candidate: Candidate) -> Iterator[Format]:
+    """The formats that sums are rounded to."""
+    if candidate.output is not None:
+        yield candidate.output
+    yield from _formats_of(candidate.accumulator)
+
+
+def _formats_of(accumulator: Accumulator) -> Iterator[Format]:
+    if accumulator.result is not None:
+        yield accumulator.result
+    for part in (getattr(accumulator, field.name) for field in fields(accumulator)):
+        if isinstance(part, Accumulator):
+            yield from _formats_of(part)
+        elif isinstance(part, Format):
+            yield part
+
+
+def _binades(box: BlackBox, format: Format) -> NDArray[np.int64]:
+    """Binades of a format and the one above, as far as the operands' products reach."""
+    first, second = box.inputs
+    low, high = max(first.emin + second.emin, -1000), min(first.emax + second.emax, 1000)
+    every = np.arange(format.emin - format.mantissa_bits - 1, format.emax + 2)
+    ends = [format.emin - 1, format.emin, format.emax, format.emax + 1]
+    rows = max(LEAST_ROWS, BINADE_ROWS // len(every))
+    exponents = np.concatenate([np.repeat(every, rows), np.repeat(ends, MORE_ROWS)])
+    return exponents[(low <= exponents) & (exponents <= high)]
+
+
+def _targets(format: Format, exponents: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Numbers of binades, of either sign: whole multiples of half the format's spacing there, or a few quarters from
+    a power of two or the largest number."""
+    powers, rows = np.ldexp(1.0, exponents), len(exponents)
+    halves = np.ldexp(0.5, np.maximum(exponents, format.emin) - format.mantissa_bits)
+    anywhere = powers + halves * rng.integers(0, np.maximum(powers / halves, 1).astype(np.int64))
+    ends = np.where(exponents == format.emax, format.max, powers)
+    near = ends + halves / 2 * rng.integers(-NEAR, NEAR + 1, rows)
+    return rng.choice([-1.0, 1.0], rows) * np.where(rng.random(rows) < 0.5, anywhere, near)
+
+
+def _aim_at_targets(
+    candidate: Candidate, box: BlackBox, rng: np.random.Generator, targets: NDArray[np.float64]
+) -> tuple[NDArray, NDArray]:
+    """Operands whose sums up to some place, the last or any other, are the targets, if the accumulator makes them."""
+    shape, rows = (len(targets), box.terms), np.arange(len(targets))
+    binades = np.frexp(targets)[1][:, np.newaxis] - 1
+    # Beside some targets all else is tiny: what is cut twice, or rounds as if it knew of no more bits, shows there.
+    tiny = rng.integers(0, 60, (len(targets), 1)) * (rng.random((len(targets), 1)) < 0.4)
+    # Larger products cancel, but overflow where targets are large.
+    most = rng.choice([1, 7], (len(targets), 1))
+    a, b = with_exponents(box, rng, binades - tiny + rng.integers(-14, most, shape))
+    a *= rng.random(shape) < rng.choice([0.3, 1.0], (len(targets), 1))
+    last = np.where(rng.random(len(targets)) < 0.5, box.terms - 1, rng.integers(1, box.terms, len(targets)))
+    ahead = np.where(np.arange(box.terms) <= last[:, np.newaxis], a, 0)
+    # Products by powers of two hit the targets; by 1.5 many are half-way between a's numbers, others are near targets.
+    some = rng.choice([1.0, 1.0, 1.5, 0.0], len(targets))
+    significands = np.where(some > 0, some, rng.uniform(1.0, 2.0, len(targets)))
+    # Two products make a target, or the last one alone beside what comes before it.
+    first = np.where(rng.random(len(targets)) < 0.7, rng.integers(0, last), last)
+    for places in (first, last):
+        ahead[rows, places] = 0
+        sums = candidate.sums(box.inputs, ahead, b)
+        sums = np.zeros(len(targets)) if sums is None else np.where(np.isfinite(sums), sums, 0.0)
+        ahead[rows, places], b[rows, places] = operands_for_products(box, targets - sums, significands)
+    return np.where(np.arange(box.terms) <= last[:, np.newaxis], ahead, a), b
+
+
+#: Operands that are built to break a candidate are drawn from so many seeds.
+SEEDS = 2
+
+#: One in so many random sums is computed twice by the function.
+AGAIN = 3
+
+
+class Exclusion(NamedTuple):
+    """Operands for which an accumulator does not give what the function returns; `other` is None if it refuses them.
+
+    `is_close` if only operands that were built to break it tell it from the function.
+    """
+
+    candidate: Candidate
+    a: NDArray
+    b: NDArray
+    result: float
+    other: float | None
+    is_close: bool = False
+
+    def __str__(self) -> str:
+        what = "refuses" if self.other is None else f"gives {self.other!r}, f {self.result!r} for"
+        return f"{self.candidate} {what} a = {_text(self.a)}, b = {_text(self.b)}"
+
+
+def _text(x: NDArray) -> str:
+    return np.array2string(x, separator=", ", threshold=6, edgeitems=2, floatmode="unique", max_line_width=1000)
+
+
+def sample(box: BlackBox, span: ProductRange, seed: int) -> None:
+    """Ask for random sums, some of them again. Raises ValueError if results differ from call to call, or are NaN."""
+    for kind, a, b in random_operands(box, span, np.random.default_rng(seed)):
+        results = np.array([box(x, y) for x, y in zip(a, b, strict=True)])
+        again = np.array([box.call_function(x, y) for x, y in zip(a[::AGAIN], b[::AGAIN], strict=True)])
+        if not equal(results[::AGAIN], again).all():
+            raise ValueError("f must be deterministic; it returned other bits for the same operands.")
+        if kind == "plain" and np.isnan(results).any():
+            raise ValueError("f returned NaN for finite operands of middling size.")
+
+
+def exclusion(candidate: Candidate, box: BlackBox) -> Exclusion | None:
+    """A sum that the function was asked for and of which the accumulator gives other bits, if there is one.
+
+    Where there is none, the function is asked for sums that are built to break the accumulator.
+    """
+    for sums in box.sums():
+        difference = _difference(candidate, box, sums)
+        if difference is not None:
+            return difference
+    for seed in range(SEEDS):
+        for a, b in breaking_operands(candidate, box, np.random.default_rng(seed)):
+            results = np.array([box(x, y) for x, y in zip(a, b, strict=True)])
+            difference = _difference(candidate, box, Sums(a, b, results))
+            if difference is not None:
+                return difference._replace(is_close=True)
+    return None
+
+
+def _difference(candidate: Candidate, box: BlackBox, sums: Sums) -> Exclusion | None:
+    a, b, results = sums
+    ours = candidate.sums(box.inputs, a, b)
+    differs = np.ones(len(a), np.bool_) if ours is None else ~equal(ours, results)
+    if not differs.any():
+        return None
+    n = int(differs.argmax())
+    return Exclusion(candidate, a[n].copy(), b[n].copy(), float(results[n]), None if ours is None else float(ours[n]))
+
+
+def equal(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether numbers are the same. All NaN are one, and a zero has no sign: that of a sum of -0 alone tells only
+    whether it started from +0."""
+    return (x == y) | (np.isnan(x) & np.isnan(y))

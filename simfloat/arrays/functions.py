@@ -1,0 +1,529 @@
+"""What an array's numbers are used for: functions, reductions, and other shapes.
+
+NumPy's functions that are made of operations of arrays of a format, each of them rounded.
+
+Operations of two arrays, and Python's operators for them.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS
+from simfloat.arithmetic.spacing import larger, largest, least, place_of_largest, place_of_least, smaller
+from simfloat.arrays import complex_parts
+from simfloat.arrays.arithmetic import ArrayArithmetic
+from simfloat.common import check_flags, is_integer
+from simfloat.environment import in_usual_environment
+
+#: An axis, several of them, or None for all.
+ArrayAxes = int | Sequence[int] | None
+
+
+#: Functions that NumPy computes exactly, with what they give.
+EXACT = {
+    "rint": "The nearest integer, of two the even one",
+    "floor": "The largest integer that is not above x",
+    "ceil": "The smallest integer that is not below x",
+    "trunc": "The integer between 0 and x that is nearest to x",
+    "sign": "-1, 0 or 1: 0 for both zeros, and NaN for NaN",
+}
+
+
+class ArrayFunctions:
+    """Functions, reductions and movements of an array."""
+
+    numbers: NDArray
+    arithmetic: ArrayArithmetic
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise NotImplementedError
+
+    def _with_numbers(self, numbers: NDArray) -> Self:
+        """An array of these numbers, which are the format's, with the same options."""
+        raise NotImplementedError
+
+    def _real_numbers(self, operation: str) -> NDArray[np.floating]:
+        """The numbers of an array that has no imaginary part."""
+        if complex_parts.is_complex(self.numbers):
+            raise ValueError(f"{operation} of complex numbers is not rounded here: write it in x.real and x.imag.")
+        return self.numbers
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Self]:
+            """The functions of the catalog, which are added below."""
+
+    def negative(self) -> Self:
+        """-x, of complex numbers both parts."""
+        u, x = self.arithmetic, self.numbers
+        if complex_parts.is_complex(x):
+            return self._with_numbers(complex_parts.from_parts(u.negate(x.real), u.negate(x.imag)))
+        return self._with_numbers(u.negate(x))
+
+    def abs(self) -> Self:
+        """|x|, of complex numbers sqrt(a a + b b) with every operation rounded."""
+        x = self.numbers
+        return self._with_numbers(
+            complex_parts.magnitude(self.arithmetic, x) if complex_parts.is_complex(x) else np.abs(x)
+        )
+
+    def conj(self) -> Self:
+        """The complex conjugates; of real numbers they themselves."""
+        x = self.numbers
+        if not complex_parts.is_complex(x):
+            return self.copy()
+        return self._with_numbers(complex_parts.from_parts(x.real, self.arithmetic.negate(x.imag)))
+
+    @property
+    def real(self) -> Self:
+        """The real parts, a view of them; numbers that are assigned are rounded."""
+        return self._with_numbers(self.numbers.real)
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real[...] = value
+
+    @property
+    def imag(self) -> Self:
+        """The imaginary parts: a view of them, or zeros; numbers that are assigned are rounded."""
+        x, format = self.numbers, self.arithmetic.format
+        return self._with_numbers(
+            x.imag if format.has_zero or complex_parts.is_complex(x) else self.arithmetic.round(x.imag)
+        )
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self.imag[...] = value
+
+    def sum(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
+        """The sum over `axis`, through `accumulate`, in row-major order."""
+        rows, shape = self._rows(axis, keepdims)
+        u = self.arithmetic
+        if complex_parts.is_complex(rows):
+            total = complex_parts.from_parts(u.sum(rows.real, -1), u.sum(rows.imag, -1))
+        else:
+            total = u.sum(rows, -1)
+        return self._with_numbers(total.reshape(shape))
+
+    def mean(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
+        """The sum over `axis`, divided by the number of terms: two roundings."""
+        return self.sum(axis, keepdims) / self._rows(axis, keepdims)[0].shape[-1]
+
+    def var(self, axis: ArrayAxes = None, keepdims: bool = False, correction: int = 0) -> Self:
+        """The sum of (x - mean)^2 over `axis`, divided by the number of terms less `correction`; every step rounded."""
+        self._real_numbers("var")
+        deviations = self - self.mean(axis, True)  # type: ignore[operator]
+        count = self._rows(axis, keepdims)[0].shape[-1] - correction
+        return (deviations * deviations).sum(axis, keepdims) / count
+
+    def std(self, axis: ArrayAxes = None, keepdims: bool = False, correction: int = 0) -> Self:
+        """The square root of :meth:`var`, rounded once more."""
+        return self.var(axis, keepdims, correction).sqrt()
+
+    def max(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
+        """The largest element along `axis`: NaN if one is; +0 is above -0."""
+        return self._extreme("max", largest, axis, keepdims)
+
+    def min(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
+        """The smallest element along `axis`: NaN if one is; -0 is below +0."""
+        return self._extreme("min", least, axis, keepdims)
+
+    def maximum(self, other: Any) -> Self:
+        """The larger of two numbers: NaN if one is; +0 is above -0."""
+        return self._round_choice(larger, other, "maximum")
+
+    def minimum(self, other: Any) -> Self:
+        """The smaller of two numbers: NaN if one is; -0 is below +0."""
+        return self._round_choice(smaller, other, "minimum")
+
+    def fmax(self, other: Any) -> Self:
+        """The larger of two numbers, and of a number and NaN the number; +0 is above -0."""
+        return self._round_choice(lambda x, y: _choose_but_nan(larger, x, y), other, "fmax")
+
+    def fmin(self, other: Any) -> Self:
+        """The smaller of two numbers, and of a number and NaN the number; -0 is below +0."""
+        return self._round_choice(lambda x, y: _choose_but_nan(smaller, x, y), other, "fmin")
+
+    def copysign(self, other: Any) -> Self:
+        """The magnitude of this number with the sign of the other one."""
+        return self._round_choice(np.copysign, other, "copysign")
+
+    def fmod(self, other: Any) -> Self:
+        """x - n y with the integer n that is x / y cut off, as in C: exact, with the sign of x; NaN if y is 0."""
+        return self._round_choice(_fmod, other, "fmod")
+
+    def clip(self, min: Any = None, max: Any = None) -> Self:
+        """x, but `min` where it is below, and `max` where that is above `max`; None is no bound."""
+        bounded = self if min is None else self.maximum(min)
+        return bounded if max is None else bounded.minimum(max)
+
+    def square(self) -> Self:
+        """x * x."""
+        return self * self  # type: ignore[operator]
+
+    def reshape(self, *shape: Any) -> Self:
+        """The array in another shape, a view where NumPy's is one."""
+        return self._with_numbers(self.numbers.reshape(*shape))
+
+    def ravel(self) -> Self:
+        """The numbers along one axis, in row-major order: a view where NumPy's is one."""
+        return self.reshape(-1)
+
+    def flatten(self) -> Self:
+        """The numbers along one axis, in row-major order and in new memory."""
+        return self._with_numbers(self.numbers.flatten())
+
+    def diagonal(self, offset: int = 0) -> Self:
+        """The numbers on a diagonal of the first two axes, as the last axis: a copy of them."""
+        return self._with_numbers(self.numbers.diagonal(offset).copy())
+
+    def argmax(self, axis: int | None = None) -> Any:
+        """Where the largest element along `axis` is, as numpy.argmax gives it."""
+        return place_of_largest(self._real_numbers("An order"), axis)
+
+    def argmin(self, axis: int | None = None) -> Any:
+        """Where the smallest element along `axis` is."""
+        return place_of_least(self._real_numbers("An order"), axis)
+
+    def transpose(self, *axes: Any) -> Self:
+        """The axes in another order, reversed if none is given; a view."""
+        return self._with_numbers(self.numbers.transpose(*axes))
+
+    @property
+    def T(self) -> Self:
+        """The axes in reversed order; a view, to which numbers may be assigned."""
+        return self.transpose()
+
+    @T.setter
+    def T(self, value: Any) -> None:
+        self.T[...] = value
+
+    def swapaxes(self, first: int, second: int) -> Self:
+        """Two axes exchanged; a view."""
+        return self._with_numbers(self.numbers.swapaxes(first, second))
+
+    def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Self:
+        """Without axes of size one: all of them, or those named; a view."""
+        return self._with_numbers(self.numbers.squeeze(axis))
+
+    def unsqueeze(self, axis: int) -> Self:
+        """With a new axis of size one, at the place `axis` of the result; a view."""
+        return self._with_numbers(np.expand_dims(self.numbers, axis))
+
+    def broadcast_to(self, shape: Sequence[int]) -> Self:
+        """The numbers repeated to fill `shape`."""
+        return self._with_numbers(np.broadcast_to(self.numbers, tuple(shape)).copy())
+
+    def fill(self, value: Any) -> None:
+        """Write one number to all elements, rounded."""
+        self[...] = value
+
+    def copy(self) -> Self:
+        """A copy of the array, in new memory."""
+        return self._with_numbers(self.numbers.copy())
+
+    def tolist(self) -> Any:
+        """The numbers as Python's, in nested lists."""
+        return self.numbers.tolist()
+
+    def item(self) -> Any:
+        """The only element as a number of Python's; ValueError if there is not exactly one."""
+        if self.numbers.size != 1:
+            raise ValueError(f"Only an array of one element is a number; this one has the shape {self.numbers.shape}.")
+        return self.numbers.item()
+
+    def _extreme(self, name: str, reduce: Callable[[NDArray], NDArray], axis: ArrayAxes, keepdims: bool) -> Self:
+        self._real_numbers(name)
+        rows, shape = self._rows(axis, keepdims)
+        if not rows.shape[-1]:
+            raise ValueError(
+                f"An extreme needs an element along axis {axis!r} of an array of shape {self.numbers.shape}."
+            )
+        return self._with_numbers(reduce(rows).reshape(shape))
+
+    def _round_choice(
+        self, choose: Callable[[NDArray, NDArray], NDArray], other: Any, operation: str = "round"
+    ) -> Self:
+        raise NotImplementedError
+
+    def _rows(self, axis: ArrayAxes, keepdims: bool) -> tuple[NDArray, tuple[int, ...]]:
+        """The numbers with the named axes as the last one, in row-major order, and the shape of what reduces it."""
+        check_flags(keepdims=keepdims)
+        x = self.numbers
+        names: Sequence[Any] = range(x.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+        axes = sorted({int(one) % x.ndim for one in names if is_integer(one, -x.ndim, x.ndim - 1)})
+        if len(axes) < len(names):
+            raise ValueError(f"axis {axis!r} does not name distinct axes of an array that has {x.ndim}.")
+        others = [size for i, size in enumerate(x.shape) if i not in axes]
+        moved = np.moveaxis(x, axes, range(-len(axes), 0)) if axes else x
+        rows = moved.reshape(*others, math.prod(x.shape[i] for i in axes))
+        return rows, tuple(1 if i in axes else n for i, n in enumerate(x.shape)) if keepdims else tuple(others)
+
+
+def _choose_but_nan(choose: Callable[[NDArray, NDArray], NDArray], x: NDArray, y: NDArray) -> NDArray:
+    """A choice of two numbers where both are some, else of the one that is."""
+    return np.where(np.isnan(x), y, np.where(np.isnan(y), x, choose(x, y)))
+
+
+def _fmod(x: NDArray, y: NDArray) -> NDArray:
+    with np.errstate(invalid="ignore"):
+        return np.fmod(x, y)
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """A function of the catalog as a method of its first operand."""
+    operation = OPERATIONS[name]
+    method: Any
+    match len(operation.operands):
+        case 1:
+
+            def method(self: Any) -> Any:
+                return self._compute(name)
+
+        case 2:
+
+            def method(self: Any, other: Any) -> Any:
+                return self._compute(name, other)
+
+        case _:
+
+            def method(self: Any, other: Any, third: Any) -> Any:
+                return self._compute(name, other, third)
+
+    note = "" if len(operation.operands) == 1 else f" This array is {operation.operands[0]}."
+    method.__name__, method.__doc__ = name, operation.meaning + note
+    return method
+
+
+def _exact(name: str) -> Callable[[Any], Any]:
+    """A function that is exact in float64 as a method."""
+
+    def method(self: Any) -> Any:
+        return self._with_numbers(self.arithmetic.round(getattr(np, name)(self._real_numbers(name)), name))
+
+    method.__name__, method.__doc__ = name, f"{EXACT[name]}, rounded once where that is no number of the format."
+    return method
+
+
+for _name in EXACT:
+    setattr(ArrayFunctions, _name, _exact(_name))
+for _name in FUNCTIONS:
+    setattr(ArrayFunctions, _name, _function(_name))
+
+
+def _inner(t: Any, a: Any, b: Any) -> Any:
+    a, b = t._as_operand_array(a), t._as_operand_array(b)
+    if a.ndim == 0 or b.ndim == 0:
+        return a.multiply(b)
+    if a.ndim > 2 or b.ndim > 2:
+        raise ValueError(
+            f"numpy.inner of {t.name_in_messages} takes at most two axes, got shapes {a.shape} and {b.shape}."
+        )
+    return a @ b.T
+
+
+def _outer(t: Any, a: Any, b: Any) -> Any:
+    return t._as_operand_array(a).reshape(-1, 1) * t._as_operand_array(b).reshape(1, -1)
+
+
+def _diff(t: Any, a: Any, n: int = 1, axis: int = -1) -> Any:
+    if not is_integer(n, 0):
+        raise ValueError(f"n, how often neighbours are subtracted, is an integer from 0, got {n!r}.")
+    x = t._with_numbers(np.moveaxis(t._as_operand_array(a).numbers, axis, -1))
+    for _ in range(n):
+        x = x[..., 1:] - x[..., :-1]
+    return t._with_numbers(np.moveaxis(x.numbers, -1, axis))
+
+
+def _trace(t: Any, a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    x = t._as_operand_array(a)
+    return x._with_numbers(x.numbers.diagonal(offset, axis1, axis2).copy()).sum(-1)
+
+
+def _ptp(t: Any, a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    x = t._as_operand_array(a)
+    return x.max(axis, keepdims) - x.min(axis, keepdims)
+
+
+def _round(t: Any, a: Any, decimals: int = 0) -> Any:
+    if decimals != 0:
+        raise ValueError(f"numpy.round of {t.name_in_messages} rounds to integers; got decimals={decimals!r}.")
+    return t._as_operand_array(a).rint()
+
+
+def _nan_to_num(
+    t: Any, x: Any, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Any:
+    a, largest = t._as_operand_array(x), t.format.max
+    a._real_numbers("nan_to_num")
+    result = np.where(np.isnan(a), nan, a)
+    result = np.where(np.isposinf(a), largest if posinf is None else posinf, result)
+    result = np.where(np.isneginf(a), -largest if neginf is None else neginf, result)
+    return result if copy else a._write_in_place(result)
+
+
+#: What norms of vectors are, by what NumPy calls them; others are sums of squares.
+_VECTOR_NORMS: dict[Any, Callable[..., Any]] = {
+    1: lambda x, axis, keepdims: abs(x).sum(axis, keepdims),
+    np.inf: lambda x, axis, keepdims: abs(x).max(axis, keepdims),
+    -np.inf: lambda x, axis, keepdims: abs(x).min(axis, keepdims),
+}
+
+
+def _norm(t: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """The root of the sum of rounded squares; of real numbers also sums and extremes of magnitudes."""
+    a = t._as_operand_array(x)
+    axes = tuple(range(a.ndim)) if axis is None else tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    is_matrix = len(axes) == 2 and not (ord is None and axis is None)
+    if ord is None or (ord == "fro" and is_matrix) or (ord == 2 and len(axes) == 1):
+        if complex_parts.is_complex(a.numbers):
+            squares = a._with_numbers(complex_parts.squares(a.arithmetic, a.numbers))
+        else:
+            squares = a * a
+        return squares.sum(axes, keepdims).sqrt()
+    if len(axes) == 1 and ord in _VECTOR_NORMS:
+        return _VECTOR_NORMS[ord](a, axes, keepdims)
+    if len(axes) == 2 and ord in (1, -1, np.inf, -np.inf):
+        first, last = (int(i) % a.ndim for i in axes)
+        summed, reduced = (first, last) if ord in (1, -1) else (last, first)
+        sums = abs(a).sum(summed, True)
+        extreme = sums.max(reduced, True) if ord > 0 else sums.min(reduced, True)
+        return extreme if keepdims else extreme.squeeze((first, last))
+    advice = ": the largest is sf.linalg.svd(x).s[0]" if ord == 2 else ""
+    raise ValueError(
+        f"numpy.linalg.norm of {t.name_in_messages} takes ord 1, 2, inf and -inf of vectors, and 'fro', 1, -1, inf and -inf of "
+        f"matrices; got ord={ord!r} along axis {axis!r} of shape {a.shape}{advice}."
+    )
+
+
+#: NumPy's function -> the operations that it is.
+COMPOSITES: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.inner: _inner,
+    np.outer: _outer,
+    np.diff: _diff,
+    np.vdot: lambda t, a, b: t._as_operand_array(a).conj().ravel() @ t._as_operand_array(b).ravel(),
+    np.trace: _trace,
+    np.linalg.norm: _norm,
+    np.ptp: _ptp,
+    np.round: _round,
+    np.around: _round,
+    np.fix: lambda t, x: t._as_operand_array(x).trunc(),
+    np.nan_to_num: _nan_to_num,
+    np.std: lambda t, a, axis=None, *, ddof=0, keepdims=False: a.std(axis, keepdims, correction=ddof),
+    np.real: lambda t, val: val.real,
+    np.imag: lambda t, val: val.imag,
+}
+
+
+@in_usual_environment
+class ArrayOperators(ArrayFunctions):
+    """What is computed of an array and another one, or a number: every element is rounded once."""
+
+    def matmul(self, other: Any) -> Self:
+        """The product of matrices or vectors."""
+        raise NotImplementedError
+
+    def _as_operand_array(self, x: Any) -> Self:
+        """An operand as an array."""
+        raise NotImplementedError
+
+    def _write_in_place(self, result: Any) -> Self:
+        """This array with the numbers of a result in the place of its own."""
+        raise NotImplementedError
+
+    def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
+        """Where a comparison holds."""
+        raise NotImplementedError
+
+    def __add__(self, other: Any) -> Self:
+        return self.add(other)
+
+    def __sub__(self, other: Any) -> Self:
+        return self.subtract(other)
+
+    def __mul__(self, other: Any) -> Self:
+        return self.multiply(other)
+
+    def __truediv__(self, other: Any) -> Self:
+        return self.divide(other)
+
+    def __pow__(self, other: Any) -> Self:
+        return self.power(other)
+
+    def __matmul__(self, other: Any) -> Self:
+        return self.matmul(other)
+
+    def __radd__(self, other: Any) -> Self:
+        return self._as_operand_array(other).add(self)
+
+    def __rsub__(self, other: Any) -> Self:
+        return self._as_operand_array(other).subtract(self)
+
+    def __rmul__(self, other: Any) -> Self:
+        return self._as_operand_array(other).multiply(self)
+
+    def __rtruediv__(self, other: Any) -> Self:
+        return self._as_operand_array(other).divide(self)
+
+    def __rpow__(self, other: Any) -> Self:
+        return self._as_operand_array(other).power(self)
+
+    def __rmatmul__(self, other: Any) -> Self:
+        return self._as_operand_array(other).matmul(self)
+
+    def __neg__(self) -> Self:
+        return self.negative()
+
+    def __pos__(self) -> Self:
+        return self.copy()
+
+    def __abs__(self) -> Self:
+        return self.abs()
+
+    def __iadd__(self, other: Any) -> Self:
+        return self._write_in_place(self.add(other))
+
+    def __isub__(self, other: Any) -> Self:
+        return self._write_in_place(self.subtract(other))
+
+    def __imul__(self, other: Any) -> Self:
+        return self._write_in_place(self.multiply(other))
+
+    def __itruediv__(self, other: Any) -> Self:
+        return self._write_in_place(self.divide(other))
+
+    def __ipow__(self, other: Any) -> Self:
+        return self._write_in_place(self.power(other))
+
+    def __imatmul__(self, other: Any) -> Self:
+        return self._write_in_place(self.matmul(other))
+
+    def __floordiv__(self, other: Any) -> NoReturn:
+        raise ValueError("An array of a format has no // and no %, which no mode rounds: take np.asarray(x) for them.")
+
+    __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __ifloordiv__ = __imod__ = __floordiv__
+
+    def __lt__(self, other: Any) -> NDArray[np.bool_]:
+        return self._compare(operator.lt, other)
+
+    def __le__(self, other: Any) -> NDArray[np.bool_]:
+        return self._compare(operator.le, other)
+
+    def __gt__(self, other: Any) -> NDArray[np.bool_]:
+        return self._compare(operator.gt, other)
+
+    def __ge__(self, other: Any) -> NDArray[np.bool_]:
+        return self._compare(operator.ge, other)
+
+    def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return self._compare(operator.eq, other)
+
+    def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return self._compare(operator.ne, other)

@@ -1,0 +1,262 @@
+"""The version of the package, for its files too.
+
+Immutable values that are compared, and keys of dictionaries, on every call.
+
+Checks of what users pass, and the words of errors and warnings.
+
+Tables that print as text and that notebooks show as tables.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from errno import ENOENT, ENOTDIR
+from fractions import Fraction
+from html import escape
+from itertools import zip_longest
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__version__ = "0.1.0"
+
+
+T = TypeVar("T")
+
+
+def store_as_pythons(value: Any) -> None:
+    """Store NumPy's integers and truth values among the fields of a new value as Python's, which print as literals."""
+    for name, field_value in vars(value).copy().items():
+        object.__setattr__(
+            value, name, field_value.item() if isinstance(field_value, np.integer | np.bool) else field_value
+        )
+
+
+def stored_hash(value: Any) -> int:
+    """The hash of a frozen dataclass, of its class and the fields that are compared; computed once."""
+    try:
+        return value._hash
+    except AttributeError:
+        content = tuple(getattr(value, field.name) for field in fields(value) if field.compare)
+        object.__setattr__(value, "_hash", hash((type(value), content)))
+        return value._hash
+
+
+def hashed_once(cls: type[T]) -> type[T]:
+    """Let a frozen dataclass compute its hash once, and compare itself to itself at once.
+
+    It pickles as its fields: hashes of text differ by process.
+    """
+    equals: Any = cls.__eq__
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+
+    def __eq__(self: Any, other: object) -> bool:
+        return self is other or equals(self, other)
+
+    def __getstate__(self: Any) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names}
+
+    cls.__hash__ = stored_hash  # type: ignore[method-assign, assignment]
+    cls.__eq__ = __eq__  # type: ignore[method-assign]
+    cls.__getstate__ = __getstate__  # type: ignore[method-assign]
+    return cls
+
+
+#: Levels of nested sequences that NumPy makes an array of.
+MOST_AXES = 64
+
+#: Characters of a text or a number that a message shows.
+SHOWN_CHARACTERS = 40
+
+
+def is_integer(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
+    """Whether `value` is an integer of Python's or NumPy's from `least` to `most`; True and False are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(least <= value <= most)
+
+
+def message_text(x: Any) -> str:
+    """A number as a message shows it: long ones are abbreviated, since Python writes no integer of 5000 digits."""
+    if isinstance(x, str):
+        return repr(x) if len(x) <= SHOWN_CHARACTERS else f"a text of {len(x)} characters, {x[:SHOWN_CHARACTERS]!r}..."
+    if isinstance(x, int) and x.bit_length() > 4 * SHOWN_CHARACTERS:
+        return f"an integer of {x.bit_length()} bits"
+    if isinstance(x, Fraction) and max(x.numerator.bit_length(), x.denominator.bit_length()) > 4 * SHOWN_CHARACTERS:
+        return "a Fraction of " + " and ".join(f"{part.bit_length()} bits" for part in (x.numerator, x.denominator))
+    if type(x).__name__ == "mpz" and x.bit_length() > 4 * SHOWN_CHARACTERS:
+        return f"an integer of {x.bit_length()} bits"
+    if isinstance(x, Fraction):
+        return str(x)
+    text = repr(x)
+    return text if len(text) <= 2 * SHOWN_CHARACTERS else text[: 2 * SHOWN_CHARACTERS] + "..."
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise ValueError, naming it, for what is no integer of at least `least`."""
+    if not is_integer(value, least):
+        raise ValueError(f"{name} must be an integer of at least {least}, got {message_text(value)}.")
+
+
+def check_flags(**flags: Any) -> None:
+    """Raise ValueError naming the first that is neither True nor False, as text is not, whatever it says."""
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool):
+            raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+
+def as_rectangular_array(x: Any, name: str, dtype: Any = None) -> NDArray:
+    """NumPy's array of what a user gives. Raises ValueError naming the first row that has another length."""
+    try:
+        return np.asarray(x, dtype)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be a rectangular array of numbers{first_uneven_row(x)}.") from None
+
+
+def one_number(x: Any) -> float | None:
+    """The only number of an array or a sequence as a float; None where there is not exactly one."""
+    try:
+        array = np.asarray(x)
+    except ValueError:  # rows of unlike lengths
+        return None
+    return float(array.item()) if array.size == 1 and array.dtype.kind in "biuf" else None
+
+
+def first_uneven_row(x: Any) -> str:
+    """The first row of nested sequences whose length is not that of the row that begins its list, and both lengths."""
+    mismatch: list[str] = []
+
+    def shape_of(part: Any, path: tuple[int, ...]) -> tuple[int, ...]:
+        if not isinstance(part, list | tuple) or len(path) > MOST_AXES:
+            return tuple(getattr(part, "shape", ()))
+        first: tuple[int, ...] = ()
+        for i, row in enumerate(part):
+            shape = shape_of(row, (*path, i))
+            if i == 0:
+                first = shape
+            elif shape != first and not mismatch:
+                rows = (f"row {_index_text((*path, k))} {_shape_text(size)}" for k, size in ((i, shape), (0, first)))
+                mismatch.append(": " + ", and ".join(rows))
+        return len(part), *first
+
+    shape_of(x, ())
+    return mismatch[0] if mismatch else ""
+
+
+def _index_text(path: tuple[int, ...]) -> str:
+    return str(path[0]) if len(path) == 1 else str(path)
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    if len(shape) != 1:
+        return f"has the shape {shape}" if shape else "is a single number"
+    return f"has {shape[0]} element{'' if shape[0] == 1 else 's'}"
+
+
+def check_loss_function(loss_fn: Any) -> None:
+    """Raise ValueError for what cannot be called as a loss of results and targets."""
+    if not callable(loss_fn):
+        raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
+    if isinstance(loss_fn, type):
+        name = loss_fn.__name__
+        raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got the class {name}: give one of it, {name}().")
+
+
+def is_torch_model(model: Any) -> bool:
+    """Whether a model is PyTorch's, which exists only where PyTorch is imported."""
+    return "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)
+
+
+def file_path(path: Any) -> Path:
+    """The path of a file or a folder; ValueError for what is none."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise ValueError(f"A path is text or a pathlib.Path, got {path!r}.")
+    return Path(path)
+
+
+def check_parent(path: Path) -> None:
+    """Raise FileNotFoundError or NotADirectoryError, naming the folder, where a file has none to be written to."""
+    folder = path.parent
+    if not folder.exists():
+        raise FileNotFoundError(ENOENT, f"There is no folder {folder}, make it first", str(path))
+    if not folder.is_dir():
+        raise NotADirectoryError(ENOTDIR, f"{folder} is a file, and no folder", str(path))
+
+
+def did_you_mean(name: object, names: Iterable[str], most: int = 1) -> str:
+    """A sentence for the end of a message, with a space before it: the known names most like this one; else empty."""
+    from difflib import get_close_matches  # only a mistake needs it
+
+    near = get_close_matches(str(name), list(names), n=most)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def type_name(value: object) -> str:
+    """The type of a value as a message names it: with its package where that is another one that has such a name."""
+    package = type(value).__module__.partition(".")[0]
+    return f"{package}.{type(value).__name__}" if package == "torch" else type(value).__name__
+
+
+def warn(message: str) -> None:
+    """Give a UserWarning that points at the line of the user's from which the library was entered."""
+    level = 1
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
+Row = Sequence[str]
+
+
+class Table(str):
+    """The text of a table, in the eyes of Python too: a str whose repr is itself, and which notebooks draw."""
+
+    rows: tuple[tuple[str, ...], ...] = ()
+    number_columns: int = 0  # so many columns, the last ones, stand on the right
+    has_head: bool = False  # whether the first row names the columns
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        lines = [self._line(row, "th" if self.has_head and row is self.rows[0] else "td") for row in self.rows]
+        return f"<table>{''.join(lines)}</table>"
+
+    def _line(self, row: Row, cell: str) -> str:
+        sides = ["left"] * (len(row) - self.number_columns) + ["right"] * self.number_columns
+        cells = zip(row, sides, strict=True)
+        html_cells = (f'<{cell} style="text-align: {side}">{_cell_html(text)}</{cell}>' for text, side in cells)
+        return f"<tr>{''.join(html_cells)}</tr>"
+
+
+def _cell_html(text: str) -> str:
+    return escape(text).replace("\n", "<br>")
+
+
+def table(rows: Iterable[Row], *, number_columns: int = 0, has_head: bool = True) -> Table:
+    """Align rows of as many cells each in columns as wide as their widest cell; columns of numbers come last.
+
+    A cell may have several lines.
+    """
+    cell_rows = tuple(map(tuple, rows))
+    lines = [line for row in cell_rows for line in zip_longest(*(cell.split("\n") for cell in row), fillvalue="")]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    names = len(widths) - number_columns
+    text = Table(
+        "\n".join(
+            "  ".join(
+                cell.ljust(width) if column < names else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        )
+    )
+    text.rows, text.number_columns, text.has_head = cell_rows, number_columns, has_head
+    return text

@@ -1,0 +1,366 @@
+"""Exact results of functions, and their roundings.
+
+Operands are flat arrays of one length, or of length 1 for a scalar. Results are computed by the quick formula, which
+vectorises, in one float64; those of extreme operands and NaN, for which it need not hold, by the careful one, `wide`,
+in parts: (high + low) * 2^exponent. So are all where one float64 has too few bits.
+
+A function's formulas are long, and take seconds to compile. So each stands in one loop, that of the parts in float64
+alone, and what becomes of the parts is left to loops that serve all functions.
+
+Loops over the results of an operation: exact ones in float64's round-to-odd, ready to be rounded once; or rounded.
+
+Every operation is a function of three operands and the sign of zero sums; those that need fewer ignore the rest.
+Arithmetic has loops of its own here; functions have those of `function_loops.py`.
+"""
+
+from __future__ import annotations
+
+import operator
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.environment import in_usual_environment
+from simfloat.kernels import functions
+from simfloat.kernels.compile.intrinsics import fma, is_extreme, root
+from simfloat.kernels.compile.jit import kernel, scalar
+from simfloat.kernels.elementwise import exact
+from simfloat.kernels.elementwise.exact import round_pair_to_double, round_pair_to_odd
+from simfloat.kernels.rounding.grid import unpack_grid
+from simfloat.kernels.rounding.one_number import one_nan, round_pair
+from simfloat.kernels.rounding.random import as_word
+
+BLOCK = 2048
+
+#: Results in so many parts stay in the caches until they are rounded.
+CHUNK = 1 << 14
+
+FLOAT64 = np.dtype(np.float64)
+
+
+@scalar
+def repeat_scalar(operand):
+    """A block of a scalar operand's only element; nothing for a vector."""
+    return np.full(BLOCK if operand.size == 1 else 0, operand[0] if operand.size else operand.dtype.type(0))
+
+
+@scalar
+def operand_slice(operand, repeated, start, stop):
+    """The elements of an operand from start to stop."""
+    return operand[start:stop] if operand.size > 1 else repeated[: stop - start]
+
+
+@scalar
+def any_extreme(operand, part):
+    """1 if an element of the part is extreme, else 0: integers, since an or of booleans would not vectorise."""
+    if operand.size == 1:
+        return np.int64(is_extreme(operand[0]))
+    extreme = np.int64(0)
+    for i in range(part.size):
+        extreme |= np.int64(is_extreme(part[i]))
+    return extreme
+
+
+def quick_loop(quick):
+    """Round-to-odd of the exact result for each element by the quick formula, NaN where that need not hold; returns
+    whether there is a NaN.
+    """
+
+    @kernel
+    def loop(a, b, c, sign, out):
+        a_repeated, b_repeated, c_repeated = repeat_scalar(a), repeat_scalar(b), repeat_scalar(c)
+        unknown = np.int64(0)
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
+            z, block = operand_slice(c, c_repeated, start, stop), out[start:stop]
+            extreme = any_extreme(a, x) | any_extreme(b, y) | any_extreme(c, z)
+            unknown |= extreme
+            for i in range(block.size):
+                value = quick(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
+                block[i] = value
+                unknown |= np.int64(value != value)
+            if extreme != 0:
+                # Extreme operands are overwritten after the loop, not skipped in it: a branch would keep the formula
+                # from vectorising, and blocks with such operands are rare.
+                for i in range(block.size):
+                    if is_extreme(x[i]) | is_extreme(y[i]) | is_extreme(z[i]):
+                        block[i] = np.nan
+        return unknown
+
+    return loop
+
+
+def parts_loop(wide):
+    """The exact result for each element in parts: all high ones, all low ones, all exponents."""
+
+    @kernel
+    def loop(a, b, c, sign, parts):
+        highs, lows, exponents = _split_parts(parts)
+        a_repeated, b_repeated, c_repeated = repeat_scalar(a), repeat_scalar(b), repeat_scalar(c)
+        for start in range(0, highs.size, BLOCK):
+            stop = min(start + BLOCK, highs.size)
+            x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
+            z, high = operand_slice(c, c_repeated, start, stop), highs[start:stop]
+            low, exponent = lows[start:stop], exponents[start:stop]
+            for i in range(high.size):
+                high[i], low[i], exponent[i] = wide(x[i], y[i], z[i], sign)
+
+    return loop
+
+
+@scalar
+def _split_parts(parts):
+    size = parts.size // 3
+    return parts[:size], parts[size : 2 * size], parts[2 * size :].view(np.int64)
+
+
+@kernel
+def round_parts(parts, out, words, grid_numbers):
+    """Round exact results once from more bits than float64 shows: see general.round_pair."""
+    (highs, lows, exponents), grid, words_repeated = (
+        _split_parts(parts),
+        unpack_grid(grid_numbers),
+        repeat_scalar(words),
+    )
+    for start in range(0, out.size, BLOCK):
+        stop = min(start + BLOCK, out.size)
+        high, low, exponent = highs[start:stop], lows[start:stop], exponents[start:stop]
+        block, block_words = out[start:stop], operand_slice(words, words_repeated, start, stop)
+        for i in range(block.size):
+            block[i] = one_nan(round_pair(high[i], low[i], exponent[i], as_word(block_words[i]), grid))
+
+
+@kernel
+def round_parts_to_odd(parts, out):
+    """Round exact results to odd in float64."""
+    highs, lows, exponents = _split_parts(parts)
+    for i in range(out.size):
+        out[i] = round_pair_to_odd(highs[i], lows[i], exponents[i])
+
+
+@kernel
+def round_parts_to_double(parts, out):
+    """Round exact results to nearest even in float64."""
+    highs, lows, exponents = _split_parts(parts)
+    for i in range(out.size):
+        out[i] = round_pair_to_double(highs[i], lows[i], exponents[i])
+
+
+class FunctionLoops:
+    """The exact results of a function, rounded in three ways, by two loops of its own."""
+
+    def __init__(self, quick: Any | None, wide: Any) -> None:
+        self.quick = None if quick is None else quick_loop(quick)
+        self.parts = parts_loop(wide)
+
+    def write_rounded_to_odd(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
+        """Write them rounded to odd."""
+        if self.quick is None:
+            self._by_parts(round_parts_to_odd, a, b, c, sign, out)
+        elif self.quick(a, b, c, sign, out):
+            # Few elements need the careful formula. They are gathered, computed and put back, so that it has one loop
+            # of its own, and the quick loop stays short.
+            at = np.flatnonzero(np.isnan(out))
+            operands: Any = (x if x.size == 1 else x[at] for x in (a, b, c))
+            some = np.empty(at.size)
+            self._by_parts(round_parts_to_odd, *operands, sign, some)
+            out[at] = some
+
+    def write_doubles(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
+        """Write them rounded to nearest even in float64."""
+        self._by_parts(round_parts_to_double, a, b, c, sign, out)
+
+    def write_rounded(
+        self, a: NDArray, b: NDArray, c: NDArray, sign: float, words: NDArray, out: NDArray, grid_numbers: NDArray
+    ) -> None:
+        """Write them rounded once, where that takes more bits than float64 has."""
+        self._by_parts(round_parts, a, b, c, sign, out, words, grid_numbers)
+
+    def _by_parts(self, finish: Any, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray, *how: Any) -> None:
+        """Write the results as they are finished, chunk by chunk."""
+        if out.size > CHUNK:
+            for start in range(0, out.size, CHUNK):
+                stop = min(start + CHUNK, out.size)
+                operands: Any = [_operand_chunk(x, start, stop) for x in (a, b, c)]
+                words = [_operand_chunk(x, start, stop) for x in how[:1]]
+                self._by_parts(finish, *operands, sign, out[start:stop], *words, *how[1:])
+            return
+        parts = np.empty(3 * out.size)
+        self.parts(_as_float64(a), _as_float64(b), _as_float64(c), sign, parts)
+        finish(parts, out, *how)
+
+
+def _as_float64(operand: NDArray) -> NDArray[np.float64]:
+    return operand if operand.dtype is FLOAT64 else _convert_to_float64(operand)
+
+
+@in_usual_environment
+def _convert_to_float64(operand: NDArray) -> NDArray[np.float64]:
+    with np.errstate(invalid="ignore"):  # of signalling NaN
+        return operand.astype(np.float64)
+
+
+def _operand_chunk(operand: NDArray, start: int, stop: int) -> NDArray:
+    return operand if operand.size == 1 else operand[start:stop]
+
+
+#: In float32, so that it takes any type that it meets.
+ONE = np.float32(1.0)
+
+
+def exact_loop(quick, wide):
+    """Round-to-odd of the exact result for each element."""
+
+    @kernel
+    def loop(a, b, c, sign, out):
+        a_repeated, b_repeated, c_repeated = repeat_scalar(a), repeat_scalar(b), repeat_scalar(c)
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
+            z, block = operand_slice(c, c_repeated, start, stop), out[start:stop]
+            careful = any_extreme(a, x) | any_extreme(b, y) | any_extreme(c, z)
+            for i in range(block.size):
+                value = quick(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
+                block[i] = value
+                careful |= np.int64(value != value)
+            if careful != 0:
+                for i in range(block.size):
+                    if is_extreme(x[i]) or is_extreme(y[i]) or is_extreme(z[i]) or block[i] != block[i]:
+                        high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
+                        block[i] = round_pair_to_odd(high, low, exponent)
+
+    return loop
+
+
+def paired_loop(wide):
+    """Each exact result rounded once from more bits than float64 shows: see general.round_pair."""
+
+    @kernel
+    def loop(a, b, c, sign, words, out, grid_numbers):
+        grid = unpack_grid(grid_numbers)
+        a_repeated, b_repeated, c_repeated, words_repeated = (
+            repeat_scalar(a),
+            repeat_scalar(b),
+            repeat_scalar(c),
+            repeat_scalar(words),
+        )
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            x, y = operand_slice(a, a_repeated, start, stop), operand_slice(b, b_repeated, start, stop)
+            z, block = operand_slice(c, c_repeated, start, stop), out[start:stop]
+            block_words = operand_slice(words, words_repeated, start, stop)
+            for i in range(block.size):
+                high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
+                block[i] = one_nan(round_pair(high, low, exponent, as_word(block_words[i]), grid))
+
+    return loop
+
+
+def native_loop(function):
+    """What the hardware rounds to nearest even itself, in the type of `out`."""
+
+    @kernel
+    def loop(a, b, c, out):
+        a_step, b_step, c_step = (
+            np.int64(a.size == out.size),
+            np.int64(b.size == out.size),
+            np.int64(c.size == out.size),
+        )
+        for i in range(out.size):
+            x, y, z = out.dtype.type(a[i * a_step]), out.dtype.type(b[i * b_step]), out.dtype.type(c[i * c_step])
+            out[i] = one_nan(function(x, y, z, 1.0))
+
+    return loop
+
+
+def _accept_one(function):
+    """A function of one operand as one of three and a sign."""
+    return scalar(lambda x, y, z, sign: function(x))
+
+
+def _accept_two(function):
+    return scalar(lambda x, y, z, sign: function(x, y))
+
+
+def _accept_three(function):
+    return scalar(lambda x, y, z, sign: function(x, y, z))
+
+
+def _accept_two_and_sign(function):
+    """A function of two operands and the sign of its zero sums."""
+    return scalar(lambda x, y, z, sign: function(x, y, sign))
+
+
+def _accept_three_and_sign(function):
+    return scalar(lambda x, y, z, sign: function(x, y, z, sign))
+
+
+@scalar
+def no_quick_formula(x, y, z, sign):
+    """The quick formula of functions that have none."""
+    return np.nan
+
+
+def _functions():
+    """The pairs of the files of `kernels/functions`, by their names: name -> (how they are called, quick, wide)."""
+    found = {}
+    for file in iter_modules(functions.__path__):
+        module = import_module(f"{functions.__name__}.{file.name}")
+        for name, wide in vars(module).items():
+            if name.endswith("_wide") and name[0] != "_" and wide.__module__ == module.__name__:
+                name = name.removesuffix("_wide")
+                called = (_accept_one, _accept_two)[getattr(wide, "py_func", wide).__code__.co_argcount - 1]
+                found[name] = called, getattr(module, f"{name}_quick", None), wide
+    return found
+
+
+#: name -> (how its functions are called, quick, wide): the exact result in one float64, and in two with an exponent.
+_OPERATIONS = {
+    "add": (_accept_two_and_sign, exact.add_odd, exact.add_wide),
+    "subtract": (_accept_two_and_sign, exact.subtract_odd, exact.subtract_wide),
+    "multiply": (_accept_two, exact.multiply_odd, exact.multiply_wide),
+    "divide": (_accept_two, exact.divide_odd, exact.divide_wide),
+    "fma": (_accept_three_and_sign, exact.fma_odd, exact.fma_wide),
+    "sqrt": (_accept_one, exact.sqrt_odd, exact.sqrt_wide),
+    "reciprocal": (_accept_one, exact.reciprocal_odd, exact.reciprocal_wide),
+    **_functions(),
+}
+
+#: name -> (quick, wide) as functions of three operands and a sign.
+OPERATIONS = {
+    name: (no_quick_formula if quick is None else called(quick), called(wide))
+    for name, (called, quick, wide) in _OPERATIONS.items()
+}
+
+#: name -> the hardware's own operation.
+NATIVE = {
+    "add": _accept_two(operator.add),
+    "subtract": _accept_two(operator.sub),
+    "multiply": _accept_two(operator.mul),
+    "divide": _accept_two(operator.truediv),
+    "fma": _accept_three(fma),
+    "sqrt": _accept_one(root),
+    "reciprocal": _accept_one(scalar(lambda x: ONE / x)),
+}
+
+
+#: name -> both loops of a function.
+FUNCTIONS = {
+    name: FunctionLoops(None if quick is no_quick_formula else quick, wide)
+    for name, (quick, wide) in OPERATIONS.items()
+    if name not in NATIVE
+}
+
+#: By the name of the operation. The hardware rounds others to nearest even in float64.
+exact_results = {name: exact_loop(*OPERATIONS[name]) for name in NATIVE} | {
+    name: loops.write_rounded_to_odd for name, loops in FUNCTIONS.items()
+}
+paired_results = {name: paired_loop(OPERATIONS[name][1]) for name in NATIVE} | {
+    name: loops.write_rounded for name, loops in FUNCTIONS.items()
+}
+double_results = {name: loops.write_doubles for name, loops in FUNCTIONS.items()}
+native_results = {name: native_loop(function) for name, function in NATIVE.items()}

@@ -1,0 +1,37 @@
+"""The loops of `kernels` on an NVIDIA GPU: under the same names, with the same signatures and the same bits.
+
+Arithmetic is not written again: what a thread does is one element's part of a loop, in the scalar functions that the
+CPU's loops are made of (`thread_loops`). numba-cuda and NVIDIA's NVVM compile it, without contraction, which needs no
+GPU (`compiling`); CuPy loads and starts it. Submodules are imported on first use.
+"""
+
+import importlib
+from types import ModuleType
+
+from simfloat.uninterrupted import uninterrupted
+
+#: The modules here by the name of that in `kernels` whose loops they have.
+MODULES = {
+    "bins": "sums",
+    "counting": "elementwise",
+    "converted": "elementwise",
+    "operation_loops": "elementwise",
+    "fused_loops": "units",
+    "halves": "instructions",
+    "matrix_core_loops": "units",
+    "pairwise_loops": "sums",
+    "processor": "instructions",
+    "rounding_loops": "elementwise",
+    "sequential": "sums",
+    "single": "elementwise",
+    "stepwise": "sums",
+    "tree_loops": "sums",
+}
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name not in MODULES:
+        raise AttributeError(name)
+    with uninterrupted():  # as in `kernels`
+        globals()[name] = module = importlib.import_module(f"{__name__}.{MODULES[name]}")
+    return module

@@ -1,0 +1,243 @@
+"""Loops whose steps are threads: each does what `body(i, *arguments)` says of its number i, in any order.
+
+Arrays on the GPU reach a body as vectors and matrices in C order. Small NumPy arrays, which hold the numbers of a grid
+or an operand that is one number, are handed over by value and reach it as tuples: `len` and an index serve for both.
+CuPy starts a loop: its arguments' types go to the compiler, once, and its numbers to the GPU (`one_argument.py`).
+
+Memory of threads: counters that several of them add to, and stacks of their own.
+
+The plain bodies are for simulators, whose threads are Python's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from inspect import signature
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils, config
+from numba.extending import intrinsic, overload
+
+from simfloat.kernels.compile.jit import scalar
+from simfloat.kernels.gpu.compiling import ArgumentKind, argument_types, cuda, pack_arguments
+
+#: Threads of a block, and those of a warp, which read side by side.
+BLOCK, WARP = 256, 32
+
+
+class ThreadLoop:
+    """A body, and over which of its arguments it loops: called as the CPU's loop of that name is."""
+
+    def __init__(self, body: Callable, over: str, each: int = 1) -> None:
+        self.over, self.each = list(signature(body).parameters).index(over) - 1, each
+        self.body = scalar(body)
+
+    def __call__(self, *arguments: Any) -> None:
+        """Start a thread for every element of the argument, or for every few."""
+        self.start(-(-arguments[self.over].size // self.each), *arguments)
+
+    def start(self, count: int, *arguments: Any) -> None:
+        """Start so many threads; they are done when the arrays are next read."""
+        if count:
+            launch(self.body, count, arguments)
+
+
+def threads_over(over: str, each: int = 1) -> Callable[[Callable], ThreadLoop]:
+    """Make a body a loop with a thread for every element, or for `each` of them, of the argument of that name."""
+    return lambda body: ThreadLoop(body, over, each)
+
+
+@scalar
+def element_or_only(operand, i):
+    """The element of an operand, or its only one."""
+    return operand[i if len(operand) > 1 else 0]
+
+
+@scalar
+def row_and_column(t, shape):
+    """The row and the column of thread t's element of a matrix of this shape.
+
+    The threads of a warp are neighbours in a row, the warps of a block lie one below the other: of what sums read of
+    their right operand, these find in the cache what one of them has read.
+    """
+    rows, columns = shape[0], shape[1]
+    area = WARP * rows
+    band = t // area
+    inside, width = t - band * area, min(WARP, columns - band * WARP)
+    return inside // width, band * WARP + inside % width
+
+
+@scalar
+def cast_for_out(value, out):
+    """A result in the type of `out`, every NaN as the one NaN: where a GPU changes the type, it makes another of it."""
+    kind = out.dtype.type
+    number = kind(value)
+    return number if number == number else kind(np.nan)
+
+
+def launch(body: Any, count: int, arguments: tuple[Any, ...]) -> None:
+    """Start so many threads of a loop's body on the current GPU, in the current stream.
+
+    Raises ValueError for an array on another GPU, whose address means nothing to this one.
+    """
+    import cupy
+
+    kinds, structure = pack_arguments(count, arguments)
+    kernel = _load_kernel(body, kinds, cupy.cuda.Device().id)
+    kernel((-(-count // BLOCK),), (BLOCK,), (structure,))
+
+
+@cache
+def _load_kernel(body: Any, kinds: tuple[ArgumentKind, ...], device: int) -> Any:
+    """The kernel of a body for arguments of these kinds, on a GPU by its number, which is the current one."""
+    import cupy
+
+    from simfloat.kernels.gpu.compiling import load_or_compile
+
+    for *_, gpu in kinds:
+        if gpu not in (None, device):
+            raise ValueError(
+                f"GPU {device} is the current one, an array lies on GPU {gpu}: copy it, or compute inside `with "
+                f"cupy.cuda.Device({gpu}):`."
+            )
+    result = load_or_compile(body, argument_types(kinds))
+    # A module of the driver's, from PTX: CuPy's own compiler is not asked. What is loaded is kept by the kinds of the
+    # arguments, so a later launch types and compiles nothing.
+    module = cupy.cuda.Module()
+    module.load(result.ptx + b"\0")
+    return module.get_function(result.entry)
+
+
+_LOCK = Lock()
+
+#: Numbers of a stack: sums of 2^39 products have fewer that wait.
+DEPTH = 40
+
+
+def add_at(counters, place, number):
+    """Add a number to a counter of a vector, whoever else does."""
+    with _LOCK:
+        counters[place] += number
+
+
+def join_at(counters, place, bits):
+    """Set bits of a counter."""
+    with _LOCK:
+        counters[place] |= bits
+
+
+def lower_at(counters, place, number):
+    """Make a counter a number, if that is less."""
+    with _LOCK:
+        counters[place] = min(counters[place], number)
+
+
+def raise_at(counters, place, number):
+    """Make a counter a number, if that is more."""
+    with _LOCK:
+        counters[place] = max(counters[place], number)
+
+
+@overload(add_at)
+def _add_at(counters, place, number):
+    return lambda counters, place, number: cuda.atomic.add(counters, place, number)
+
+
+@overload(join_at)
+def _join_at(counters, place, bits):
+    return lambda counters, place, bits: cuda.atomic.or_(counters, place, bits)
+
+
+@overload(lower_at)
+def _lower_at(counters, place, number):
+    return lambda counters, place, number: cuda.atomic.min(counters, place, number)
+
+
+@overload(raise_at)
+def _raise_at(counters, place, number):
+    return lambda counters, place, number: cuda.atomic.max(counters, place, number)
+
+
+def registers(count: int) -> Any:
+    """What gives a thread uninitialised memory of its own for so many numbers of the type of the one it is given.
+
+    Where every index is known when the code is made, as in loops over constants, these are registers. No overload:
+    memory of a function's own ends with it, and what is compiled in its place is part of the function that calls it.
+    """
+    if config.DISABLE_JIT:
+        return lambda number: np.empty(count, number.dtype)
+
+    @intrinsic
+    def local(typing_context, number):
+        def generate(context, builder, signature, arguments):
+            return cgutils.alloca_once(builder, context.get_data_type(number), size=count)
+
+        return types.CPointer(number)(number), generate
+
+    return local
+
+
+def _rest_of(array, first):
+    """The numbers of an array in C order from one on."""
+    return array.reshape(-1)[first:]
+
+
+@intrinsic
+def _pointer_into(typing_context, array, first):
+    def generate(context, builder, signature, arguments):
+        # A bare pointer: Numba looks at each index of an array, lest it be negative, in every step of a sum.
+        whole = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.gep(whole.data, [arguments[1]], inbounds=True)
+
+    return types.CPointer(array.dtype)(array, types.int64), generate
+
+
+#: The numbers of an array in C order from one on. An index into them is used as it is; one into an array is looked at
+#: each time, lest it be negative.
+numbers_from = _rest_of if config.DISABLE_JIT else _pointer_into
+
+
+def _four_plain(run, first):
+    return run[first], run[first + 1], run[first + 2], run[first + 3]
+
+
+@intrinsic
+def _four_at_once(typing_context, run, first):
+    def generate(context, builder, signature, arguments):
+        number = context.get_data_type(run.dtype)
+        together = 16 // context.get_abi_sizeof(number)
+        start = builder.gep(arguments[0], [arguments[1]], inbounds=True)
+        words = builder.bitcast(start, ir.VectorType(number, together).as_pointer())
+        each = [builder.load(cgutils.gep(builder, words, n), align=16) for n in range(4 // together)]
+        numbers = [builder.extract_element(word, cgutils.int32_t(n)) for word in each for n in range(together)]
+        return context.make_tuple(builder, signature.return_type, numbers)
+
+    return types.UniTuple(run.dtype, 4)(run, types.int64), generate
+
+
+#: Four numbers of a run that lie at a multiple of 16 bytes, which are read at once.
+load_four = _four_plain if config.DISABLE_JIT else _four_at_once
+
+
+@scalar
+def first_factors(a, b, row, column):
+    """The first factors of a row of `a` and a column of `b`; zeros if there are none."""
+    return (row[0], column[0]) if a.size > 0 else (a.dtype.type(0), b.dtype.type(0))
+
+
+@scalar
+def next_factors(row, column, k, depth, width):
+    """The factors after number k, or the last ones.
+
+    They are read a step before they are needed, and arrive while that step is computed.
+    """
+    place = min(k + 1, depth - 1)
+    return row[place], column[place * width]
+
+
+thread_stack = registers(DEPTH)

@@ -1,0 +1,367 @@
+"""Loops that round arrays.
+
+Every loop takes (x, words, out, numbers), so that a plan can hold any of them; only random ones read `words`, which
+are words or bytes (see `random.as_word`).
+
+What arrays hold: what roundings did, in the layout of `kernels/rounding/events.py`, and how many bits numbers have.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simfloat.kernels.compile.intrinsics import exponent_field, shift_left, shift_right, signed_field
+from simfloat.kernels.compile.jit import kernel, out_of_line, scalar
+from simfloat.kernels.elementwise.exact import split
+from simfloat.kernels.elementwise.half import round_to_half
+from simfloat.kernels.rounding.events import EXPONENTS, INFINITE, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
+from simfloat.kernels.rounding.grid import unpack_grid
+from simfloat.kernels.rounding.one_number import (
+    nearest,
+    one_nan,
+    round_by_threshold,
+    round_in_direction,
+    round_to_any_grid,
+    to_odd,
+)
+from simfloat.kernels.rounding.random import as_word
+
+U32 = np.uint32
+
+
+@kernel
+def copy(x, words, out, grid_numbers):
+    """Every element as it is, for formats that have all of the carrier's numbers."""
+    for i in range(x.size):
+        out[i] = one_nan(x[i])
+
+
+def round_each(round_one):
+    """Round a vector in a deterministic mode, for plain grids, in the type of their numbers."""
+
+    @out_of_line
+    def round_vector(x, out, grid_numbers):
+        grid = unpack_grid(grid_numbers)
+        for i in range(x.size):
+            out[i] = one_nan(round_one(type(grid.max)(x[i]), grid))
+
+    return round_vector
+
+
+def rounding(round_vector):
+    """The loop of a mode that draws no words."""
+
+    @kernel
+    def loop(x, words, out, grid_numbers):
+        round_vector(x, out, grid_numbers)
+
+    return loop
+
+
+round_each_nearest, round_each_directed, round_each_to_odd = (
+    round_each(nearest),
+    round_each(round_in_direction),
+    round_each(to_odd),
+)
+
+
+@kernel
+def round_half(x, words, out, grid_numbers):
+    """Round to nearest even to FP16 where the hardware does it (`processor.CONVERTS_FP16`), at the speed of a copy."""
+    for i in range(x.size):
+        out[i] = one_nan(round_to_half(x[i]))
+
+
+class ImageCut(NamedTuple):
+    """A grid that is float32 with a shorter fraction, and a mode, as images are rounded by them."""
+
+    drop: int
+    dropped: int
+    positive: int  # what is added to the image of a positive number, so that it carries where the mode goes up
+    negative: int
+    even: int  # 1 where the last bit that is kept is added, too, for ties go to even
+    odd: int  # that bit, where it is set if one is dropped
+    beyond: int  # the image of what lies beyond the largest number
+
+
+@scalar
+def unpack_image_cut(grid):
+    """The cut of a grid in a deterministic mode."""
+    drop = U32(23.0 - grid.mantissa_bits)
+    last = shift_left(U32(1), drop)
+    even, to_odd = grid.nearest_even != 0.0, grid.away_odd != 0.0
+    # A carry past the largest number gives infinity's image. `beyond` caps images there, at infinity or at the largest
+    # number in modes that saturate: one minimum instead of a comparison for every mode.
+    beyond = np.float32(grid.infinite if grid.max < np.inf else np.inf)
+    return ImageCut(
+        drop,
+        U32(last - U32(1)),
+        _carrying(grid.away_positive, last, even, to_odd),
+        _carrying(grid.away_negative, last, even, to_odd),
+        U32(grid.nearest_even),
+        last if to_odd else U32(0),
+        beyond.view(U32),
+    )
+
+
+@scalar
+def _carrying(part, last, even, to_odd):
+    """What makes a part of the last bit, or more, carry into it; ties do where the last bit is added as well."""
+    half = shift_right(last, U32(1))
+    least = U32(half + U32(1)) if even or 0.5 < part < 1.0 else half if part == 0.5 else U32(1)
+    return U32(0) if to_odd or (part > 1.0 and not even) else U32(last - least)
+
+
+@scalar
+def round_image_in_any_mode(x, cut):
+    """Round float32 where only its fraction gets shorter, in its integer image.
+
+    What is added carries into the kept bits when it should: to nearest even just under half of what is cut off, and the
+    last bit that is kept. A carry out of the fraction moves on to the exponent, and from the largest number to
+    infinity. Half as many operations as those of floats take, which makes it as quick as a copy.
+    """
+    image = np.float32(x).view(U32)
+    sign = U32(image & U32(0x80000000))
+    # Every step is cast: Numba would widen it to 64 bits, and LLVM use half the lanes.
+    carrying = U32((cut.negative if sign != U32(0) else cut.positive) + U32(shift_right(image, cut.drop) & cut.even))
+    moved = U32(U32(image + carrying) | (cut.odd if U32(image & cut.dropped) != U32(0) else U32(0)))
+    magnitude = U32(moved & U32(U32(0x7FFFFFFF) & U32(~cut.dropped)))
+    rounded = U32(min(magnitude, cut.beyond) | sign).view(np.float32)
+    return rounded if x == x else np.float32(np.nan)
+
+
+@scalar
+def round_image_to_nearest(x, cut):
+    """Round float32 in its image in the modes to nearest, which take positive and negative numbers alike."""
+    image = np.float32(x).view(U32)
+    carrying = U32(cut.positive + U32(shift_right(image, cut.drop) & cut.even))
+    magnitude = U32(U32(image + carrying) & U32(U32(0x7FFFFFFF) & U32(~cut.dropped)))
+    rounded = U32(min(magnitude, cut.beyond) | U32(image & U32(0x80000000))).view(np.float32)
+    return rounded if x == x else np.float32(np.nan)
+
+
+@out_of_line
+def round_each_image(x, out, grid_numbers):
+    """Round float32 to formats that are float32 with a shorter fraction, in any deterministic mode."""
+    cut = unpack_image_cut(unpack_grid(grid_numbers))
+    for i in range(x.size):
+        out[i] = round_image_in_any_mode(x[i], cut)
+
+
+round_nearest, round_directed, round_to_odd = (
+    rounding(round_each_nearest),
+    rounding(round_each_directed),
+    rounding(round_each_to_odd),
+)
+round_image = rounding(round_each_image)
+
+
+@kernel
+def round_stochastic(x, words, out, grid_numbers):
+    """Round each element by its random word, for plain grids."""
+    grid = unpack_grid(grid_numbers)
+    for i in range(x.size):
+        out[i] = one_nan(round_by_threshold(np.float64(x[i]), as_word(words[i]), grid))
+
+
+@kernel
+def round_general(x, words, out, grid_numbers):
+    """Round in any mode to any grid; without draws one word stands for all."""
+    grid = unpack_grid(grid_numbers)
+    step = np.int64(words.size == x.size)
+    for i in range(x.size):
+        out[i] = one_nan(round_to_any_grid(np.float64(x[i]), as_word(words[i * step]), grid))
+
+
+#: From so many results on they take LANES counters of each exponent in turn: neighbours of one exponent then need not
+#: wait for each other's counter.
+MANY = 4096
+LANES = 8
+
+
+@kernel
+def count_results(out, grid_numbers, events):
+    """Add to the vector `events` what rounded results show by themselves, of fewer than 2^32.
+
+    Returns what `count_ends` has to see beside the exact results, 0 if nothing, as in most arrays: twice how many are
+    zero or subnormal numbers of their array's type, and one more if some are as large as the format's largest number.
+    """
+    grid = unpack_grid(grid_numbers)
+    one = out.dtype.type(1)
+    bias, last = exponent_field(one), exponent_field(one / out.dtype.type(0))
+    counts = np.zeros(last + 1, np.int64)
+    if out.size < MANY:
+        _count_fields(out, 1, counts)
+    else:
+        _count_fields(out, LANES, counts)
+    _add_field_count(counts, out.size, bias, grid, events)
+    large = counts[last] > 0 or counts[exponent_field(out.dtype.type(grid.max))] > 0
+    large |= counts[exponent_field(out.dtype.type(grid.overflow_negative))] > 0
+    large |= grid.below == 0.0 and grid.lowest == 0.0 and counts[0] > 0
+    return 2 * counts[0] + np.int64(large)
+
+
+@scalar
+def _add_field_count(counts, total, bias, grid, events):
+    """Add so many results to the events, of which so many have which exponent field."""
+    last = counts.size - 1
+    events[TOTAL] += total
+    least_normal = np.int64(0) if grid.uniform != 0.0 else np.int64(grid.emin) + bias
+    for field in range(1, last):
+        events[EXPONENTS - bias + field] += counts[field]
+        events[SUBNORMAL] += counts[field] if field < least_normal else 0
+
+
+@scalar
+def add_counts(counters, total, grid, events):
+    """Add so many float32 results to the events, whose fields LANES counters each have counted by `add_fields`."""
+    counts = np.zeros(256, np.int64)
+    _add_counters(counters, counts)
+    _add_field_count(counts, total, np.int64(127), grid, events)
+
+
+@kernel
+def count_ends(exact, out, grid_numbers, events, shown):
+    """Add what the rounding of the exact results to `out` did at both ends of the format's range.
+
+    Returns how many finite exact results beyond the largest number did not become infinite: whether they overflowed
+    or were rounded back to it, only their rounding without a largest number can tell.
+    """
+    grid, small = unpack_grid(grid_numbers), shown // 2
+    if small > 0 and small > _count_zeros(exact, out, grid, events):
+        count_small(out, grid, events)
+    return _count_beyond(exact, out, grid, events) if shown % 2 == 1 else np.int64(0)
+
+
+@scalar
+def _count_zeros(exact, out, grid, events):
+    """Count results that are zero, and those that were not before; returns how many are."""
+    zeros, underflow = np.int64(0), np.int64(0)
+    for i in range(out.size):
+        zero = out[i] == 0.0
+        zeros += zero
+        underflow += zero & (exact[i] != 0.0)
+    events[ZERO] += zeros
+    events[UNDERFLOW] += np.int64(0) if grid.uniform != 0.0 else underflow
+    return zeros
+
+
+@scalar
+def _count_beyond(exact, out, grid, events):
+    """Count results that are infinite, or became so, or are NaN; returns how many are none, though too large before."""
+    overflow, undecided, infinite, nan = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    for i in range(out.size):
+        before, after = abs(np.float64(exact[i])), np.float64(abs(out[i]))
+        overflow += (before < np.inf) & (after == np.inf)
+        undecided += (before < np.inf) & (before > grid.max or exact[i] < grid.lowest) & (after != np.inf)
+        infinite += after == np.inf
+        nan += after != after
+    events[OVERFLOW] += overflow
+    events[INFINITE] += infinite
+    events[NAN] += nan
+    return undecided
+
+
+@scalar
+def _count_fields(out, lanes, counts):
+    """Count results by the exponent field of their images."""
+    counters = np.zeros((2 * counts.size, lanes), np.uint32)
+    add_fields(out, lanes, counters)
+    _add_counters(counters, counts)
+
+
+@scalar
+def add_fields(out, lanes, counters):
+    """Count results by the sign and the exponent field of their images, in so many counters of each in turn."""
+    whole = out.size - out.size % lanes
+    for i in range(0, whole, lanes):
+        # LANES counters of each exponent, in turn: results near one another have one exponent mostly, and to add to one
+        # counter again is to wait for the store before.
+        for lane in range(lanes):
+            counters[np.uint64(signed_field(out[i + lane])), np.uint64(lane)] += np.uint32(1)
+    for i in range(whole, out.size):
+        counters[np.uint64(signed_field(out[i])), np.uint64(0)] += np.uint32(1)
+
+
+@scalar
+def _add_counters(counters, counts):
+    for field in range(counts.size):
+        for lane in range(counters.shape[1]):
+            counts[field] += np.int64(counters[field, lane]) + np.int64(counters[field + counts.size, lane])
+
+
+@scalar
+def count_small(out, grid, events):
+    """Count the exponents of results that are subnormal numbers of their array's type."""
+    min_normal = 0.0 if grid.uniform != 0.0 else grid.min_normal
+    for i in range(out.size):
+        if out[i] != 0.0 and exponent_field(out[i]) == 0:
+            _, exponent = split(np.float64(out[i]))
+            events[EXPONENTS + exponent] += 1
+            events[SUBNORMAL] += abs(out[i]) < min_normal
+
+
+@kernel
+def count_unchanged(a, b, out, sign, either):
+    """How many finite sums of a and sign * b lost an addend that is not zero: b, or with `either` one of them.
+
+    A vector of length 1 is a scalar.
+    """
+    a_step, b_step = np.int64(a.size == out.size), np.int64(b.size == out.size)
+    count = np.int64(0)
+    for i in range(out.size):
+        x, y, after = a[i * a_step], b[i * b_step] * b.dtype.type(sign), out[i]
+        lost = ((y != 0.0) & (after == x)) | (either & (x != 0.0) & (after == y))
+        count += lost & (abs(after) < np.inf)
+    return count
+
+
+#: What is found of no numbers: below the lowest exponent field and above the highest.
+NO_FIRST, NO_LAST = 4095, -1
+
+
+@kernel
+def bit_facts(x):
+    """(precision, low, least, high, finite) of a vector: the fields of accumulate.Bounds, of its finite nonzero
+    elements as float64; those of the number one if there are none.
+    """
+    fractions, first, last, finite = np.uint64(0), np.int64(NO_FIRST), np.int64(NO_LAST), True
+    for i in range(x.size):
+        field, fraction = exponent_and_fraction(x[i])
+        counts = (field < 2047) & (x[i] != 0.0)
+        finite &= field < 2047
+        # The or of all fractions shows the last bit that any of them has: one pass, without a branch, tells how many
+        # bits the numbers need. Facts of an operand take half a microsecond in a small product.
+        fractions |= fraction if counts else np.uint64(0)
+        first = min(first, field if counts else np.int64(NO_FIRST))
+        last = max(last, field if counts else np.int64(NO_LAST))
+    return _combine_facts(fractions, first, last, finite)
+
+
+@scalar
+def exponent_and_fraction(x):
+    """The biased exponent and the fraction in a number's image as float64."""
+    image = np.float64(x).view(np.uint64)
+    return np.int64((image >> np.uint64(52)) & np.uint64(0x7FF)), image & np.uint64(0xFFFFFFFFFFFFF)
+
+
+def combine_facts(fractions, first, last, finite):
+    """The facts of numbers whose fractions use these bits together, and whose fields lie from `first` to `last`."""
+    # Without compilation, when the loops are debugged, these are NumPy's numbers so far.
+    low, high, finite = int(first) - 1023, int(last) - 1022, bool(finite)
+    if last < 0:
+        return 1, 0, 0, 1, finite
+    if first == 0:
+        # A subnormal float64 is a multiple of the smallest one.
+        return 53, -1074, -1074, max(high, -1021), finite
+    # Below the hidden bit, as many bits as the fractions use together.
+    used = 52 if fractions != np.uint64(0) else 0
+    while used > 0 and fractions & np.uint64(1) == np.uint64(0):
+        fractions >>= np.uint64(1)
+        used -= 1
+    return used + 1, low - used, low, high, finite
+
+
+_combine_facts = scalar(combine_facts)

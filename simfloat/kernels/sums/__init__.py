@@ -1,0 +1,5 @@
+"""Sums: each order of additions as one step, and the loops that make such steps."""
+
+from simfloat.kernels import import_lazily
+
+__getattr__ = import_lazily(__name__)

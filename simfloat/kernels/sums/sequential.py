@@ -1,0 +1,277 @@
+"""Sums in ascending order of k, rounded at every step: sum = round(sum + a * b).
+
+`a` is (m, k), `b` is (k, n), both of one type, the carrier in which the steps compute; `out` (m, n) of that type holds
+what the sums start from, and in the end the sums. Deterministic steps take stacks of matrices, too, and every
+NaN of theirs becomes the one NaN (`stack`). The innermost loop runs over columns, whose sums are independent, so LLVM
+vectorises it; a block of `b` is used for every row while it stays in the cache. The steps differ, the loop does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simfloat.kernels.compile.intrinsics import fma
+from simfloat.kernels.compile.intrinsics import shift_left as lifted
+from simfloat.kernels.compile.jit import copy_into, kernel, scalar
+from simfloat.kernels.elementwise.exact import fma_wide
+from simfloat.kernels.elementwise.half import fma_halves
+from simfloat.kernels.lanes.tiles import add_in_tiles, no_tiles
+from simfloat.kernels.rounding.grid import unpack_grid
+from simfloat.kernels.rounding.random import (
+    RANDOM_COLUMNS,
+    ROWS,
+    WORD,
+    draw_shift,
+    draws_are_bytes,
+    element_at,
+    empty_rows,
+    fill_rows,
+    steps_in_rows,
+    unpack_counter,
+    word_index,
+    word_row,
+    words_of_sum,
+)
+from simfloat.kernels.sums.likely import (
+    NONE_UNSURE,
+    SURE_FROM,
+    add_unless_in_doubt,
+    dropped_bits,
+    first_unsure_column,
+    fuse_unless_in_doubt,
+    fused_row_and_least_doubt,
+    multiply_unless_in_doubt,
+    next_unsure_column,
+)
+from simfloat.kernels.sums.orders import KINDS, StepOptions, converted_odd_add, native_product, round_wide, wide_product
+from simfloat.kernels.sums.rows import make_nans_one, product_count, product_matrices
+
+COLUMNS, DEPTH = 512, 16
+
+#: The kinds that draw; the last one differs where products are rounded.
+DRAWING = ("random", "drawn_odd", "likely", "drawn_sums")
+NO_WORDS = (np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0))
+
+
+def sequential(product, add):
+    """Deterministic steps. Each waits for the one before it, so short rows take turns: COLUMNS sums are under way."""
+
+    @kernel
+    def loop(a, b, out, grid_numbers, product_numbers, sign):
+        options = StepOptions(unpack_grid(grid_numbers), unpack_grid(product_numbers), sign, False)
+        for number in range(product_count(a, b)):
+            factors, terms, totals = product_matrices(a, b, out, number)
+            for left in range(0, totals.shape[1], COLUMNS):
+                right = min(left + COLUMNS, totals.shape[1])
+                # Steps of one sum wait for each other, so COLUMNS sums are kept under way: of several rows where rows
+                # are short. DEPTH steps of a row then read its sums from the first-level cache. To take two steps or
+                # two rows at a time was slower.
+                rows = COLUMNS // (right - left)
+                for first in range(0, factors.shape[1], DEPTH):
+                    for top in range(0, totals.shape[0], rows):
+                        for k in range(first, min(first + DEPTH, factors.shape[1])):
+                            for i in range(top, min(top + rows, totals.shape[0])):
+                                x, row, sums = factors[i, k], terms[k, left:right], totals[i, left:right]
+                                for j in range(sums.size):
+                                    sums[j] = add(sums[j], product(x, row[j], 0.0, options), 0.0, options)
+            make_nans_one(totals)
+
+    return loop
+
+
+def chain(add_to_two, add_to_one, add_in_tiles):
+    """Steps that are the hardware's fused multiply-add: in tiles that stay in registers, or else four of two rows at a
+    time, so that a sum is loaded once for four of them, and a number of `b` once for two.
+    """
+
+    @kernel
+    def loop(a, b, out, grid_numbers, product_numbers, sign):
+        for number in range(product_count(a, b)):
+            factors, terms, totals = product_matrices(a, b, out, number)
+            columns = 0 if add_in_tiles(factors, terms, totals) else totals.shape[1]
+            for left in range(0, columns, COLUMNS):
+                right = min(left + COLUMNS, columns)
+                for first in range(0, factors.shape[1], DEPTH):
+                    last = min(first + DEPTH, factors.shape[1])
+                    rows = terms[first:last]  # not cut to the columns, lest Numba forget that they lie side by side
+                    for i in range(0, totals.shape[0] - 1, 2):
+                        sums, others = totals[i, left:right], totals[i + 1, left:right]
+                        add_to_two(sums, others, factors[i, first:last], factors[i + 1, first:last], rows, left)
+                    if totals.shape[0] % 2 == 1:
+                        add_to_one(totals[-1, left:right], factors[-1, first:last], rows, left)
+            make_nans_one(totals)
+
+    return loop
+
+
+def adding_to_two(fma):
+    """Add to two rows of sums the products of their factors with the rows, from the column `left` on."""
+
+    @scalar
+    def add(sums, others, x, y, rows, left):
+        fours, right = x.size // 4 * 4, left + sums.size
+        for k in range(0, fours, 4):
+            x0, x1, x2, x3, y0, y1, y2, y3 = x[k], x[k + 1], x[k + 2], x[k + 3], y[k], y[k + 1], y[k + 2], y[k + 3]
+            row0, row1 = rows[k, left:right], rows[k + 1, left:right]
+            row2, row3 = rows[k + 2, left:right], rows[k + 3, left:right]
+            for j in range(sums.size):
+                # A sum is loaded and stored once for four steps, and four numbers of `b` serve two rows. The four
+                # multiply-adds are in the order of k, which is the order that is emulated.
+                p, q, r, s = row0[j], row1[j], row2[j], row3[j]
+                sums[j] = fma(x3, s, fma(x2, r, fma(x1, q, fma(x0, p, sums[j]))))
+                others[j] = fma(y3, s, fma(y2, r, fma(y1, q, fma(y0, p, others[j]))))
+        for k in range(fours, x.size):
+            x0, y0, row = x[k], y[k], rows[k, left:right]
+            for j in range(sums.size):
+                sums[j], others[j] = fma(x0, row[j], sums[j]), fma(y0, row[j], others[j])
+
+    return add
+
+
+def adding_to_one(fma):
+    """Add to the last row of an odd number of them the products of its factors with the rows."""
+
+    @scalar
+    def add(sums, x, rows, left):
+        fours, right = x.size // 4 * 4, left + sums.size
+        for k in range(0, fours, 4):
+            x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+            row0, row1 = rows[k, left:right], rows[k + 1, left:right]
+            row2, row3 = rows[k + 2, left:right], rows[k + 3, left:right]
+            for j in range(sums.size):
+                sums[j] = fma(x3, row3[j], fma(x2, row2[j], fma(x1, row1[j], fma(x0, row0[j], sums[j]))))
+        for k in range(fours, x.size):
+            x0, row = x[k], rows[k, left:right]
+            for j in range(sums.size):
+                sums[j] = fma(x0, row[j], sums[j])
+
+    return add
+
+
+def stepping(product, add, rounds_products):
+    """(one, step): a stochastic step of column j, and of a row of sums, from `sums` to `new`."""
+
+    @scalar
+    def one(j, sums, x, row, words, product_words, lift, options):
+        word = lifted(product_words[j], lift) if rounds_products else np.uint32(0)
+        return add(sums[j], product(x, row[j], word, options), lifted(words[j], lift), options)
+
+    @scalar
+    def step(sums, new, terms, doubts, x, row, words, product_words, lift, options):
+        for j in range(sums.size):
+            new[j] = one(j, sums, x, row, words, product_words, lift, options)
+
+    return one, step
+
+
+def stepping_likely(one, rounds_products):
+    """The row's step in float32 by what is likely; where that is not certain, a column's step is made again by `one`.
+
+    `terms` and `doubts` are rows to write to.
+    """
+
+    @scalar
+    def step(sums, new, terms, doubts, x, row, words, product_words, lift, options):
+        cut = dropped_bits(options.grid)
+        if rounds_products:
+            multiply_unless_in_doubt(terms, doubts, x, row, row, product_words, lift, dropped_bits(options.products))
+            add_unless_in_doubt(new, doubts, x, sums, terms, words, lift, cut)
+        # First without writing a doubt for each column: in FP16 one or two roundings of 2^12 are in doubt, in BF16 of
+        # 2^15, so a row of 128 columns mostly has none. Where it has, the row is made again with its doubts.
+        elif fused_row_and_least_doubt(new, x, row, sums, words, lift, cut) < SURE_FROM:
+            fuse_unless_in_doubt(new, doubts, x, row, sums, words, lift, cut)
+        else:
+            return
+        j = first_unsure_column(doubts)
+        while j < doubts.size:
+            new[j] = one(j, sums, x, row, words, product_words, lift, options)
+            j = next_unsure_column(doubts, j)
+
+    return step
+
+
+def sequential_random(step, rounds_products):
+    """Stochastic steps. Sums draw from the counter's stage, products from the next one."""
+
+    @kernel
+    def loop(a, b, out, grid_numbers, product_numbers, place, seed):
+        options = StepOptions(unpack_grid(grid_numbers), unpack_grid(product_numbers), 1.0, False)
+        counter, short, terms = unpack_counter(place), draws_are_bytes(options.grid), a.shape[1]
+        words, product_words = empty_rows(WORD, ROWS, RANDOM_COLUMNS), empty_rows(WORD, ROWS, RANDOM_COLUMNS)
+        rows, no_doubts = empty_rows(out, 3, RANDOM_COLUMNS), empty_rows(WORD, 1, RANDOM_COLUMNS)[0]
+        no_doubts[:] = NONE_UNSURE
+        for left in range(0, out.shape[1], RANDOM_COLUMNS):
+            columns = min(RANDOM_COLUMNS, out.shape[1] - left)
+            right = left + columns
+            for i in range(out.shape[0]):
+                sums, new, added, doubts = rows[0, :columns], rows[1, :columns], rows[2, :columns], no_doubts[:columns]
+                copy_into(sums, out[i, left:right])
+                for first in range(0, terms, steps_in_rows(short)):
+                    fill_rows(words, columns, counter, i, left, first, 0, seed, short)
+                    if rounds_products:
+                        fill_rows(product_words, columns, counter, i, left, first, 1, seed, short)
+                    for k in range(first, min(first + steps_in_rows(short), terms)):
+                        line, lift, row = word_row(k, short), draw_shift(k, short), b[k, left:right]
+                        sum_words, words_of_products = words[line], product_words[line]
+                        step(sums, new, added, doubts, a[i, k], row, sum_words, words_of_products, lift, options)
+                        sums, new = new, sums
+                copy_into(out[i, left:right], sums)
+
+    return loop
+
+
+@kernel
+def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products):
+    """Steps for any operands, any grid and any mode, without haste; `pair` as in steps."""
+    grid, counter = unpack_grid(grid_numbers), unpack_counter(place)
+    options = StepOptions(grid, unpack_grid(product_numbers), sign, pair)
+    draws, short = grid.random_step != 0.0, draws_are_bytes(grid)
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            total, element, words, product_words = out[i, j], element_at(counter, i, j), NO_WORDS, NO_WORDS
+            for k in range(a.shape[1]):
+                row, lift = word_index(counter.step + k, short), draw_shift(k, short)
+                # A call of Philox makes four words. Draws that are bytes share a word in fours, so a call serves 16
+                # steps; others take a word each, and a call serves four.
+                if draws and row % 4 == 0 and (k % 4 == 0 or not short):
+                    words = words_of_sum(counter, element, row, 0, seed)
+                    product_words = words_of_sum(counter, element, row, 1, seed)
+                x, y = np.float64(a[i, k]), np.float64(b[k, j])
+                if rounds_products:
+                    word = lifted(np.uint32(product_words[row % 4]), lift)
+                    x, y = wide_product(x, y, word, options), 1.0
+                high, low, exponent = fma_wide(x, y, total, sign)
+                total = round_wide(high, low, exponent, lifted(np.uint32(words[row % 4]), lift), grid, pair)
+            out[i, j] = total
+
+
+def _both_loops(kind: str) -> dict[str, Any]:
+    """The loops of a kind of step with exact products and with rounded ones."""
+    product, add, *_ = KINDS[kind]
+    return {f"fused_{kind}": sequential(native_product, add), f"unfused_{kind}": sequential(product, add)}
+
+
+def _random(kind: str, rounds_products: bool) -> Any:
+    """The loop of a kind that draws."""
+    product, add, *_ = KINDS[kind]
+    one, step = stepping(product if rounds_products else native_product, add, rounds_products)
+    return sequential_random(stepping_likely(one, rounds_products) if kind == "likely" else step, rounds_products)
+
+
+def _chain(fma: Any, add_in_tiles: Any) -> Any:
+    return chain(adding_to_two(fma), adding_to_one(fma), add_in_tiles)
+
+
+#: Loops by the kind of step; (a, b, out, grid_numbers, product_numbers, sign).
+steps: dict[str, Any] = {}
+for _kind in ("plain", "odd", "directed", "sticky", "converted"):
+    steps |= _both_loops(_kind)
+steps["fused_converted_odd"] = sequential(native_product, converted_odd_add)
+steps |= {"fused_native": _chain(fma, add_in_tiles), "unfused_native": sequential(*KINDS["native"][:2])}
+steps |= {"fused_halves": _chain(fma_halves, no_tiles), "unfused_halves": sequential(*KINDS["halves"][:2])}
+
+#: Stochastic loops; (a, b, out, grid_numbers, product_numbers, place, seed), `place` being a Counter in an array.
+random_steps = {f"fused_{kind}": _random(kind, False) for kind in DRAWING[:3]}
+random_steps |= {f"unfused_{kind}": _random(kind, True) for kind in DRAWING}

@@ -1,0 +1,413 @@
+"""What a fused sum does with its terms and its totals: they are aligned to the largest exponent, added, and rounded.
+
+See `fused_loops.py` for what it is and where it is defined. The functions are those of the CPU's loops and of a GPU's.
+
+Sums of several products at once, aligned to the largest exponent and cut off: what tensor cores do.
+
+Chunks of `terms` products and the sum so far, each exact, are taken to multiples of 2^(top - fraction_bits), where
+2^top is the largest of their exponents, and added without error; the total is rounded and goes on to the next chunk.
+(Fasi, Higham, Mikaitis and Pranesh, PeerJ CS 7:e330, 2021; Xie et al., MMA-Sim, arXiv 2511.10909.) Real units cut terms
+toward zero; terms to nearest even and to odd, and totals in any format and mode, are those of units of one's own.
+
+All is float64: products are exact, powers of two stand for exponents, and a cut is a multiplication and a truncation.
+`a` is (m, k), `b` is (k, n), `out` (m, n) holds what the sums start from, and in the end the sums. The innermost loops
+run over columns, so LLVM vectorises them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simfloat.kernels.compile.intrinsics import binade, truncate
+from simfloat.kernels.compile.intrinsics import shift_left as lifted
+from simfloat.kernels.compile.jit import copy_into, kernel, reader, scalar
+from simfloat.kernels.rounding.grid import unpack_grid
+from simfloat.kernels.rounding.one_number import (
+    nearest,
+    round_by_threshold,
+    round_in_direction,
+    round_to_any_grid,
+    to_odd,
+)
+from simfloat.kernels.rounding.random import (
+    ROWS,
+    WORD,
+    draw_shift,
+    draws_are_bytes,
+    empty_rows,
+    fill_rows,
+    steps_in_rows,
+    unpack_counter,
+    word_row,
+)
+
+#: The power that stands for no exponent at all: it lies below that of every product.
+NOTHING = 2.0**-900
+
+#: Added to a number of units and subtracted again it leaves the nearest integer, ties to even.
+ANCHOR = 1.5 * 2.0**52
+
+
+class Unit(NamedTuple):
+    """The numbers of a fused sum."""
+
+    terms: float
+    unit: float  # 2^fraction_bits
+    least: float  # smallest power that a sum's exponent reads as: 2^emin of its format
+    zero: float  # the power of a zero; NOTHING if it has none
+    align: float  # how terms are aligned, a number of ALIGNMENTS
+    rounding: float  # how totals are rounded, a number of ROUNDINGS
+
+
+#: The unit in an array.
+unpack_unit = reader(Unit)
+
+
+@scalar
+def power_at_or_below(x, least):
+    """The power of two at or below |x|, at least `least`; 0 for zero."""
+    return max(binade(abs(x)), least) if x != 0.0 else 0.0
+
+
+@scalar
+def first_power(so_far, unit):
+    """The power of the sum so far, from which on a chunk looks for its largest."""
+    return power_at_or_below(so_far, unit.least) if so_far != 0.0 else unit.zero
+
+
+@scalar
+def cut(x, scale):
+    """A term in units of 1 / scale, without what lies below one: scale is 2^fraction_bits over the largest power."""
+    return truncate(x * scale)
+
+
+@scalar
+def cut_to_nearest(x, scale):
+    """Round a term to the nearest unit of 1 / scale, ties to the even one. A term has at most 2^42 units."""
+    return (x * scale + ANCHOR) - ANCHOR
+
+
+@scalar
+def cut_to_odd(x, scale):
+    """Cut a term to units of 1 / scale, and set the last bit if anything was cut off: a sticky bit."""
+    units = x * scale
+    whole = truncate(units)
+    # By floats, as the rest: a conversion to integers and back would not vectorise everywhere. The sign is that of the
+    # term, since `whole` may be 0.
+    is_even = truncate(0.5 * whole) == 0.5 * whole
+    # Units far below one may be zero.
+    is_cut = (whole != units) | ((units == 0.0) & (x != 0.0))
+    return whole + math.copysign(1.0, x) if is_even & is_cut else whole
+
+
+@scalar
+def unless_special(rounded, plain):
+    """The chunk's result: the plain sum is NaN or infinite just where the unit's is."""
+    return rounded if abs(plain) < np.inf else plain
+
+
+@scalar
+def truncate_to_format(x, grid):
+    """Round toward zero to a format with float32's exponents; what is too large becomes infinite; zeros are +0."""
+    magnitude = abs(x)
+    drop = np.uint64(52.0 - grid.mantissa_bits)
+    # Toward zero is a mask on the image. Below the smallest normal number the spacing stays, so there the number of
+    # spacings is truncated instead. Shifts by `drop` bits and back need no mask that depends on the format.
+    normal = np.uint64(np.uint64(np.float64(magnitude).view(np.uint64) >> drop) << drop).view(np.float64)
+    spacing = grid.min_normal * grid.epsilon
+    rounded = normal if magnitude >= grid.min_normal else truncate(magnitude * (1.0 / spacing)) * spacing
+    rounded = rounded if magnitude < 2.0 * grid.top else np.inf
+    return math.copysign(rounded, x) + 0.0
+
+
+class TotalRounding(NamedTuple):
+    """How a chunk's total becomes the sum so far: (total, scale, plain, word, grid) -> number; whether `word` is drawn,
+    or (None) the grid says so.
+
+    `plain` is the sum by float64's own additions, where infinities and NaN come from.
+    """
+
+    finish: Any
+    draws: bool | None = False
+
+
+def round_finite_total(convert: Any) -> TotalRounding:
+    """Of real units: infinite sums and NaN stay as they are."""
+
+    @scalar
+    def finish(total, scale, plain, word, grid):
+        # `scale` is a power of two, so the division is exact as long as the quotient is a normal number; on a GPU it is
+        # 1, since there the total is multiplied by the inverse before.
+        return unless_special(convert(total / scale, grid), plain)
+
+    return TotalRounding(finish)
+
+
+def round_any_total(convert: Any) -> TotalRounding:
+    """Infinite sums and NaN are rounded, too: to what the format and the mode have for them."""
+
+    @scalar
+    def finish(total, scale, plain, word, grid):
+        return convert(unless_special(total / scale, plain), grid) + 0.0
+
+    return TotalRounding(finish)
+
+
+def round_total_by_word(convert: Any, draws: bool | None = True) -> TotalRounding:
+    """Round totals, infinite sums and NaN among them, by a random word."""
+
+    @scalar
+    def finish(total, scale, plain, word, grid):
+        return convert(unless_special(total / scale, plain), word, grid) + 0.0
+
+    return TotalRounding(finish, draws)
+
+
+#: How terms are aligned, by the mode's steps.
+ALIGNMENTS = {"truncated": cut, "nearest": cut_to_nearest, "sticky": cut_to_odd}
+
+#: How totals are rounded: as real units do it, and in the ways of `grid.way_of`.
+ROUNDINGS = {
+    "truncated": round_finite_total(truncate_to_format),
+    "nearest": round_any_total(nearest),
+    "directed": round_any_total(round_in_direction),
+    "sticky": round_any_total(to_odd),
+    "random": round_total_by_word(round_by_threshold),
+    "general": round_total_by_word(round_to_any_grid, None),
+}
+
+
+def codes_of_unit(align: str, rounding: str) -> tuple[int, int]:
+    """The numbers by which a unit names how it aligns terms and rounds totals."""
+    return list(ALIGNMENTS).index(align), list(ROUNDINGS).index(rounding)
+
+
+#: A chunk's rows of `b` and of its powers stay in the first-level cache.
+COLUMNS = 128
+
+#: For roundings that draw none.
+NO_WORD = np.uint32(0)
+
+#: Products of E2M1 numbers that a unit for them adds without error before it aligns them.
+GROUP = 16
+
+
+@kernel
+def fill_powers(x, least, out):
+    """The power of two at or below every magnitude, at least `least`; 0 for zeros."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[i, j] = power_at_or_below(x[i, j], least)
+
+
+def aligning(cut):
+    """What adds the sum so far and the products first to last of rows of `b`, aligned by `cut`, in units of them."""
+
+    @scalar
+    def add(a, b, i, left, right, first, last, sums, top, scale, total, unit):
+        # Four products at a time: `total` and `scale` are loaded and stored once for four. All terms are whole units
+        # and their sums are exact, so the order of these additions cannot show.
+        paired = last - (last - first) % 4
+        for j in range(sums.size):
+            scale[j] = unit.unit / top[j]
+            total[j] = cut(sums[j], scale[j])
+        for k in range(first, paired, 4):
+            w, x, y, z = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+            p, q = b[k, left:right], b[k + 1, left:right]
+            r, s = b[k + 2, left:right], b[k + 3, left:right]
+            for j in range(sums.size):
+                one, two = cut(w * p[j], scale[j]), cut(x * q[j], scale[j])
+                three, four = cut(y * r[j], scale[j]), cut(z * s[j], scale[j])
+                total[j] += (one + two) + (three + four)
+        for k in range(paired, last):
+            w, p = a[i, k], b[k, left:right]
+            for j in range(sums.size):
+                total[j] += cut(w * p[j], scale[j])
+
+    return add
+
+
+def finishing(finish):
+    """What rounds a chunk's totals, which become the sums so far."""
+
+    @scalar
+    def finish_all(total, scale, plain, word_rows, lift, draws, grid, sums):
+        for j in range(sums.size):
+            word = lifted(word_rows[j], lift) if draws else NO_WORD
+            sums[j] = finish(total[j], scale[j], plain[j], word, grid)
+
+    return finish_all
+
+
+_cut, _to_nearest, _to_odd = (aligning(cut) for cut in ALIGNMENTS.values())
+_truncated, _nearest, _directed, _odd, _random, _general = (finishing(how.finish) for how in ROUNDINGS.values())
+
+
+@scalar
+def _add_as_unit_aligns(a, b, i, left, right, first, last, sums, top, scale, total, unit):
+    """Add terms that are aligned in the way that the unit names: loops differ, each is as quick as by itself."""
+    if unit.align == 0.0:
+        _cut(a, b, i, left, right, first, last, sums, top, scale, total, unit)
+    elif unit.align == 1.0:
+        _to_nearest(a, b, i, left, right, first, last, sums, top, scale, total, unit)
+    else:
+        _to_odd(a, b, i, left, right, first, last, sums, top, scale, total, unit)
+
+
+@scalar
+def _finish_as_unit_rounds(total, scale, plain, word_rows, lift, draws, grid, sums, unit):
+    # The branch is outside of the loops over columns: inside, LLVM would not vectorise them. One loop for all units of
+    # one's own halves what there is to compile for them, at the same rates.
+    if unit.rounding == 0.0:
+        _truncated(total, scale, plain, word_rows, lift, False, grid, sums)
+    elif unit.rounding == 1.0:
+        _nearest(total, scale, plain, word_rows, lift, False, grid, sums)
+    elif unit.rounding == 2.0:
+        _directed(total, scale, plain, word_rows, lift, False, grid, sums)
+    elif unit.rounding == 3.0:
+        _odd(total, scale, plain, word_rows, lift, False, grid, sums)
+    elif unit.rounding == 4.0:
+        _random(total, scale, plain, word_rows, lift, True, grid, sums)
+    else:
+        _general(total, scale, plain, word_rows, lift, draws, grid, sums)
+
+
+def fused(align, finish, may_draw):
+    """The loop for units that add aligned terms by `align` and round their totals by `finish`."""
+
+    @kernel
+    def loop(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite, place, seed):
+        unit, grid, counter = unpack_unit(unit_numbers), unpack_grid(grid_numbers), unpack_counter(place)
+        terms, short = np.int64(unit.terms), draws_are_bytes(grid)
+        draws = may_draw and grid.random_step != 0.0
+        # Chunks whose draws are made at once, and else one after the other: its rows of `b` are in the cache.
+        together = terms * steps_in_rows(short) if draws else terms
+        top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
+        words = empty_rows(WORD, ROWS if draws else 1, COLUMNS)
+        for left in range(0, out.shape[1], COLUMNS):
+            right = min(left + COLUMNS, out.shape[1])
+            for start in range(0, a.shape[1], together):
+                for i in range(out.shape[0]):
+                    sums = out[i, left:right]
+                    if draws:
+                        fill_rows(words, right - left, counter, i, left, start // terms, 0, seed, short)
+                    for first in range(start, min(start + together, a.shape[1]), terms):
+                        last = min(first + terms, a.shape[1])
+                        paired = last - (last - first) % 4
+                        for j in range(sums.size):
+                            top[j] = first_power(sums[j], unit)
+                        # Some units give a zero product an exponent of its own, which may be the largest of a chunk and
+                        # cut other terms. Most do not, so the loop over zeros stands apart and is skipped as a whole.
+                        if unit.zero > max(unit.least, NOTHING):
+                            _admit_zeros(a, b, i, left, right, first, first + terms, top, unit.zero)
+                        for k in range(first, paired, 4):
+                            w, x, y, z = a_powers[i, k], a_powers[i, k + 1], a_powers[i, k + 2], a_powers[i, k + 3]
+                            p, q = b_powers[k, left:right], b_powers[k + 1, left:right]
+                            r, s = b_powers[k + 2, left:right], b_powers[k + 3, left:right]
+                            for j in range(sums.size):
+                                # Powers of two are multiplied where exponents would be added: float64 has room for the
+                                # powers of all products, and neither operands nor results need a conversion.
+                                top[j] = max(top[j], max(max(w * p[j], x * q[j]), max(y * r[j], z * s[j])))
+                        for k in range(paired, last):
+                            w, p = a_powers[i, k], b_powers[k, left:right]
+                            for j in range(sums.size):
+                                top[j] = max(top[j], w * p[j])
+                        align(a, b, i, left, right, first, last, sums, top, scale, total, unit)
+                        # Infinities and NaN come of float64's own sum, which is NaN or infinite just where the unit's
+                        # is. Where all operands are finite, products are too, and the sum so far alone tells.
+                        copy_into(plain, sums)
+                        if not finite:
+                            for k in range(first, last):
+                                w, p = a[i, k], b[k, left:right]
+                                for j in range(sums.size):
+                                    plain[j] += w * p[j]
+                        chunk = first // terms
+                        chunk_words, lift = words[word_row(chunk, short) if draws else 0], draw_shift(chunk, short)
+                        finish(total, scale, plain, chunk_words, lift, draws, grid, sums, unit)
+
+    return loop
+
+
+def _finish_in_one_mode(finish):
+    """A rounding that is the kernel's own."""
+
+    @scalar
+    def finish_all(total, scale, plain, word_rows, lift, draws, grid, sums, unit):
+        finish(total, scale, plain, word_rows, lift, False, grid, sums)
+
+    return finish_all
+
+
+@scalar
+def _admit_zeros(a, b, i, left, right, first, last, top, zero):
+    """Let zero products, and those beyond the operands' end, take part with the power `zero`.
+
+    Only where that is larger than the least of a sum: else a sum that is not zero hides it.
+    """
+    for k in range(first, last):
+        for j in range(right - left):
+            if k >= a.shape[1] or a[i, k] * b[k, left + j] == 0.0:
+                top[j] = max(top[j], zero)
+
+
+@kernel
+def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block):
+    """Groups of 16 products of E2M1 numbers, summed without error and then scaled, take the place of single products.
+
+    A group's exponent is that of its scales; a group of zeros has none. Row g of the scales belongs to the products
+    from g * block on.
+    """
+    unit, grid = unpack_unit(unit_numbers), unpack_grid(grid_numbers)
+    terms = np.int64(unit.terms)
+    sets = terms // GROUP
+    top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
+    dots, used = np.empty((sets, COLUMNS)), np.empty((sets, COLUMNS))
+    for left in range(0, out.shape[1], COLUMNS):
+        right = min(left + COLUMNS, out.shape[1])
+        for first in range(0, a.shape[1], terms):
+            for i in range(out.shape[0]):
+                sums = out[i, left:right]
+                for j in range(sums.size):
+                    top[j] = first_power(sums[j], unit)
+                for g in range(sets):
+                    start = first + g * GROUP
+                    dot, use = dots[g], used[g]
+                    dot[:], use[:] = 0.0, 0.0
+                    for k in range(start, min(start + GROUP, a.shape[1])):
+                        w, p = a[i, k], b[k, left:right]
+                        for j in range(sums.size):
+                            dot[j] += w * p[j]
+                            use[j] = max(use[j], abs(w * p[j]))
+                    if start < a.shape[1]:
+                        s, t = a_scales[i, start // block], b_scales[start // block, left:right]
+                        x, y = a_powers[i, start // block], b_powers[start // block, left:right]
+                        for j in range(sums.size):
+                            dot[j] *= s * t[j]
+                            top[j] = max(top[j], x * y[j] if use[j] > 0.0 else 0.0)
+                for j in range(sums.size):
+                    scale[j] = unit.unit / top[j]
+                    total[j], plain[j] = cut(sums[j], scale[j]), sums[j]
+                for g in range(sets):
+                    dot = dots[g]
+                    for j in range(sums.size):
+                        total[j] += cut(dot[j], scale[j])
+                        # Only a scale of NaN makes a group special: the sum, an infinite one too, becomes NaN.
+                        plain[j] += dot[j] * 0.0
+                for j in range(sums.size):
+                    sums[j] = unless_special(truncate_to_format(total[j] / scale[j], grid), plain[j])
+
+
+#: Loops of what real units do, and the one of all others, which compiles once for them.
+_HARDWARE_LOOPS = {
+    how: fused(_cut, _finish_in_one_mode(finish), False)
+    for how, finish in (("truncated", _truncated), ("nearest", _nearest))
+}
+_custom_unit_loop = fused(_add_as_unit_aligns, _finish_as_unit_rounds, True)
+
+#: Loops by how terms are aligned and totals are rounded; (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers,
+#: finite, place, seed), `place` holding a Counter.
+loops = {align: dict.fromkeys(ROUNDINGS, _custom_unit_loop) for align in ALIGNMENTS}
+loops["truncated"] |= _HARDWARE_LOOPS

@@ -1,0 +1,379 @@
+"""Sums of matrix units in lanes of 32 bits, where operands leave room: the bits of `fused_loops`, several times sooner.
+
+Products are made in float32, and a term, in units of the last bit that is kept, is an int32: to convert a number to it
+is to cut it toward zero. Exponents are bytes. A chunk's rows of `b` lie side by side in a panel, which all rows of `a`
+meet; the innermost loops run over its columns, and LLVM vectorises them.
+
+Nothing is lost. Let E be the exponent of a product, 2^top the largest power of a chunk, F = fraction_bits. `has_room`
+sees to it that F - 126 <= E <= 126 for the product of any two operands that are not zero. Totals are exact in float64;
+sums that are not rounded stay there, and below 2^127.
+
+* A product has at most 24 significant bits, and lies below 2^(E + 2) <= 2^128. Its last bit is at least 2^(E - 22), or,
+  with a subnormal float32 number of p bits, 2^(-149 + F - q + 1) for q bits of the other one, and F >= q - 1. Both are
+  2^-149 or more, so float32 holds it.
+* 2^(F - top) and 2^(top - F) are normal float32 numbers, for top <= 127. A product or sum times the first is rounded
+  only where it is subnormal, and then it is cut to zero.
+* Of an int32 no sum of `part` terms, the sum so far with them, needs more than 31 bits: see `IntegerUnit`.
+* A sum so far that meets no product has no bits to cut off: F is no less than its format's mantissa bits.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from simfloat.kernels.compile.intrinsics import exponent_field
+from simfloat.kernels.compile.intrinsics import shift_left as lifted
+from simfloat.kernels.compile.jit import kernel, scalar
+from simfloat.kernels.elementwise.exact import power_of_two as wide_power
+from simfloat.kernels.rounding.grid import unpack_grid
+from simfloat.kernels.rounding.one_number import nearest, round_in_direction, round_total_at_random, to_odd
+from simfloat.kernels.rounding.random import (
+    ROWS,
+    WORD,
+    draw_shift,
+    draws_are_bytes,
+    empty_rows,
+    fill_rows,
+    steps_in_rows,
+    unpack_counter,
+    word_row,
+)
+from simfloat.kernels.sums.rows import make_nans_one, product_count, product_matrices
+from simfloat.kernels.units.aligned import ALIGNMENTS, NOTHING
+from simfloat.kernels.units.anchored import add_anchored_products
+from simfloat.kernels.units.integer_operands import (
+    INTEGERS,
+    add_products,
+    adding,
+    allocate_workspace,
+    chunk_workspace,
+    exponent_of,
+    exponents_in,
+    fill_factors,
+    fill_panel,
+    find_tops,
+    has_room,
+    integer_toward_zero,
+    inverse,
+    number_toward_zero,
+    power_of_two,
+    room_above,
+    unpack_integer_unit,
+    without_bits,
+)
+from simfloat.kernels.units.matrix_cores import floored_total
+
+#: Below the exponents of all sums in float64 that are not zero.
+LOWEST = np.int32(-900)
+
+
+def integer_loop(add_chunk, may_draw=False):
+    """The loop of a unit that adds a chunk in this way, and may draw a word for each or not."""
+
+    @kernel
+    def loop(a, b, out, first, unit_numbers, grid_numbers, place, seed):
+        unit, grid, count, depth = (
+            unpack_integer_unit(unit_numbers),
+            unpack_grid(grid_numbers),
+            product_count(a, b),
+            a.shape[1],
+        )
+        terms, rows = np.int64(unit.terms), out.shape[0] // max(count, 1)
+        counter, short, chunks = unpack_counter(place), draws_are_bytes(grid), -(-depth // terms)
+        draws = may_draw and grid.random_step != 0.0
+        # Words are made for 16 chunks at once (64 if draws are bytes): Philox takes 0.3 ns a word so, as four counters
+        # of an element share what they can. Without draws a single chunk's panel is kept, which then stays in the
+        # cache.
+        together = min(steps_in_rows(short), max(chunks, 1)) if draws else 1  # chunks whose words are made at once
+        space = allocate_workspace(rows, out, depth, unit, together)
+        whole, columns = space.panel.shape[0] // together, space.panel.shape[1]
+        words = empty_rows(WORD, ROWS if draws else 1, columns)
+        for i in range(first, count if depth > 0 else 0):
+            x, y, sums = product_matrices(a, b, out, i)
+            low_x, high_x = exponents_in(x, unit.a_least, unit.dropped)
+            low_y, high_y = exponents_in(y, unit.b_least, unit.dropped)
+            if not has_room(low_x, high_x, low_y, high_y, unit.lowest, room_above(sums, depth)):
+                return i
+            # With any number of the other operand, a zero's exponent is below that of all products.
+            # A byte below zero therefore says "no product", and no mask is needed in the loop that finds the largest
+            # exponent.
+            none_x, none_y = low_y - high_y - 1, low_x - high_x - 1
+            fill_factors(x, chunk_workspace(space, 0, whole), unit, low_x, none_x)
+            for left in range(0, sums.shape[1], columns):
+                width = min(columns, sums.shape[1] - left)
+                _load_sums(sums, left, width, space, unit)
+                for start in range(0, chunks, together):
+                    end = min(start + together, chunks)
+                    for chunk in range(start, end):
+                        products = y[chunk * terms : (chunk + 1) * terms]
+                        fill_panel(
+                            products, left, width, chunk_workspace(space, chunk - start, whole), unit, low_y, none_y
+                        )
+                    for row in range(rows):
+                        if draws:
+                            fill_rows(words, width, counter, i * rows + row, left, start, 0, seed, short)
+                        for chunk in range(start, end):
+                            word = words[word_row(chunk, short) if draws else 0], draw_shift(chunk, short)
+                            part = chunk_workspace(space, chunk - start, whole)
+                            add_chunk(part, row, chunk * whole, low_x + low_y, unit, grid, word)
+                            if chunk == 0 and grid.infinite != np.inf:
+                                _replace_infinite_sums(space.sums[row], grid)
+                for row in range(rows):
+                    for j in range(width):
+                        sums[row, left + j] = space.sums[row, j]
+            make_nans_one(sums)
+        return count
+
+    return loop
+
+
+@scalar
+def _load_sums(sums, left, width, space, unit):
+    """What the sums start from: of the output format, or cut to as many bits as the first chunk would leave of it."""
+    for i in range(sums.shape[0]):
+        for j in range(width):
+            so_far = sums[i, left + j]
+            is_cut = abs(so_far) < np.inf and unit.output_drops > 0
+            space.sums[i, j] = without_bits(so_far, unit.output_drops) if is_cut else so_far
+
+
+@scalar
+def _replace_infinite_sums(sums, grid):
+    """Where the first chunk met an infinite sum, what comes of it: the largest number in modes that saturate."""
+    for j in range(sums.size):
+        sums[j] = math.copysign(grid.infinite, sums[j]) if abs(sums[j]) == np.inf else sums[j]
+
+
+def aligning(cut):
+    """What takes the sums so far to the scale of their columns, and adds a chunk's products, aligned by `cut`."""
+    add_aligned = adding(cut)
+
+    @scalar
+    def add(space, i, at, low, unit):
+        sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
+        base, bits, least, zero = np.int32(low), np.int32(unit.fraction_bits), np.int32(unit.least), np.int32(unit.zero)
+        # The scale of every column, and the sum so far in its units.
+        for j in range(tops.size):
+            exponent = exponent_of(sums[i, j])
+            # -127 is what zeros and float32's subnormal numbers show. Beside a product, whose exponent is at least F -
+            # 126, a subnormal sum has no say, and without one the sum stays as it is: so all of them may be read as
+            # zeros, whose exponent is at most emin here (`sums/integers.py`).
+            exponent = zero if exponent == np.int32(-127) else max(exponent, least)
+            scales[j] = power_of_two(np.int32(bits - max(np.int32(np.int32(tops[j]) + base), exponent)))
+            parts[0, j], parts[1, j] = cut(sums[i, j], scales[j]), 0
+        add_aligned(space, i, at, 0, space.panel.shape[0], unit)
+
+    return add
+
+
+def aligning_wide(cut, cut_sum):
+    """What aligns sums in float64 of any size by `cut_sum`, and adds a chunk's products, aligned by `cut`."""
+    add_aligned = adding(cut)
+
+    @scalar
+    def add(space, i, at, low, unit):
+        sums, tops, scales, parts, units = space.sums, space.tops, space.scales, space.parts, space.powers
+        base, bits = np.int32(low), np.int32(unit.fraction_bits)
+        for j in range(tops.size):
+            top = np.int32(np.int32(tops[j]) + base) if tops[j] >= 0 else LOWEST
+            exponent = np.int32(np.int32(exponent_field(sums[i, j])) - np.int32(1023))
+            last = np.int32(max(top, max(exponent, LOWEST)) - bits)
+            # Beyond 2^127 there is no product.
+            scales[j] = power_of_two(min(np.int32(-last), np.int32(127)))
+            units[0, j] = wide_power(last)
+            parts[0, j], parts[1, j] = integer_toward_zero(cut_sum(sums[i, j], wide_power(-last))), 0
+        add_aligned(space, i, at, 0, space.panel.shape[0], unit)
+
+    return add
+
+
+def add_as_unit_aligns(to_zero, to_nearest, to_odd):
+    """What adds a chunk in the one of three ways that the unit names."""
+
+    @scalar
+    def add(space, i, at, low, unit):
+        if unit.align == 0.0:
+            to_zero(space, i, at, low, unit)
+        elif unit.align == 1.0:
+            to_nearest(space, i, at, low, unit)
+        else:
+            to_odd(space, i, at, low, unit)
+
+    return add
+
+
+def fused_chunk(align, round_totals):
+    """What `fused_loops` defines, for units that add aligned terms by `align`."""
+
+    @scalar
+    def add_chunk(space, i, at, low, unit, grid, word):
+        find_tops(space, i, at, 0, space.panel.shape[0])
+        align(space, i, at, low, unit)
+        round_totals(space, i, unit, grid, word)
+
+    return add_chunk
+
+
+@scalar
+def _exact_totals(space, i, unit, grid, word):
+    """Totals that are not rounded take the place of the sums so far."""
+    sums, tops, parts, units = space.sums, space.tops, space.parts, space.powers
+    for j in range(tops.size):
+        total = (np.float64(parts[0, j]) + np.float64(parts[1, j])) * units[0, j]
+        sums[i, j] = total if abs(sums[i, j]) < np.inf else sums[i, j]
+
+
+@scalar
+def _truncated_totals(space, i, unit, grid, word):
+    """Totals toward zero, as numbers of the output format, take the place of the sums so far."""
+    sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
+    # Two int32 parts only where one could overflow: their sum needs float64, half as many lanes. With one part the
+    # total is rounded toward zero by float32's own image, without float64.
+    if unit.part >= space.panel.shape[0]:
+        for j in range(tops.size):
+            rounded = without_bits(number_toward_zero(parts[0, j]), unit.output_drops) * inverse(scales[j])
+            sums[i, j] = _total_or_sum_so_far(rounded, sums[i, j], tops[j])
+    else:
+        # float64 has 29 bits more than float32: together with those that the output lacks they are cut from the image,
+        # which is rounding toward zero. The result is a float32 number, so the conversion below is exact.
+        keep = np.uint64(np.int64(-1) << np.int64(29 + unit.output_drops))
+        for j in range(tops.size):
+            exact = _exact_total(parts[0, j], parts[1, j], scales[j])
+            rounded = np.float32(np.uint64(np.float64(exact).view(np.uint64) & keep).view(np.float64))
+            sums[i, j] = _total_or_sum_so_far(rounded, sums[i, j], tops[j])
+
+
+def _totals(round_one):
+    """What rounds totals in a mode, to a signed format of float32 numbers, with subnormal ones or without."""
+
+    @scalar
+    def round_totals(space, i, unit, grid, word):
+        sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
+        word_row, lift = word
+        for j in range(tops.size):
+            exact = _exact_total(parts[0, j], parts[1, j], scales[j])
+            rounded = round_one(exact, lifted(word_row[j], lift), grid)
+            # Two tests, since formats without subnormal numbers differ: tiny after rounding is told by the rounded
+            # number, tiny before by the exact one (`cut` is zero where that does not count).
+            is_flushed = (abs(rounded) < grid.least) | (abs(exact) < grid.cut)
+            sums[i, j] = _total_or_sum_so_far(np.float32(0.0 if is_flushed else rounded), sums[i, j], tops[j])
+
+    return round_totals
+
+
+def _ignore_word(round_one):
+    """A rounding that draws no word."""
+
+    @scalar
+    def round_total(exact, word, grid):
+        return round_one(exact, grid)
+
+    return round_total
+
+
+@scalar
+def _exact_total(one, two, scale):
+    """Both parts together, in units of one."""
+    return (np.float64(one) + np.float64(two)) * np.float64(inverse(scale))
+
+
+@scalar
+def _total_or_sum_so_far(rounded, so_far, top):
+    """The chunk's result: the sum so far where there is no product, and where it is infinite or NaN; zeros are +0."""
+    # `top` is a byte that is below zero where a chunk has no product but zeros. Adding +0 turns -0 into +0, which is
+    # the only zero that matrix units return.
+    stays = (top < 0) | (not abs(so_far) < np.float32(np.inf))
+    return (so_far if stays else rounded) + np.float32(0)
+
+
+@scalar
+def floored_chunk(space, i, at, low, unit, grid, word):
+    """What `matrix_core_loops.floored_sums` defines."""
+    sums, tops, scales, parts, dots, powers = (
+        space.sums,
+        space.tops,
+        space.scales,
+        space.parts,
+        space.dots,
+        space.powers,
+    )
+    sections, base, bits = np.int64(unit.sections), np.int32(low), np.int32(unit.fraction_bits)
+    size = space.panel.shape[0] // sections
+    for section in range(sections):
+        find_tops(space, i, at, section * size, (section + 1) * size)
+        for j in range(tops.size):
+            scales[j] = power_of_two(np.int32(bits - np.int32(np.int32(tops[j]) + base)))
+            parts[0, j] = 0
+        add_products(space, i, at, section * size, (section + 1) * size, unit)
+        for j in range(tops.size):
+            unit_of_sum = np.float64(inverse(scales[j]))
+            dots[section, j] = np.float64(parts[0, j]) * unit_of_sum if tops[j] >= 0 else 0.0
+            powers[section, j] = unit_of_sum * 2.0**24 if tops[j] >= 0 else NOTHING
+    for j in range(tops.size):
+        so_far = np.float64(sums[i, j])
+        other, other_power = (dots[1, j], powers[1, j]) if sections == 2 else (0.0, NOTHING)
+        total = floored_total(dots[0, j], other, powers[0, j], other_power, so_far, sections)
+        sums[i, j] = np.float32(total) if abs(so_far) < np.inf else sums[i, j]
+
+
+#: How totals are rounded, by the names of `unit_steps.ROUNDINGS`.
+TOTALS = {
+    "truncated": _truncated_totals,
+    "nearest": _totals(_ignore_word(nearest)),
+    "directed": _totals(_ignore_word(round_in_direction)),
+    "sticky": _totals(_ignore_word(to_odd)),
+    "random": _totals(round_total_at_random),
+}
+
+
+_truncated, _nearest, _directed, _odd, _random = TOTALS.values()
+
+
+@scalar
+def _round_as_unit_rounds(space, i, unit, grid, word):
+    """Totals are rounded in the way that the unit names: loops differ, each is as quick as by itself."""
+    if unit.totals == 0.0:
+        _truncated(space, i, unit, grid, word)
+    elif unit.totals == 1.0:
+        _nearest(space, i, unit, grid, word)
+    elif unit.totals == 2.0:
+        _directed(space, i, unit, grid, word)
+    elif unit.totals == 3.0:
+        _odd(space, i, unit, grid, word)
+    else:
+        _random(space, i, unit, grid, word)
+
+
+def fused_name(align: str, totals: str) -> str:
+    """The name of the loop of a fused sum: one for totals in FP64, which are not rounded ("exact"), one for each of the
+    commonest units, and one for all others.
+    """
+    return totals if totals == "exact" or (align == "truncated" and totals in _COMMON) else "of one's own"
+
+
+def codes_of_unit(align: str, totals: str) -> tuple[int, int]:
+    """The numbers by which a unit names how it aligns terms and rounds totals."""
+    return list(INTEGERS).index(align), 0 if totals == "exact" else list(TOTALS).index(totals)
+
+
+_cut, *_others = (aligning(cut) for cut in INTEGERS.values())
+_wide = (aligning_wide(INTEGERS[name], ALIGNMENTS[name]) for name in INTEGERS)
+
+#: Units that cut terms off, as real ones do; a choice within the loop would cost random totals a twentieth.
+_COMMON = {
+    how: integer_loop(fused_chunk(_cut, TOTALS[how]), may_draw=how == "random")
+    for how in ("truncated", "nearest", "random")
+}
+
+#: Loops by how a chunk is added: (a, b, out, first, unit_numbers, grid_numbers, place, seed). Each sums the products of
+#: a stack from number `first` on, up to one whose operands leave no room, and returns its number, or how many there
+#: are. Arrays are float32, those of exact totals float64 with float32 operands.
+loops = {
+    "anchored": add_anchored_products,
+    "floored": integer_loop(floored_chunk),
+    **_COMMON,
+    "of one's own": integer_loop(fused_chunk(add_as_unit_aligns(_cut, *_others), _round_as_unit_rounds), may_draw=True),
+    "exact": integer_loop(fused_chunk(add_as_unit_aligns(*_wide), _exact_totals)),
+}

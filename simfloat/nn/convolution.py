@@ -1,0 +1,331 @@
+"""Convolutional layers.
+
+Pooling layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from simfloat.autodiff import Parameter, Tensor, stack
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.reductions import check_divisor
+from simfloat.autodiff.tensor import as_tensor
+from simfloat.common import check_flags, is_integer
+from simfloat.nn.arguments import apply_to_images, check_sizes, generator_of
+from simfloat.nn.module import Module
+from simfloat.sums.geometry import Pair, read_padding, read_pair
+
+if TYPE_CHECKING:
+    from simfloat.nn.arguments import Seed
+
+
+class ConvolutionLayer(Module):
+    """What convolutions of images or sequences and their transposes share: parameters, and two rounded operations."""
+
+    kernel_size: tuple[int, ...]
+
+    def __init__(self, in_channels: int, out_channels: int, groups: int, padding_mode: str) -> None:
+        super().__init__()
+        check_sizes(in_channels=in_channels, out_channels=out_channels, groups=groups)
+        if in_channels % groups or out_channels % groups:
+            raise ValueError(
+                f"in_channels and out_channels must be multiples of groups, got {in_channels} and {out_channels} with "
+                f"groups={groups}."
+            )
+        if padding_mode != "zeros":
+            raise ValueError(f"padding_mode must be 'zeros', the only one that there is, got {padding_mode!r}.")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+
+    def _start(self, outermost: int, inner: int, bias: bool, rng: Seed) -> None:
+        """Draw weight (outermost, inner, *kernel_size) and bias, uniform in +-1 / sqrt(inner * its elements)."""
+        check_flags(bias=bias)
+        generator = generator_of(rng)
+        bound = 1 / math.sqrt(inner * math.prod(self.kernel_size))
+        self.weight = Parameter(generator.uniform(-bound, bound, (outermost, inner, *self.kernel_size)))
+        self.bias = Parameter(generator.uniform(-bound, bound, self.out_channels)) if bias else None
+
+    def _with_bias(self, contracted: Tensor) -> Tensor:
+        return contracted if self.bias is None else contracted.add_bias(self.bias, axis=1)
+
+
+class _ConvolutionOfImages(ConvolutionLayer):
+    """What convolutions of images and their transposes share: options as pairs."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Pair,
+        stride: int | Pair,
+        padding: int | Pair | str,
+        dilation: int | Pair,
+        groups: int,
+        padding_mode: str,
+    ) -> None:
+        super().__init__(in_channels, out_channels, groups, padding_mode)
+        self.kernel_size = read_pair("kernel_size", kernel_size, 1)
+        self.stride, self.dilation = read_pair("stride", stride, 1), read_pair("dilation", dilation, 1)
+        read_padding(padding, self.stride, self.dilation, self.kernel_size)
+        self.padding = padding if isinstance(padding, str) else read_pair("padding", padding, 0)
+
+    def extra_repr(self) -> str:
+        """The arguments that made it."""
+        arguments: dict[str, Any] = {"kernel_size": self.kernel_size, "stride": self.stride}
+        usual = {"padding": (0, 0), "output_padding": (0, 0), "dilation": (1, 1), "groups": 1}
+        arguments |= {name: value for name in usual if (value := getattr(self, name, usual[name])) != usual[name]}
+        arguments |= {"bias": False} if self.bias is None else {}
+        options = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        return f"{self.in_channels}, {self.out_channels}, {options}"
+
+
+class Conv2d(_ConvolutionOfImages):
+    """A convolution of images (N, in_channels, H, W), plus a bias: contraction and addition are each rounded.
+
+    weight is (out_channels, in_channels / groups, h, w), bias (out_channels) or absent. Both start uniform in
+    +-1 / sqrt(in_channels / groups * h * w), as in torch.nn, from `rng`, as in Linear. `padding` may be "same" or
+    "valid". The order of each sum stands in :mod:`simfloat.autodiff.contractions`.
+
+    Raises ValueError for sizes that are no positive integers, for channels that are no multiples of `groups`, and for a
+    `padding_mode` other than "zeros".
+
+    Examples:
+        >>> layer = sf.nn.Conv2d(1, 4, kernel_size=3, padding=1, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 1, 8, 8)))
+        >>> y.shape
+        (2, 4, 8, 8)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Pair,
+        stride: int | Pair = 1,
+        padding: int | Pair | str = 0,
+        dilation: int | Pair = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        *,
+        rng: Seed = None,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
+        self._start(out_channels, in_channels // groups, bias, rng)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, in_channels, H, W) -> (N, out_channels, rows, columns); the same without N for one image."""
+        options = (self.stride, self.padding, self.dilation, self.groups)
+        return apply_to_images(lambda images: self._with_bias(images.conv2d(self.weight, *options)), x)
+
+
+class ConvTranspose2d(_ConvolutionOfImages):
+    """The gradient of a convolution's images as a layer, plus a bias: contraction and addition are each rounded.
+
+    weight is (in_channels, out_channels / groups, h, w), bias (out_channels) or absent. Both start uniform in
+    +-1 / sqrt(out_channels / groups * h * w), as in torch.nn, from `rng`, as in Linear. Results have
+    (H - 1) * stride - 2 * padding + dilation * (h - 1) + output_padding + 1 rows.
+
+    Raises ValueError as Conv2d, and when it is called with an `output_padding` that no stride or dilation exceeds.
+
+    Examples:
+        >>> layer = sf.nn.ConvTranspose2d(4, 1, kernel_size=2, stride=2, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 4, 8, 8)))
+        >>> y.shape
+        (2, 1, 16, 16)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Pair,
+        stride: int | Pair = 1,
+        padding: int | Pair = 0,
+        output_padding: int | Pair = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: int | Pair = 1,
+        padding_mode: str = "zeros",
+        *,
+        rng: Seed = None,
+    ) -> None:
+        read_pair("padding", padding, 0)
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
+        self.output_padding = read_pair("output_padding", output_padding, 0)
+        self._start(in_channels, out_channels // groups, bias, rng)
+
+    def forward(self, x: Operand, output_size: Sequence[int] | None = None) -> Tensor:
+        """x (N, in_channels, H, W) -> (N, out_channels, rows, columns); the same without N for one image.
+
+        output_size, the rows and columns that are wanted, takes the place of `output_padding`; leading sizes are left
+        out of account. Raises ValueError unless it can be reached.
+        """
+        x = as_tensor(x)
+        border = read_pair("padding", self.padding, 0)
+        more = self.output_padding if output_size is None else self._padding_for(x.shape[-2:], border, output_size)
+        options = (self.stride, border, more, self.groups, self.dilation)
+        return apply_to_images(lambda images: self._with_bias(images.conv_transpose2d(self.weight, *options)), x)
+
+    def _padding_for(self, sizes: Sequence[int], border: Pair, output_size: Sequence[int]) -> Pair:
+        """The output_padding that gives results of this size."""
+        least = [
+            (size - 1) * step - 2 * width + gap * (places - 1) + 1
+            for size, step, width, gap, places in zip(
+                sizes, self.stride, border, self.dilation, self.kernel_size, strict=True
+            )
+        ]
+        target_sizes = list(output_size)[-2:]
+        fits = len(target_sizes) == 2 and all(
+            is_integer(size, n, n + step - 1) for size, n, step in zip(target_sizes, least, self.stride, strict=True)
+        )
+        if not fits:
+            most = [n + step - 1 for n, step in zip(least, self.stride, strict=True)]
+            raise ValueError(f"output_size must be rows and columns from {least} to {most}, got {output_size!r}.")
+        return target_sizes[0] - least[0], target_sizes[1] - least[1]
+
+
+class MaxPool2d(Module):
+    """The largest pixel of every window; its gradient goes to the first one that is as large.
+
+    Options are torch.nn's; `stride` is by default the window itself. Where windows overlap, gradients are added through
+    the policy's `reduce`, windows in row-major order.
+
+    Raises ValueError for `return_indices`, and when it is called, for shapes that do not fit.
+
+    Examples:
+        >>> layer = sf.nn.MaxPool2d(2)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 4, 8, 8)))
+        >>> y.shape
+        (2, 4, 4, 4)
+    """
+
+    def __init__(
+        self,
+        kernel_size: int | Pair,
+        stride: int | Pair | None = None,
+        padding: int | Pair = 0,
+        dilation: int | Pair = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        check_flags(ceil_mode=ceil_mode)
+        if return_indices:
+            raise ValueError("MaxPool2d returns the largest pixels alone; leave return_indices out.")
+        self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
+        self.dilation, self.ceil_mode = read_pair("dilation", dilation, 1), bool(ceil_mode)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
+        options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+        return apply_to_images(lambda images: images.max_pool2d(*options), x)
+
+    def extra_repr(self) -> str:
+        """The arguments that made it."""
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
+            f"ceil_mode={self.ceil_mode}"
+        )
+
+
+class AvgPool2d(Module):
+    """The sum of every window through the policy's `reduce`, divided by the number of its pixels.
+
+    Options are torch.nn's; `stride` is by default the window itself. Places in the padding count as pixels unless
+    `count_include_pad` is False. Raises ValueError for a `divisor_override` that is no positive integer, and when it is
+    called, for what does not fit.
+
+    Examples:
+        >>> layer = sf.nn.AvgPool2d(2)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 4, 8, 8)))
+        >>> y.shape
+        (2, 4, 4, 4)
+    """
+
+    def __init__(
+        self,
+        kernel_size: int | Pair,
+        stride: int | Pair | None = None,
+        padding: int | Pair = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_flags(ceil_mode=ceil_mode, count_include_pad=count_include_pad)
+        check_divisor(divisor_override)
+        self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
+        self.ceil_mode, self.count_include_pad = bool(ceil_mode), bool(count_include_pad)
+        self.divisor_override = divisor_override
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
+        options = (
+            self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override,
+        )  # fmt: skip
+        return apply_to_images(lambda images: images.avg_pool2d(*options), x)
+
+    def extra_repr(self) -> str:
+        """The arguments that made it."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AdaptiveAvgPool2d(Module):
+    """Averages of windows, as many as `output_size` says: 1 for one average of each channel.
+
+    output_size is an integer or a pair (rows, columns); None keeps the images' own. Windows are those of torch.nn: of
+    n along a side of s pixels, number i begins at floor(i * s / n) and ends before ceil((i + 1) * s / n). Where all are
+    equal and none overlap it is AvgPool2d; else each average is a mean of its own.
+
+    Raises ValueError for what is no size, and when it is called, for what is no image.
+
+    Examples:
+        >>> layer = sf.nn.AdaptiveAvgPool2d(1)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 4, 8, 8)))
+        >>> y.shape
+        (2, 4, 1, 1)
+    """
+
+    def __init__(self, output_size: int | tuple[int | None, int | None] | None) -> None:
+        super().__init__()
+        sizes = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)
+        if len(sizes) != 2 or not all(size is None or is_integer(size, 1) for size in sizes):
+            raise ValueError(f"output_size is a positive integer, None, or a pair of them, got {output_size!r}.")
+        self.output_size = sizes[0], sizes[1]
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
+        return apply_to_images(lambda images: adaptive_averages(images, self.output_size), x)
+
+    def extra_repr(self) -> str:
+        """The argument that made it."""
+        return f"output_size={self.output_size}"
+
+
+def adaptive_averages(x: Tensor, output_size: tuple[int | None, int | None]) -> Tensor:
+    """As many averages of images (N, C, H, W) as asked for, None for as many as there are pixels."""
+    if x.ndim != 4:
+        raise ValueError(f"AdaptiveAvgPool2d needs images (N, C, H, W), got shape {x.shape}.")
+    sizes = x.shape[2:]
+    counts = [size if asked_size is None else asked_size for asked_size, size in zip(output_size, sizes, strict=True)]
+    if not any(size % n for size, n in zip(sizes, counts, strict=True)):
+        return x.avg_pool2d((sizes[0] // counts[0], sizes[1] // counts[1]))
+    rows, columns = (
+        [slice(i * size // n, -(-(i + 1) * size // n)) for i in range(n)] for size, n in zip(sizes, counts, strict=True)
+    )
+    averages = [x[:, :, row, column].mean((2, 3)) for row in rows for column in columns]
+    return stack(averages, 2).reshape(*x.shape[:2], *counts)
+
+
+def _windows(kernel_size: int | Pair, stride: int | Pair | None, padding: int | Pair) -> tuple[Pair, Pair, Pair]:
+    """Window, stride and padding as pairs."""
+    window = read_pair("kernel_size", kernel_size, 1)
+    return window, window if stride is None else read_pair("stride", stride, 1), read_pair("padding", padding, 0)

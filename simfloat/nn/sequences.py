@@ -1,0 +1,238 @@
+"""Convolution and pooling of sequences: images of one row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.record import Operand
+from simfloat.common import check_flags, is_integer
+from simfloat.nn.arguments import apply_to_sequences
+from simfloat.nn.convolution import ConvolutionLayer, adaptive_averages
+from simfloat.nn.module import Module
+from simfloat.sums.geometry import read_padding, read_row_option
+
+if TYPE_CHECKING:
+    from simfloat.nn.arguments import Seed
+
+#: An integer, or a tuple of one, as PyTorch has the options of sequences.
+Size = int | tuple[int]
+
+
+class _ConvolutionOfSequences(ConvolutionLayer):
+    """What convolutions of sequences and their transposes share: options."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size, padding: Size | str,
+        dilation: Size, groups: int, padding_mode: str,
+    ) -> None:  # fmt: skip
+        super().__init__(in_channels, out_channels, groups, padding_mode)
+        steps, gaps = read_row_option("stride", stride, 1, 1), read_row_option("dilation", dilation, 1, 1)
+        window = read_row_option("kernel_size", kernel_size, 1, 1)
+        border = padding if isinstance(padding, str) else read_row_option("padding", padding, 0, 0)
+        read_padding(border, steps, gaps, window)
+        self.kernel_size, self.stride, self.dilation = window[1:], steps[1:], gaps[1:]
+        self.padding = border if isinstance(border, str) else border[1:]
+
+    def extra_repr(self) -> str:
+        """The arguments that made it."""
+        return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+
+
+class Conv1d(_ConvolutionOfSequences):
+    """A convolution of sequences (N, in_channels, L), plus a bias: contraction and addition are each rounded.
+
+    weight is (out_channels, in_channels / groups, k), bias (out_channels) or absent; they start as those of Conv2d,
+    from `rng`. To policies it is the operation `conv2d`, of images of one row. `padding` may be "same" or "valid".
+
+    Raises ValueError as Conv2d.
+
+    Examples:
+        >>> layer = sf.nn.Conv1d(2, 4, kernel_size=3, padding=1, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((5, 2, 8)))
+        >>> y.shape
+        (5, 4, 8)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | str = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        *,
+        rng: Seed = None,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
+        self._start(out_channels, in_channels // groups, bias, rng)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, in_channels, L) -> (N, out_channels, places); the same without N for one sequence."""
+        border = self.padding if isinstance(self.padding, str) else self.padding[0]
+        options = (self.stride[0], border, self.dilation[0], self.groups)
+        return apply_to_sequences(lambda sequences: self._with_bias(sequences.conv1d(self.weight, *options)), x)
+
+
+class ConvTranspose1d(_ConvolutionOfSequences):
+    """The gradient of a convolution's sequences as a layer, plus a bias: contraction and addition are each rounded.
+
+    weight is (in_channels, out_channels / groups, k), bias (out_channels) or absent; they start as those of
+    ConvTranspose2d, from `rng`. Results have (L - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
+    places. To policies it is the operation `conv_transpose2d`.
+
+    Raises ValueError as Conv2d, and when it is called with an `output_padding` that no stride or dilation exceeds.
+
+    Examples:
+        >>> layer = sf.nn.ConvTranspose1d(4, 1, kernel_size=2, stride=2, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((5, 4, 8)))
+        >>> y.shape
+        (5, 1, 16)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size = 0,
+        output_padding: Size = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Size = 1,
+        padding_mode: str = "zeros",
+        *,
+        rng: Seed = None,
+    ) -> None:
+        border = read_row_option("padding", padding, 0, 0)[1]
+        super().__init__(in_channels, out_channels, kernel_size, stride, border, dilation, groups, padding_mode)
+        self.border, self.output_padding = border, read_row_option("output_padding", output_padding, 0, 0)[1:]
+        self._start(in_channels, out_channels // groups, bias, rng)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, in_channels, L) -> (N, out_channels, places); the same without N for one sequence."""
+        options = (self.stride[0], self.border, self.output_padding[0], self.groups, self.dilation[0])
+        return apply_to_sequences(
+            lambda sequences: self._with_bias(sequences.conv_transpose1d(self.weight, *options)), x
+        )
+
+
+def _in_one_row(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
+    """The result of a function of images for sequences, or for one of them."""
+    return apply_to_sequences(lambda sequences: function(sequences.unsqueeze(2)).squeeze(2), x)
+
+
+class MaxPool1d(Module):
+    """The largest number of every window of sequences, as MaxPool2d of images of one row.
+
+    Examples:
+        >>> layer = sf.nn.MaxPool1d(2)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([[1.0, 2.0, 4.0, 3.0]])
+        >>> y.data
+        array([[2., 4.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        check_flags(ceil_mode=ceil_mode)
+        if return_indices:
+            raise ValueError("MaxPool1d returns the largest numbers alone; leave return_indices out.")
+        self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
+        self.dilation, self.ceil_mode = read_row_option("dilation", dilation, 1, 1)[1], bool(ceil_mode)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, C, L) -> (N, C, places); the same without N for one sequence."""
+        sizes = ((1, self.kernel_size), (1, self.stride), (0, self.padding), (1, self.dilation))
+        return _in_one_row(lambda images: images.max_pool2d(*sizes, self.ceil_mode), x)
+
+    def extra_repr(self) -> str:
+        """The arguments that made it."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}"
+
+
+class AvgPool1d(Module):
+    """The sum of every window of sequences, divided by the number of its elements, as AvgPool2d of images of one row.
+
+    Examples:
+        >>> layer = sf.nn.AvgPool1d(2)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([[1.0, 2.0, 4.0, 3.0]])
+        >>> y.data
+        array([[1.5, 3.5]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        check_flags(ceil_mode=ceil_mode, count_include_pad=count_include_pad)
+        self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
+        self.ceil_mode, self.count_include_pad = bool(ceil_mode), bool(count_include_pad)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, C, L) -> (N, C, places); the same without N for one sequence."""
+        sizes = ((1, self.kernel_size), (1, self.stride), (0, self.padding))
+        return _in_one_row(lambda images: images.avg_pool2d(*sizes, self.ceil_mode, self.count_include_pad), x)
+
+    def extra_repr(self) -> str:
+        """The arguments that made it."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AdaptiveAvgPool1d(Module):
+    """Averages of windows of sequences, as many as `output_size` says, as AdaptiveAvgPool2d of images of one row.
+
+    Examples:
+        >>> layer = sf.nn.AdaptiveAvgPool1d(2)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([[1.0, 2.0, 4.0, 3.0]])
+        >>> y.data
+        array([[1.5, 3.5]], dtype=float32)
+    """
+
+    def __init__(self, output_size: Size) -> None:
+        super().__init__()
+        size = output_size[0] if isinstance(output_size, tuple | list) and len(output_size) == 1 else output_size
+        if not is_integer(size, 1):
+            raise ValueError(f"output_size must be a positive integer, got {output_size!r}.")
+        self.output_size = size
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, C, L) -> (N, C, output_size); the same without N for one sequence."""
+        return _in_one_row(lambda images: adaptive_averages(images, (1, self.output_size)), x)
+
+    def extra_repr(self) -> str:
+        """The argument that made it."""
+        return f"output_size={self.output_size}"
+
+
+def _windows(kernel_size: Size, stride: Size | None, padding: Size) -> tuple[int, int, int]:
+    """Window, stride and padding as integers."""
+    window = read_row_option("kernel_size", kernel_size, 1, 1)[1]
+    return (
+        window,
+        window if stride is None else read_row_option("stride", stride, 1, 1)[1],
+        read_row_option("padding", padding, 0, 0)[1],
+    )

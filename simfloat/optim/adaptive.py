@@ -1,0 +1,330 @@
+"""Adagrad.
+
+Adadelta.
+
+Adafactor.
+
+RMSprop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import sqrt
+from types import SimpleNamespace
+from typing import ClassVar
+
+from numpy.typing import NDArray
+
+from simfloat.optim.optimizer import Optimizer, Params, Step
+from simfloat.optim.options import (
+    Option,
+    flag,
+    number_from_one,
+    number_from_zero,
+    number_up_to_zero,
+    optional,
+    several,
+    share,
+)
+from simfloat.simulation.updates import COMPENSATION, STEP
+
+
+class Adagrad(Optimizer):
+    """s = s + d^2; w = w - lr / (1 + (t - 1) lr_decay) * d / (sqrt(s) + eps), with d = g + weight_decay w.
+
+    With Q the rounding to `weights` and S that to `optimizer_state`, in step t::
+
+        d = Q(g + Q(weight_decay w));  s = S(s + Q(d^2))
+        u = Q(-(lr / (1 + (t - 1) lr_decay)) Q(d / Q(Q(sqrt(s)) + eps)))
+
+    and w + u follows the policy's `update`. weight_decay, eps and the quotient of lr are exact float64 operands;
+    without weight_decay d is g. s, kept as `sum`, starts as S(initial_accumulator_value). Options and their meaning are
+    torch.optim.Adagrad's. In a narrow format s stops growing: the observer's `unchanged` of `sum` tells.
+
+    Raises ValueError for options that are no finite numbers, and negative ones. Source: Duchi, Hazan and Singer, JMLR
+    12, 2011.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.Adagrad([weight], lr=0.1)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[0.8984375, 1.8984375],
+               [2.90625  , 3.90625  ]], dtype=float32)
+    """
+
+    kept = ("step", "sum")
+    kept_with: ClassVar[Mapping[str, str] | None] = {}
+    is_elementwise = True
+
+    lr_decay = Option(number_from_zero)
+    weight_decay = Option(number_from_zero)
+    initial_accumulator_value = Option(number_from_zero)
+    eps = Option(number_from_zero)
+    maximize = Option(flag)
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-2,
+        *,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            lr_decay=lr_decay,
+            weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value,
+            eps=eps,
+            maximize=maximize,
+        )
+
+    def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+        """What is added to the parameter: -lr * d over the root of the sum of squares."""
+        d = step.with_decay(gradient, options.weight_decay)
+        step.begin("sum", options.initial_accumulator_value)
+        s = step.moment("sum", step.multiply(d, d))
+        lr = options.lr / (1 + (step.count() - 1) * options.lr_decay)
+        return step.multiply(-lr, step.divide(d, step.add(step.sqrt(s), options.eps)))
+
+
+class Adadelta(Optimizer):
+    """v = rho v + (1 - rho) d^2; x = d sqrt(a + eps) / sqrt(v + eps); a = rho a + (1 - rho) x^2; w = w - lr x.
+
+    With Q the rounding to `weights` and S that to `optimizer_state`, d being the gradient with weight_decay w::
+
+        d = Q(g + Q(weight_decay w))
+        v = S(Q(rho v) + Q(Q((1 - rho) d) d))
+        x = Q(Q(Q(sqrt(Q(a + eps))) / Q(sqrt(Q(v + eps)))) d)
+        a = S(Q(rho a) + Q(Q((1 - rho) x) x))
+        u = Q(-lr x)
+
+    and w + u follows the policy's `update`. lr, rho, 1 - rho, eps and weight_decay are exact float64 operands; without
+    weight_decay d is g, and a factor of 1 or -1, as that of the default lr, rounds nothing. Kept are `square_avg`,
+    `acc_delta`, both zeros at first, and `step`. Options and their meaning are torch.optim.Adadelta's, whose bits these
+    are under `simfloat.torch`.
+
+    Raises ValueError for options that are no finite numbers, negative ones, and rho above 1. Source: Zeiler, arXiv
+    1212.5701.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.Adadelta([weight], eps=0.01)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[0.6875, 1.6875],
+               [2.6875, 3.6875]], dtype=float32)
+    """
+
+    kept = ("step", "square_avg", "acc_delta")
+    kept_with: ClassVar[Mapping[str, str] | None] = {}
+    is_elementwise = True
+
+    rho = Option(share)
+    eps = Option(number_from_zero)
+    weight_decay = Option(number_from_zero)
+    maximize = Option(flag)
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1.0,
+        *,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize)
+
+    def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+        """What is added to the parameter: -lr * d times the root of the mean square of updates over that of d."""
+        step.count()
+        d = step.with_decay(gradient, options.weight_decay)
+        v = step.mean_square("square_avg", d, options.rho)
+        below = step.sqrt(step.add(v, options.eps))
+        above = step.sqrt(step.add(step.previous_moment("acc_delta", d.shape), options.eps))
+        x = step.multiply(step.divide(above, below), d)
+        step.mean_square("acc_delta", x, options.rho)
+        return step.times(-options.lr, x)
+
+
+class Adafactor(Optimizer):
+    """Updates by g over the root of a second moment that is kept, for matrices, as its means over rows and columns.
+
+    With Q the rounding to `weights`, S that to `optimizer_state`, rms(x) = Q(sqrt(Q(Q(sum Q(x^2)) / n))) with sums by
+    `reduce`, o = t^beta2_decay and r = min(lr, 1 / sqrt(t)) in step t, and eps1 = eps[0], or the eps of `weights` where
+    that is None::
+
+        rate = Q(r max(eps[1], rms(w)))
+        row = S(Q((1 - o) row) + Q(o Q(Q(sum Q(g^2)) / columns)));  column in the same way, over rows
+        v = Q(Q(row column) / max(eps1, Q(Q(sum row) / rows)))
+        x = Q(Q(1 / sqrt(max(eps1^2, v))) g)
+        u = Q(-Q(rate / max(1, Q(rms(x) / d))) x)
+        u = Q(u + Q(-lr Q(weight_decay w)))
+
+    and w + u follows the policy's `update`. Of parameters with one axis or none the second moment itself is kept: v =
+    S(Q((1 - o) v) + Q(o Q(g^2))). o, 1 - o, r, lr and the eps are exact float64 operands; the last line is left out
+    without weight_decay. Kept are `row_var` and `col_var`, over the last two axes, or `variance`, and `step`. Options
+    and their meaning are torch.optim.Adafactor's.
+
+    Raises ValueError for options that are no finite numbers, negative ones, a positive beta2_decay and d below 1.
+    Source: Shazeer and Stern, arXiv 1804.04235.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.Adafactor([weight], lr=0.1)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[0.7890625, 1.703125 ],
+               [2.71875  , 3.734375 ]], dtype=float32)
+    """
+
+    kept = (STEP, "row_var", "col_var", "variance")
+    kept_with: ClassVar[Mapping[str, str] | None] = {}
+
+    beta2_decay = Option(number_up_to_zero)
+    eps = Option(several(optional(number_from_zero), number_from_zero))
+    d = Option(number_from_one)
+    weight_decay = Option(number_from_zero)
+    maximize = Option(flag)
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-2,
+        *,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params, lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay, maximize=maximize
+        )
+
+    def shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        """The shape of every array that may be kept for a parameter of this `shape`, by name."""
+        shapes_by_name: dict[str, tuple[int, ...]] = {STEP: (), COMPENSATION: shape}
+        if len(shape) < 2:
+            return {**shapes_by_name, "variance": shape}
+        return {**shapes_by_name, "row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}
+
+    def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+        """What is added to the parameter: -rate * x, and the decay."""
+        t, (eps1, eps2) = step.count(), options.eps
+        eps1 = step.format.eps if eps1 is None else eps1
+        rate = step.multiply(min(options.lr, 1 / sqrt(t)), step.at_least(eps2, step.root_mean_square(step.weight)))
+        v = self.second_moment(step, gradient, t**options.beta2_decay, eps1)
+        x = step.multiply(step.rsqrt(step.at_least(eps1 * eps1, v)), gradient)
+        excess = step.at_least(1.0, step.divide(step.root_mean_square(x), options.d))
+        u = step.multiply(-step.divide(rate, excess), x)
+        if options.weight_decay:
+            u = step.add(u, step.multiply(-options.lr, step.multiply(options.weight_decay, step.weight)))
+        return u
+
+    def second_moment(self, step: Step, gradient: NDArray, take: float, eps1: float) -> NDArray:
+        """The average of the squared gradient, in which this step's counts `take`."""
+        keep, squares = 1 - take, step.multiply(gradient, gradient)
+        if gradient.ndim < 2:
+            return step.moment("variance", squares, keep=keep, take=take)
+        row = step.moment("row_var", step.mean(squares, -1), keep=keep, take=take)
+        column = step.moment("col_var", step.mean(squares, -2), keep=keep, take=take)
+        return step.divide(step.multiply(row, column), step.at_least(eps1, step.mean(row, -2)))
+
+
+class RMSprop(Optimizer):
+    """v = alpha v + (1 - alpha) d^2; w = w - lr d / (sqrt(v) + eps), with d = g + weight_decay w.
+
+    With Q the rounding to `weights` and S that to `optimizer_state`::
+
+        d = Q(g + Q(weight_decay w))
+        v = S(Q(alpha v) + Q(Q((1 - alpha) d) d))
+        u = Q(Q(-lr d) / Q(Q(sqrt(v)) + eps))
+
+    and w + u follows the policy's `update`. With momentum, of which m starts as zeros::
+
+        m = S(Q(momentum m) + Q(d / Q(Q(sqrt(v)) + eps)));  u = Q(-lr m)
+
+    `centered` takes the square of the mean gradient a from v: the root is that of Q(v + Q(-a a)) with::
+
+        a = S(a + Q((1 - alpha) Q(d - a))), or S(d - Q(alpha' Q(d - a))) with alpha' = 1 - (1 - alpha) if alpha <= 1/2
+
+    lr, alpha, 1 - alpha, momentum, eps and weight_decay are exact float64 operands; without weight_decay d is g, and a
+    factor of 1 or -1 rounds nothing. Kept are `square_avg`, `grad_avg`, `momentum_buffer` and `step`. Options and their
+    meaning are torch.optim.RMSprop's, whose bits these are under `simfloat.torch`.
+
+    Raises ValueError for options that are no finite numbers, and negative ones. Source: Tieleman and Hinton, lecture
+    6.5 of COURSERA: Neural Networks for Machine Learning, 2012; `centered`: Graves, arXiv 1308.0850.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.RMSprop([weight], lr=0.01)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[0.8984375, 1.8984375],
+               [2.90625  , 3.90625  ]], dtype=float32)
+    """
+
+    kept = ("step", "square_avg", "grad_avg", "momentum_buffer")
+    kept_with: ClassVar[Mapping[str, str] | None] = {"grad_avg": "centered", "momentum_buffer": "momentum"}
+    is_elementwise = True
+
+    alpha = Option(number_from_zero)
+    eps = Option(number_from_zero)
+    weight_decay = Option(number_from_zero)
+    momentum = Option(number_from_zero)
+    centered = Option(flag)
+    maximize = Option(flag)
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-2,
+        *,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            alpha=alpha,
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            centered=centered,
+            maximize=maximize,
+        )
+
+    def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+        """What is added to the parameter: -lr * d over the root of the mean square."""
+        step.count()
+        d = step.with_decay(gradient, options.weight_decay)
+        v = step.mean_square("square_avg", d, options.alpha)
+        if options.centered:
+            mean = step.lerp("grad_avg", d, 1 - options.alpha)
+            v = step.add(v, step.multiply(step.negative(mean), mean))
+        root = step.add(step.sqrt(v), options.eps)
+        if not options.momentum:
+            return step.divide(step.times(-options.lr, d), root)
+        m = step.moment("momentum_buffer", step.divide(d, root), keep=options.momentum)
+        return step.times(-options.lr, m)

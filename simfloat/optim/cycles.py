@@ -1,0 +1,386 @@
+"""Schedules that change a momentum beside the lr.
+
+A schedule between two lrs, up and down.
+
+A schedule of one cycle: up, and far down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import cos, floor, pi
+from types import FunctionType
+from typing import Any, Literal
+
+from simfloat.environment import in_callers_environment
+from simfloat.optim.optimizer import Optimizer
+from simfloat.optim.options import (
+    Reader,
+    count_from_one,
+    decay,
+    flag,
+    number,
+    number_above_zero,
+    number_from_zero,
+    share,
+    word,
+)
+from simfloat.optim.scheduler import LRScheduler
+
+
+class CycledMomentum(LRScheduler):
+    """A schedule that, with cycle_momentum, sets `momentum`, or the first of `betas`, in every group too.
+
+    Raises ValueError with cycle_momentum for an optimizer that has neither.
+    """
+
+    cycle_momentum: bool
+    use_beta1: bool
+
+    def following_momentum(self, group: int) -> float:
+        """The momentum of a group at `last_epoch`."""
+        raise ValueError(f"{type(self).__name__} has no method following_momentum; define one.")
+
+    def _own_readers(self) -> dict[str, Reader[Any]]:
+        """How what only this schedule keeps is read, by its name."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the schedule was told, and how far it has come; under PyTorch's names, JSON-able."""
+        return {**super().state_dict(), **{name: getattr(self, name) for name in self._own_readers()}}
+
+    def readers(self) -> dict[str, Reader[Any]]:
+        """How each value of a state is read, by its name."""
+        return {**super().readers(), **self._own_readers()}
+
+    def one_each(self, name: str, value: Any) -> list[float]:
+        """A number for each group, of one for all or a list; ValueError for another number of them."""
+        count = len(self.optimizer.param_groups)
+        values = list(value) if isinstance(value, list | tuple) else [value] * count
+        if len(values) != count:
+            raise ValueError(f"{name} must be a number or a list of {count}, one for each group, got {value!r}.")
+        return [number(name, each) for each in values]
+
+    def momenta(self, optimizer: Optimizer, base: Any, largest: Any, begins: bool) -> tuple[list[float], list[float]]:
+        """The smallest and the largest momentum of each group; a schedule that begins sets the largest."""
+        has_momentum_option = "betas" in optimizer.options, "momentum" in optimizer.options
+        if not any(has_momentum_option):
+            raise ValueError(
+                f"cycle_momentum needs an optimizer with momentum or betas, {type(optimizer).__name__} has neither; "
+                "pass cycle_momentum=False."
+            )
+        self.use_beta1 = has_momentum_option[0]
+        smallest, most = self.one_each("base_momentum", base), self.one_each("max_momentum", largest)
+        for name, momenta in (("base_momentum", smallest), ("max_momentum", most)):
+            for momentum in momenta:
+                decay(name, momentum)
+        if begins:
+            for group, lower, upper in zip(optimizer.param_groups, smallest, most, strict=True):
+                group["max_momentum"], group["base_momentum"] = upper, lower
+                self._set_momentum(group, upper)
+        return smallest, most
+
+    def _set_momentum(self, group: dict[str, Any], momentum: float) -> None:
+        if self.use_beta1:
+            group["betas"] = (momentum, *group["betas"][1:])
+        else:
+            group["momentum"] = momentum
+
+    def _set(self, lrs: list[float]) -> None:
+        super()._set(lrs)
+        if self.cycle_momentum:
+            for i, group in enumerate(self.optimizer.param_groups):
+                self._set_momentum(group, self.following_momentum(i))
+
+
+MODES = ("triangular", "triangular2", "exp_range")
+
+
+class CyclicLR(CycledMomentum):
+    """lr goes from base_lr to max_lr in step_size_up steps, and back in step_size_down, in straight lines, and again.
+
+    Each height above base_lr is multiplied by a factor: 1 in the mode "triangular", 1, 1/2, 1/4, ... from cycle to
+    cycle in "triangular2", gamma^step in "exp_range"; or scale_fn of the cycle's number, or of the step with
+    ``scale_mode="iterations"``. With cycle_momentum `momentum`, or the first of `betas`, goes from max_momentum to
+    base_momentum where lr goes up. Numbers may be lists of one for each group. See
+    torch.optim.lr_scheduler.CyclicLR. `scale_fn` is no part of the state if it is a function; of other callables their
+    attributes are.
+
+    Raises ValueError for options that are no such numbers, and with cycle_momentum for an optimizer without momentum.
+    Source: Smith, arXiv 1506.01186.
+
+    Examples:
+        >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
+        >>> schedule = sf.optim.CyclicLR(optimizer, 0.25, 1.25, step_size_up=2, cycle_momentum=False)
+        >>> rates = []
+        >>> with sf.simulate("fp32"):
+        ...     for _ in range(5):
+        ...         rates.append(optimizer.param_groups[0]["lr"])
+        ...         optimizer.step()
+        ...         schedule.step()
+        >>> rates
+        [0.25, 0.75, 1.25, 0.75, 0.25]
+    """
+
+    options = {"mode": word(*MODES), "gamma": number, "scale_mode": word("cycle", "iterations"), "cycle_momentum": flag}
+
+    mode: str | None
+    gamma: float
+    scale_mode: str
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: float | list[float],
+        max_lr: float | list[float],
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: Literal["triangular", "triangular2", "exp_range"] = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: Literal["cycle", "iterations"] = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: float | list[float] = 0.8,
+        max_momentum: float | list[float] = 0.9,
+        last_epoch: int = -1,
+    ) -> None:
+        if mode not in MODES or scale_mode not in ("cycle", "iterations"):
+            raise ValueError(
+                f"mode must be one of {', '.join(map(repr, MODES))} and scale_mode 'cycle' or 'iterations', got "
+                f"{mode!r} and {scale_mode!r}."
+            )
+        if scale_fn is not None and not callable(scale_fn):
+            raise ValueError(f"scale_fn must be a function of a number, got {scale_fn!r}.")
+        self._scale_fn_custom = scale_fn
+        self._told = base_lr, max_lr, base_momentum, max_momentum
+        up = count_from_one("step_size_up", step_size_up)
+        down = up if step_size_down is None else count_from_one("step_size_down", step_size_down)
+        self.total_size = float(up + down)
+        self.step_ratio = up / self.total_size
+        if scale_fn is None:
+            scale_mode = "iterations" if mode == "exp_range" else "cycle"
+        super().__init__(
+            optimizer, last_epoch, mode=mode, gamma=gamma, scale_mode=scale_mode, cycle_momentum=cycle_momentum
+        )
+        self.base_lrs = self._lower_lrs()  # as in PyTorch, the first lr is above the `initial_lr` of another schedule
+
+    def give_groups(self) -> None:
+        """The lower lr of each group, which a schedule that begins sets, and momenta."""
+        _, upper, base_momentum, max_momentum = self._told
+        lower, begins = self._lower_lrs(), self.last_epoch == -1
+        self.max_lrs = [number_from_zero("max_lr", lr) for lr in self.one_each("max_lr", upper)]
+        if begins:
+            for lr, group in zip(lower, self.optimizer.param_groups, strict=True):
+                group["lr"] = lr
+        if self.cycle_momentum:
+            momenta = self.momenta(self.optimizer, base_momentum, max_momentum, begins)
+            self.base_momentums, self.max_momentums = momenta
+
+    def _lower_lrs(self) -> list[float]:
+        return [number_from_zero("base_lr", lr) for lr in self.one_each("base_lr", self._told[0])]
+
+    def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
+        """The lr of a group at `last_epoch`."""
+        height, factor = self._height()
+        return base + (self.max_lrs[group] - base) * height * factor
+
+    def following_momentum(self, group: int) -> float:
+        """The momentum of a group at `last_epoch`."""
+        height, factor = self._height()
+        most = self.max_momentums[group]
+        return most - (most - self.base_momentums[group]) * height * factor
+
+    def _height(self) -> tuple[float, float]:
+        """How far from the base a cycle is, from 0 to 1, and the factor of this height."""
+        cycle = floor(1 + self.last_epoch / self.total_size)
+        x = 1.0 + self.last_epoch / self.total_size - cycle
+        height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        return height, self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
+
+    def scale_fn(self, x: float) -> float:
+        """The factor of heights, of the cycle's number from 1 on or of the step."""
+        if self._scale_fn_custom is not None:
+            return number(f"scale_fn({x})", in_callers_environment(self._scale_fn_custom, x))
+        if self.mode == "triangular2":
+            return 1 / (2.0 ** (x - 1))
+        return self.gamma**x if self.mode == "exp_range" else 1.0
+
+    def arguments(self) -> dict[str, Any]:
+        """What the schedule was told beside the optimizer, by name."""
+        lower, upper, base_momentum, max_momentum = self._told
+        momenta = {"base_momentum": base_momentum, "max_momentum": max_momentum} if self.cycle_momentum else {}
+        sizes = {"total_size": self.total_size, "step_ratio": self.step_ratio, "scale_fn": self._scale_fn_custom}
+        return {"base_lr": lower, "max_lr": upper, **sizes, **super().arguments(), **momenta}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the schedule was told, and how far it has come; under PyTorch's names."""
+        scale = self._scale_fn_custom
+        attributes = None if scale is None or isinstance(scale, FunctionType) else dict(getattr(scale, "__dict__", {}))
+        return {**super().state_dict(), "_scale_fn_custom": attributes}
+
+    def readers(self) -> dict[str, Reader[Any]]:
+        """How each value of a state is read, by its name."""
+        return {**super().readers(), "_scale_fn_custom": lambda name, value: value}
+
+    def take(self, values: dict[str, Any]) -> None:
+        """Go on from values that `read` gave."""
+        attributes = values.pop("_scale_fn_custom")
+        if attributes:
+            vars(self._scale_fn_custom).update(attributes)
+        super().take(values)
+
+    def _own_readers(self) -> dict[str, Reader[Any]]:
+        """How what only this schedule keeps is read, by its name."""
+        momenta = {"use_beta1": flag, "base_momentums": self._lrs, "max_momentums": self._lrs}
+        readers: dict[str, Reader[Any]] = {"max_lrs": self._lrs, "total_size": number, "step_ratio": number}
+        return {**readers, **momenta} if self.cycle_momentum else readers
+
+
+#: Of a phase, what says the lr and the momentum at its start and at its end.
+NAMES = ("start_lr", "end_lr", "start_momentum", "end_momentum")
+UP = ("initial_lr", "max_lr", "max_momentum", "base_momentum")
+DOWN = ("max_lr", "initial_lr", "base_momentum", "max_momentum")
+FAR_DOWN = ("initial_lr", "min_lr", "max_momentum", "max_momentum")
+STRAIGHT_DOWN = ("max_lr", "min_lr", "base_momentum", "max_momentum")
+
+
+class OneCycleLR(CycledMomentum):
+    """lr goes from max_lr / div_factor up to max_lr in pct_start of all steps, and down to final_div_factor times less.
+
+    It goes along half a cosine, or in straight lines with ``anneal_strategy="linear"``. With three_phase it goes down
+    to where it began in as many steps as it went up, and down to the end in those that are left. With cycle_momentum
+    `momentum`, or the first of `betas`, goes from max_momentum to base_momentum where lr goes up, and back where it
+    goes down. There are total_steps, or epochs times steps_per_epoch; one more step is an error. Numbers may be lists
+    of one for each group. See torch.optim.lr_scheduler.OneCycleLR; of a first phase of one step, which there fails, lr
+    begins at max_lr.
+
+    Raises ValueError for options that are no such numbers, without a number of steps, and with cycle_momentum for an
+    optimizer without momentum. Source: Smith and Topin, arXiv 1708.07120.
+
+    Examples:
+        >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
+        >>> schedule = sf.optim.OneCycleLR(
+        ...     optimizer, max_lr=1.0, total_steps=5, pct_start=0.4, anneal_strategy="linear", div_factor=4.0,
+        ...     cycle_momentum=False,
+        ... )
+        >>> rates = []
+        >>> with sf.simulate("fp32"):
+        ...     for _ in range(3):
+        ...         rates.append(optimizer.param_groups[0]["lr"])
+        ...         optimizer.step()
+        ...         schedule.step()
+        >>> rates
+        [0.25, 1.0, 0.666675]
+    """
+
+    options = {"total_steps": count_from_one, "_anneal_func_type": word("cos", "linear"), "cycle_momentum": flag}
+
+    total_steps: int
+    _anneal_func_type: str
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float | list[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: Literal["cos", "linear"] = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float | list[float] = 0.85,
+        max_momentum: float | list[float] = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise ValueError("OneCycleLR needs total_steps, or epochs and steps_per_epoch.")
+            total_steps = count_from_one("epochs", epochs) * count_from_one("steps_per_epoch", steps_per_epoch)
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f"anneal_strategy must be 'cos' or 'linear', got {anneal_strategy!r}.")
+        rise = share("pct_start", pct_start) * count_from_one("total_steps", total_steps)
+        ends = [(float(rise) - 1, UP), (total_steps - 1, STRAIGHT_DOWN)]
+        if flag("three_phase", three_phase):
+            ends = [ends[0], (float(2 * pct_start * total_steps) - 2, DOWN), (total_steps - 1, FAR_DOWN)]
+        self._schedule_phases: list[dict[str, Any]] = [
+            {"end_step": end, **dict(zip(NAMES, names, strict=True))} for end, names in ends
+        ]
+        self._told: dict[str, Any] = {
+            "max_lr": max_lr, "div_factor": number_above_zero("div_factor", div_factor),
+            "final_div_factor": number_above_zero("final_div_factor", final_div_factor),
+            "base_momentum": base_momentum, "max_momentum": max_momentum,
+        }  # fmt: skip
+        super().__init__(
+            optimizer, last_epoch, total_steps=total_steps, _anneal_func_type=anneal_strategy,
+            cycle_momentum=cycle_momentum,
+        )  # fmt: skip
+
+    def first_lrs(self) -> list[float]:
+        """The lr of each group from which it goes up; a schedule that begins gives it, and others, to the group."""
+        begins, groups, arguments = self.last_epoch == -1, self.optimizer.param_groups, self._told
+        largest = [number_from_zero("max_lr", lr) for lr in self.one_each("max_lr", arguments["max_lr"])]
+        if begins:
+            for lr, group in zip(largest, groups, strict=True):
+                first = lr / arguments["div_factor"]
+                group.update(initial_lr=first, max_lr=lr, min_lr=first / arguments["final_div_factor"])
+        if self.cycle_momentum:
+            self.momenta(self.optimizer, arguments["base_momentum"], arguments["max_momentum"], begins)
+        self._check_knowing()
+        return super().first_lrs()
+
+    def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
+        """The lr of a group at `last_epoch`; ValueError behind the last step."""
+        if self.last_epoch > self.total_steps:
+            raise ValueError(f"The schedule has {self.total_steps} steps; this would be number {self.last_epoch}.")
+        return max(self._between(group, "lr"), 0.0)
+
+    def following_momentum(self, group: int) -> float:
+        """The momentum of a group at `last_epoch`."""
+        return self._between(group, "momentum")
+
+    def _between(self, group: int, what: str) -> float:
+        """The lr or momentum between the start and the end of the phase that runs."""
+        start = 0.0
+        for phase in self._schedule_phases[:-1]:
+            if self.last_epoch <= phase["end_step"]:
+                break
+            start = phase["end_step"]
+        else:
+            phase = self._schedule_phases[-1]
+        end, its_options = phase["end_step"], self.optimizer.param_groups[group]
+        part = (self.last_epoch - start) / (end - start) if end != start else 1.0
+        first, last = its_options[phase[f"start_{what}"]], its_options[phase[f"end_{what}"]]
+        if self._anneal_func_type == "linear":
+            return (last - first) * part + first
+        return last + (first - last) / 2.0 * (cos(pi * part) + 1)
+
+    def _check_knowing(self) -> None:
+        """Raise ValueError unless each group has what a schedule that goes on needs."""
+        names = ("max_lr", "min_lr", *(("base_momentum", "max_momentum") if self.cycle_momentum else ()))
+        for i, group in enumerate(self.optimizer.param_groups):
+            missing = [name for name in names if name not in group]
+            if missing:
+                raise ValueError(
+                    f"last_epoch={self.last_epoch} goes on with a schedule, but param_groups[{i}] has no "
+                    f"{missing[0]!r}: load the optimizer's state first, or start with last_epoch=-1."
+                )
+
+    def arguments(self) -> dict[str, Any]:
+        """What the schedule was told beside the optimizer, by name."""
+        phases = [phase["end_step"] for phase in self._schedule_phases]
+        return {**super().arguments(), **self._told, "phases": phases}
+
+    def _own_readers(self) -> dict[str, Reader[Any]]:
+        """How what only this schedule keeps is read, by its name."""
+        readers: dict[str, Reader[Any]] = {"_schedule_phases": self._same}
+        return {**readers, "use_beta1": flag} if self.cycle_momentum else readers
+
+    def _same(self, name: str, value: Any) -> list[dict[str, Any]]:
+        if value != self._schedule_phases:
+            raise ValueError(
+                f"{name} of the state must be those of the schedule, {self._schedule_phases}, got {value!r}."
+            )
+        return self._schedule_phases

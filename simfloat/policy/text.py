@@ -1,0 +1,332 @@
+"""Policies as dictionaries and TOML; values of roles as text, the calls that make them, read without running code.
+
+Policies as tables: what runs where, and in what two of them differ.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from textwrap import fill
+from typing import Any, Protocol
+
+from simfloat import arithmetic, formats, sums
+from simfloat.common import Table, did_you_mean
+from simfloat.common import table as aligned
+from simfloat.formats import CATALOG
+from simfloat.formats.rounding import MODES, parse_rounding
+from simfloat.policy.overrides import Override, roles_of
+from simfloat.policy.roles import FLAG, PARAMETER, ROLES, WRITTEN, Recipe
+from simfloat.sums import Accumulator
+
+
+def _kinds(accumulator: type[Any]) -> Iterator[type[Any]]:
+    """The class and all below it."""
+    yield accumulator
+    for kind in accumulator.__subclasses__():
+        yield from _kinds(kind)
+
+
+#: What accumulators print as: functions that make them, and `exact`, which is one.
+MAKERS = {kind.maker: getattr(sums, kind.maker) for kind in _kinds(Accumulator) if "maker" in vars(kind)}
+
+#: What may be called or named in a policy file.
+CALLS: dict[str, Callable] = {
+    "Format": formats.Format,
+    "fixed": formats.fixed,
+    "p3109": formats.p3109,
+    "block": arithmetic.block,
+    "cast": arithmetic.cast,
+    "delayed": arithmetic.delayed,
+    "hadamard": arithmetic.hadamard,
+    "per_tensor": arithmetic.per_tensor,
+    "scaled": arithmetic.scaled,
+    **{name: make for name, make in MAKERS.items() if callable(make)},
+}
+NAMES: dict[str, Any] = {name: value for name, value in MAKERS.items() if not callable(value)}
+
+#: The keys of a policy that are neither roles nor overrides.
+LABELS = ("name", "source")
+
+RoleValues = Iterable[tuple[str, Any]]
+
+#: A role of an override that goes back to the one that it follows.
+BACK = "default"
+
+#: No text of a value is longer and no number in it larger: what is, is a slip, and would take long to refuse.
+LONGEST, LARGEST = 20_000, 2**62
+
+
+def to_data(labels: dict[str, str], roles: RoleValues, overrides: Iterable[Override]) -> dict[str, Any]:
+    """A policy as text in plain dictionaries and lists. Raises ValueError for a value that no text stands for."""
+    entries = [
+        {key: list(value) if isinstance(value, tuple) else value for key, value in _target(override)}
+        | to_texts(override.roles)
+        for override in overrides
+    ]
+    return labels | to_texts(roles) | ({"overrides": entries} if entries else {})
+
+
+def labels_and_roles(data: Any) -> dict[str, Any]:
+    """The labels and roles of a policy but for its overrides. Raises ValueError naming the key that is wrong."""
+    _check_keys(data, (*LABELS, "overrides", *ROLES), "A policy")
+    if "compute" not in data:
+        raise ValueError("A policy needs the key 'compute', the format of the operands of contractions.")
+    if not isinstance(data.get("overrides", []), list):
+        raise ValueError(f"overrides must be a list of dictionaries, got {data['overrides']!r}.")
+    return {label: data.get(label) for label in LABELS} | _roles_in(data)
+
+
+def read_overrides(data: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+    """The path, operation and roles of each override. Raises ValueError naming the key that is wrong."""
+    for entry in data.get("overrides", []):
+        _check_keys(entry, ("path", "operation", *ROLES), "An override")
+        yield entry.get("path"), entry.get("operation"), _roles_in(entry)
+
+
+def _target(override: Override) -> list[tuple[str, Any]]:
+    """What an override is for: its path and its operation, as far as it has them."""
+    return [(key, value) for key in ("path", "operation") if (value := getattr(override, key)) is not None]
+
+
+def _roles_in(data: dict[str, Any]) -> dict[str, Any]:
+    return {role: value_of(role, text) for role, text in data.items() if role in ROLES}
+
+
+def _check_keys(data: Any, allowed_keys: tuple[str, ...], what: str) -> None:
+    if not isinstance(data, dict):
+        raise ValueError(f"{what} is described by a dictionary, got {data!r}.")
+    for key in data:
+        if key not in allowed_keys:
+            raise ValueError(
+                f"{what} has no key {key!r}. Keys: {', '.join(allowed_keys)}.{did_you_mean(key, allowed_keys)}"
+            )
+
+
+def to_texts(roles: RoleValues) -> dict[str, str | bool]:
+    """The texts of the values of roles, truth values as they are. Raises ValueError for what no text stands for."""
+    return {role: value if isinstance(value, bool) else text_of(role, value) for role, value in roles}
+
+
+def text_of(role: str, value: Any) -> str:
+    """The shortest text of a role's value that is read back as it; ValueError where there is none."""
+    if value is None:
+        return BACK
+    for write in (str, repr):
+        try:
+            text = write(value)
+            if value_of(role, text) == value:
+                return text
+        except (ValueError, RecursionError):
+            continue
+    what = f"{role} is a {type(value).__name__} that cannot be written as text"
+    if callable(getattr(getattr(value, "scale", None), "rule", None)):
+        raise ValueError(
+            f"{what}: its scales follow a function of your own. Make the policy in Python, where it stands."
+        )
+    raise ValueError(f"{what}: it is too long, or nested too deeply.")
+
+
+def value_of(role: str, text: Any) -> Any:
+    """The value of a role that a text, or a truth value, stands for; ValueError where there is none."""
+    is_truth_value = ROLES[role].kind is FLAG or (ROLES[role].kind is WRITTEN and isinstance(text, bool))
+    if is_truth_value and not (text == BACK and ROLES[role].may_be_none):
+        return ROLES[role].read(text)
+    if not isinstance(text, str):
+        raise ValueError(f"{role} must be a text such as 'BF16', got {text!r}.")
+    if text == BACK and ROLES[role].may_be_none:
+        return None
+    if text in ROLES[role].kind.words:
+        return text
+    try:
+        value = parse(text)
+    except ValueError as error:
+        raise ValueError(f"{role}: {error}") from None
+    return ROLES[role].read(value)
+
+
+def parse(text: str) -> Any:
+    """The value that a text such as ``"sequential(FP16, products=BF16)"`` stands for.
+
+    Raises ValueError for anything but the calls and names of formats, roundings and accumulators.
+    """
+    if len(text) > LONGEST:
+        raise ValueError(f"Cannot read {_short(text)!r}: it has {len(text)} characters, more than {LONGEST}.")
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, TypeError) as error:
+        raise ValueError(f"Cannot read {_short(text)!r}: {error}.") from None
+    except (RecursionError, MemoryError):
+        raise ValueError(f"Cannot read {_short(text)!r}: it is nested too deeply.") from None
+
+
+def _value(node: ast.expr) -> Any:
+    if (rounding := parse_rounding(node)) is not None:
+        return rounding
+    match node:
+        case ast.Constant(value=None | bool() | str() as value):
+            return value
+        case ast.Constant(value=int(value)) if value <= LARGEST:
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value))) if value <= LARGEST:
+            return -value
+        case ast.Name(id=name):
+            return NAMES[name] if name in NAMES else formats.as_format(name)
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords) if name in CALLS:
+            options = {keyword.arg or "**": _value(keyword.value) for keyword in keywords}
+            return CALLS[name](*(_value(argument) for argument in arguments), **options)
+        case ast.Tuple(elts=elements):
+            return tuple(_value(element) for element in elements)
+    readable = ", ".join(sorted([*CALLS, *NAMES, *MODES, "stochastic", *CATALOG]))
+    raise ValueError(f"Cannot read {_short(ast.unparse(node))!r}; known are {readable}.")
+
+
+def to_toml(data: dict[str, Any]) -> str:
+    """A dictionary of strings, truth values and lists of strings, with lists of such dictionaries, as TOML."""
+    lines = [f"{key} = {_toml_value(value)}" for key, value in data.items() if not isinstance(value, list)]
+    for key, tables in data.items():
+        for table in tables if isinstance(tables, list) else ():
+            lines += ["", f"[[{key}]]", *(f"{k} = {_toml_value(v)}" for k, v in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: str | bool | list[str]) -> str:
+    """A TOML value: JSON that is written in UTF-8 is one, but for the delete character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def from_toml(text: str) -> dict[str, Any]:
+    """The dictionary in a TOML text, with or without a byte order mark; ValueError says where it is not TOML."""
+    if not isinstance(text, str):
+        raise ValueError(f"A TOML text is expected, got {text!r} of type {type(text).__name__}.")
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError as error:
+        path = " It takes the text itself: Path(path).read_text()." if text.strip().endswith(".toml") else ""
+        raise ValueError(f"Not a TOML file: {error}.{path}") from None
+    except RecursionError:
+        raise ValueError("Not a TOML file of a policy: it is nested too deeply.") from None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+#: The recipe in the layer, or of the parameter, at a path; for the operations that are named, if any.
+Recipes = Callable[..., Recipe]
+Row = tuple[str, ...]
+
+#: Lines of the names of operations that share a row, and of overrides, have at most so many characters.
+WIDTH, OVERRIDE_WIDTH = 28, 60
+
+#: The cell of a role that the row has no use for.
+UNUSED = "-"
+
+
+class Layered(Protocol):
+    """A model: anything that names its modules and its parameters."""
+
+    def named_modules(self) -> Iterator[tuple[str, Any]]:
+        """Pairs of path and module."""
+
+    def named_parameters(self) -> Iterator[tuple[str, Any]]:
+        """Pairs of path and parameter."""
+
+
+def check_model(model: Any) -> None:
+    """Raise ValueError for what is no model of simfloat's."""
+    if isinstance(model, type) or not hasattr(model, "named_modules"):
+        raise ValueError(f"explain takes a model, a simfloat.nn.Module, got {model!r}.")
+    if type(model).__module__.partition(".")[0] == "torch" or not hasattr(type(model), "is_layer"):
+        raise ValueError(
+            "explain takes a model of simfloat.nn; for one of PyTorch write simfloat.torch.explain(model, sample, "
+            f"policy). Got a {type(model).__name__}."
+        )
+
+
+def table(model: Layered, recipes: Recipes, single: Iterable[str], listed: Iterable[str]) -> Table:
+    """A row for each layer, and one for what runs in none of them; what differs there for parameters and operations.
+
+    The row of a single operation stands below the layers where it differs from them, or at the end where it does so
+    everywhere alike. Operations of lists share rows: at the end, and below the layers where they are not as there.
+    """
+    layers = {path: type(module).__name__ for path, module in model.named_modules() if module.is_layer}
+    parameters: dict[str, list[str]] = {path: [] for path in layers}
+    for path, _ in model.named_parameters():
+        parameters.setdefault(path.rpartition(".")[0], []).append(path)
+    places = layers if "" in layers else layers | {"": UNUSED}
+    named = list(dict.fromkeys(single))
+    lists = [name for name in dict.fromkeys(listed) if name not in named]
+    everywhere = {
+        name for name in (*named, *lists) if len({_operation_cells(path, name, recipes) for path in places}) == 1
+    }
+    varied = [name for name in lists if name not in everywhere]
+    rows: list[Row] = [("layer", "kind", *ROLES)]
+    for path, kind in places.items():
+        its_parameters = parameters.get(path, [])
+        where = path or ("(model)" if "" in layers else "elsewhere")
+        rows.append((where, kind, *_layer_cells(recipes(path), bool(its_parameters))))
+        rows += [row for parameter in its_parameters for row in _parameter_row(parameter, path, recipes)]
+        other = [n for n in varied if _operation_cells(path, n, recipes) != _operation_cells("", n, recipes)]
+        rows += _rows(where, path, [*([name] for name in named if name not in everywhere), other], recipes)
+    rows += _rows("everywhere", "", [[name] for name in named if name in everywhere], recipes)
+    rows += _rows("everywhere", "", [[name for name in lists if name in everywhere]], recipes)
+    rows += _rows("elsewhere", "", [varied], recipes)
+    return aligned(rows)
+
+
+def _layer_cells(recipe: Recipe, has_parameters: bool) -> Row:
+    """A layer's cells: those that matter to parameters alone only if it has any."""
+    return _cells(recipe, [role for role in ROLES if has_parameters or ROLES[role].concerns != (PARAMETER,)])
+
+
+def _parameter_row(parameter: str, layer: str, recipes: Recipes) -> Iterator[Row]:
+    """The row of a parameter, if its recipe differs from its layer's."""
+    used = [name for name, role in ROLES.items() if PARAMETER in role.concerns]
+    cells = _cells(recipes(parameter), used)
+    if cells != _cells(recipes(layer), used):
+        yield parameter, "parameter", *cells
+
+
+def _rows(where: str, layer: str, groups: Iterable[Sequence[str]], recipes: Recipes) -> Iterator[Row]:
+    """The rows of operations whose recipes differ from their layer's; those of a group that are alike share one."""
+    for group in groups:
+        alike: dict[Row, list[str]] = {}
+        for name in group:
+            cells = _operation_cells(layer, name, recipes)
+            if cells != _cells(recipes(layer), roles_of(name)):
+                alike.setdefault(cells, []).append(name)
+        for cells, names in alike.items():
+            yield where, fill(" ".join(names), WIDTH, break_long_words=False), *cells
+
+
+def _operation_cells(layer: str, operation: str, recipes: Recipes) -> Row:
+    return _cells(recipes(layer, operation), roles_of(operation))
+
+
+def _cells(recipe: Recipe, used: Iterable[str]) -> Row:
+    return tuple(str(getattr(recipe, role)) if role in used else UNUSED for role in ROLES)
+
+
+def difference(
+    names: tuple[str, str], recipes: tuple[Recipe, Recipe], overrides: Sequence[Sequence[Override]]
+) -> Table:
+    """A row for each role with two values, and one for each override that only one of the policies has."""
+    pairs = ((role, *(str(getattr(recipe, role)) for recipe in recipes)) for role in ROLES)
+    rows: list[Row] = [("role", *names), *((role, mine, theirs) for role, mine, theirs in pairs if mine != theirs)]
+    return aligned([*rows, *_overrides(*overrides)])
+
+
+def _overrides(mine: Sequence[Override], theirs: Sequence[Override]) -> Iterator[Row]:
+    for override in mine:
+        if override not in theirs:
+            yield "override", _broken(override), ""
+    for override in theirs:
+        if override not in mine:
+            yield "override", "", _broken(override)
+
+
+def _broken(override: Override) -> str:
+    return fill(str(override), OVERRIDE_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,400 @@
+"""The files that a search leaves in its folder.
+
+The search for the cheapest policy whose loss is close to the reference's.
+
+All parts are first changed at once, then each alone, in the order in which combinations need them. Errors of single
+parts are taken to add up by a power p, (sum of e^p)^(1/p): to hardly more than the largest at first, and then as the
+first combinations show that are worse than that, down to p = 1, their sum. The cheapest combination that lies within
+the share by this is trained. One that fails is left, with all that is narrower; where even the sum promised too much,
+its parts are trusted less. At the end single parts are made cheaper as long as the loss stays within the share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from simfloat.formats.catalog import BF16, E4M3, E5M2, FP16
+from simfloat.plots import front, save_figure
+from simfloat.policy import Policy
+from simfloat.policy.policy import as_policy
+from simfloat.studies.report import SEARCH, SEARCH_POINTS, function_name, home_module
+from simfloat.studies.search_parts import (
+    REFERENCE,
+    Confirmation,
+    Search,
+    SearchOption,
+    SearchPart,
+    SearchPoint,
+    checked_cost,
+    checked_parts,
+    default_cost,
+    part_options,
+    parts_of_places,
+    with_explicit_roles,
+)
+from simfloat.studies.statistics import Choice, cheapest_choices, combined_error, error_power, is_narrower
+from simfloat.studies.stored import as_json, write_csv
+from simfloat.studies.trials import PairedTrials, Train, Trainings, Trial
+from simfloat.studies.verdicts import exponential
+from simfloat.studies.workspace import Workspace, code_digest, versions
+
+POLICY, FRONT = "policy.toml", ("front.png", "front.pdf")
+
+SEARCH_FILES = (SEARCH_POINTS, POLICY, *FRONT, SEARCH)
+
+
+def write_search(search: Search, train: Any, workspace: Workspace) -> None:
+    """Write the points, the answer as a policy file, the front where matplotlib is installed, and the summary."""
+    rows = [{key: value for key, value in point._asdict().items() if key != "policy"} for point in search.points]
+    workspace.write(SEARCH_POINTS, partial(write_csv, rows))
+    workspace.write(POLICY, lambda path: path.write_text(search.policy.to_toml(), encoding="utf-8"))
+    if find_spec("matplotlib") is not None:
+        for name in FRONT:
+            workspace.write(name, partial(_draw_front, search))
+    text = as_json(summary(search, train), indent=1) + "\n"
+    workspace.write(SEARCH, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def summary(search: Search, train: Any) -> dict[str, Any]:
+    """Summarize the question, the configuration and the answer of a search."""
+    share = f"{100 * search.within:g} % of {search.reference}'s"
+    return {
+        "experiment": function_name(train),
+        "question": f"Which policy is the cheapest whose loss is within {share}?",
+        "config": {
+            "within": search.within,
+            "reference": search.reference,
+            "answer": search.label,
+            "cost": search.cost,
+            "confirmed": search.answer,
+            "policy": search.policy.to_dict(),
+        },
+        "versions": versions(),
+        "code": code_digest(home_module(train)),
+    }
+
+
+def _draw_front(search: Search, path: Path) -> None:
+    save_figure(front(search), path)
+
+
+#: The power that errors are first taken to add up by: little more than the largest of them.
+MOST_POWER = 8.0
+
+#: Sums that lie at the limit, but for their last bits, lie within it.
+SUM_SLACK = 1e-9
+
+#: For so many combinations with all seeds there are trainings, however few there are.
+LEAST_COMBINATIONS = 20
+
+#: A combination is worth a training if its errors add up to so many times what they may.
+WORTHWHILE_ERROR = 2.0
+
+
+def search(
+    train: Train,
+    *,
+    reference: Policy | str = "fp32",
+    within: float = 0.01,
+    start: Policy | str | None = None,
+    formats: Sequence[Any] | Mapping[str, Any] = (E4M3, E5M2, BF16, FP16),
+    parts: Iterable[Any] | None = None,
+    cost: Callable[[Policy], float] | None = None,
+    seeds: Iterable[int] = range(5),
+    folder: str | Path | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+) -> Search:
+    """The cheapest policy under which ``train(policy, seed)`` ends with a loss within a share of the reference's.
+
+    train makes one training from beginning to end under `policy`, with everything that is random drawn from `seed`, and
+    returns its loss, a positive number; NaN or infinity is a training that diverged. Losses are compared seed by seed:
+    one seed is enough for what is far, two where their interval tells, and all `seeds` for what is close.
+
+    The search changes `parts` of `start` (the reference, unless another policy is given) to one of the `formats`, a
+    list of them or a dictionary by labels; casts and accumulators are taken too, for the roles that take them. Parts:
+
+    * a role, ``"weights"``, for the whole model, or a layer by its path or pattern, ``"hidden.*"``, which means the
+      operands of its products; or both, ``("hidden.0", "activations")``, with several roles that change together
+      as ``("head", ("compute", "accumulate"))``;
+    * None: the operands of every layer with products, and ``activations``, ``weights`` and ``optimizer_state`` of all.
+      Layers are those that the first training under the reference meets.
+
+    `cost` is a function of a policy, such as ``lambda policy: work.cost(policy).bits_moved`` with the `work` that
+    `simfloat.count_work` counted; by default it is the bits of one number in each part, added.
+
+    The answer's interval, over seeds that the search did not use, ends below 1 + `within`: these are the numbers after
+    the largest of `seeds`, as many as those, or two or four times as many until the interval tells (95 %, jointly for
+    all policies that are looked at so). What is not confirmed is not the answer: then the next cheapest is, and in the
+    end, or after a tenth of all trainings, the reference itself. Where losses differ by chance as much as the share
+    allows, only more seeds or a smoother loss help. That no combination is cheaper is not certain, since few of them
+    are trained; it was so in tests in which errors of parts add up, multiply, or count as the largest of them does.
+
+    With a `folder` finished trainings are kept there, and the same call after kill -9 gives the same answer. A training
+    counts as finished for the same code and state, as a point of `simfloat.studies.sweep` does. The call also writes
+    search.csv, search.json and policy.toml there, and the front as PNG and PDF where matplotlib is installed.
+    `workers` and `scheduler` are those of `simfloat.studies.sweep`. `simfloat.plots.errors` draws what was found.
+
+    Raises ValueError for a reference that does not train, losses that are not positive, a start that is not within the
+    share, parts, formats and seeds that are none, and where no format is cheaper. A ValueError of `train` under another
+    policy means that it cannot have that policy. Needs ``pip install 'simfloat[studies]'``.
+
+    Examples:
+        >>> def train(policy, seed):
+        ...     recipe = policy.recipe()
+        ...     lost = 0.3 * (recipe.weights.precision < 8) + 0.001 * (recipe.activations.precision < 24)
+        ...     return (1 + lost) * (1 + seed / 10)
+        >>> found = sf.search(train, parts=["activations", "weights"])
+        >>> found.label, found.cost, found.reference_cost
+        ('activations=E4M3, weights=BF16', 24.0, 64.0)
+        >>> round(found.confirmation.ratio, 4), found.confirmation.seeds
+        (1.001, (5, 6, 7, 8, 9))
+    """
+    _check_arguments(train, within, formats)
+    base = as_policy(reference, "search")
+    begin = base if start is None else as_policy(start, "search")
+    seed_list = _checked_seeds(seeds)
+    with Trainings(train, folder, workers, scheduler, SEARCH_FILES) as trainings:
+        paired_trials = PairedTrials(trainings, base, within, seed_list)
+        places = trainings.watch((base, seed_list[0])) if parts is None else ()
+        paired_trials.check_reference()
+        chosen = parts_of_places(places) if parts is None else checked_parts(parts)
+        price = default_cost(chosen) if cost is None else checked_cost(cost)
+        options = part_options(chosen, with_explicit_roles(begin, chosen), formats, price)
+        result = PolicySearch(paired_trials, begin, chosen, options, price).run()
+        if trainings.workspace is not None:
+            write_search(result, train, trainings.workspace)
+    return result
+
+
+class PolicySearch:
+    """The state of a search: which combinations were tried, and what follows from it."""
+
+    def __init__(
+        self,
+        paired_trials: PairedTrials,
+        start: Policy,
+        parts: list[SearchPart],
+        options: list[list[SearchOption]],
+        price: Callable[[Policy], float],
+    ) -> None:
+        self.paired_trials, self.start, self.parts, self.options, self.price = (
+            paired_trials,
+            start,
+            parts,
+            options,
+            price,
+        )
+        self.trials: dict[Choice, Trial] = {}
+        self.excluded: set[Choice] = set()  # what is not the answer, nor what is narrower
+        self.error_power = MOST_POWER  # by which errors add up
+        self.combinations = math.prod(len(each) + 1 for each in options)
+        self.budget = len(paired_trials.seeds) * max(self.combinations // 10, LEAST_COMBINATIONS)
+        self.extra_errors: dict[tuple[int, int], float] = {}  # what options have added where sums did not hold
+        self.unchanged: Choice = (0,) * len(parts)
+        self._has_begun = False
+
+    def run(self) -> Search:
+        """Search; every step follows from the losses alone."""
+        if self.start != self.paired_trials.reference and not self.run_trials([self.unchanged])[0].is_inside:
+            ratio = exponential(self.trials[self.unchanged].mean)
+            raise ValueError(
+                f"The loss under start is {ratio:.4g} of the reference's, which is not within the share; start from a "
+                "wider policy."
+            )
+        while self.paired_trials.trainings.count < self.budget and any(
+            choice := self.refine(self.cheapest_within_share())
+        ):
+            confirmation = self.paired_trials.confirm(self.trials[choice].policy)
+            if confirmation is not None:
+                return self.search_result(self.trials[choice], confirmation)
+            self.exclude(choice)
+        confirmation = None if self.start == self.paired_trials.reference else self.paired_trials.confirm(self.start)
+        if confirmation is not None:
+            return self.search_result(self.trials[self.unchanged], confirmation)
+        return self.search_result(
+            Trial(self.policy_name(self.paired_trials.reference), self.paired_trials.reference),
+            self.paired_trials.confirm_reference(),
+        )
+
+    def cheapest_within_share(self) -> Choice:
+        """The cheapest combination that, as far as is known, is within the share; that of no change if there is none.
+
+        The first is tried as a whole: if all can be narrow at once, no part needs to be tried alone.
+        """
+        while True:
+            choice = next(self.candidates())
+            if not any(choice) or (choice in self.trials and self.trials[choice].is_inside):
+                return choice
+            unknown = [single for single in self.single_changes(choice) if single not in self.trials]
+            if unknown and self._has_begun and unknown != [choice]:
+                self.run_trials(unknown)
+                continue
+            self._has_begun = True
+            if not self.run_trials([choice])[0].is_inside:
+                self.exclude(choice)
+
+    def exclude(self, choice: Choice) -> None:
+        """Leave a combination whose parts promised more: its errors add up by a smaller power, or its parts are trusted
+        so much less that it is none any more.
+        """
+        self.excluded.add(choice)
+        if not all(single in self.trials for single in self.single_changes(choice)):
+            return
+        chosen = [(part, option) for part, option in enumerate(choice) if option]
+        errors = [self.part_error(part, option) for part, option in chosen]
+        error_ratio = (
+            max(exponential(self.trials[choice].mean) - 1, self.paired_trials.within) / self.paired_trials.within
+        )
+        if self.error_power > 1 and max(errors) > 0:
+            self.error_power = min(self.error_power, error_power(errors, error_ratio))
+        elif (predicted := sum(errors) + sum(self.extra_errors.get(each, 0.0) for each in chosen)) <= 1:
+            for each in chosen:
+                self.extra_errors[each] = self.extra_errors.get(each, 0.0) + (1 - predicted) / len(chosen) + SUM_SLACK
+
+    def refine(self, choice: Choice) -> Choice:
+        """The combination with single parts made cheaper as long as that stays within the share.
+
+        Tried are those that the sum of their parts has not too far outside: errors often add up to less.
+        """
+        while True:
+            near = [
+                (*choice[:part], option, *choice[part + 1 :])
+                for part, chosen in enumerate(choice)
+                for option in range(1, len(self.options[part]) + 1)
+                if self.saving(part, option) > self.saving(part, chosen)
+            ]
+            near.sort(key=lambda other: -sum(self.saving(part, option) for part, option in enumerate(other)))
+            untried = (other for other in near if other not in self.trials and not self.is_hopeless(other))
+            better = next((other for other in untried if self.run_trials([other])[0].is_inside), None)
+            if better is None:
+                return choice
+            choice = better
+
+    def is_hopeless(self, choice: Choice) -> bool:
+        """Whether a combination is not worth a training: a part of it fails alone, or all add up to too much."""
+        errors = list(map(self.part_error, range(len(choice)), choice))
+        return self.is_excluded(choice) or combined_error(errors, self.error_power) > WORTHWHILE_ERROR
+
+    def candidates(self) -> Iterator[Choice]:
+        """Combinations that may be within the share by what is known of their parts, the cheapest first, then none."""
+        saved = [[0.0, *(option.saving for option in options)] for options in self.options]
+        excess = [
+            [
+                self.part_error(part, option) ** self.error_power + self.extra_errors.get((part, option), 0.0)
+                for option in range(len(options) + 1)
+            ]
+            for part, options in enumerate(self.options)
+        ]
+        for choice in cheapest_choices(saved, excess, 1 + SUM_SLACK):
+            if any(choice) and not self.is_excluded(choice):
+                yield choice
+        yield self.unchanged
+
+    def part_error(self, part: int, option: int) -> float:
+        """Return the share of the allowed error that one part uses alone; 0 as long as it was not tried."""
+        trial = self.trials.get(self.single_change(part, option)) if option else None
+        if trial is None:
+            return 0.0
+        return max(0.0, exponential(trial.mean) - 1) / self.paired_trials.within if trial.is_inside else math.inf
+
+    def is_excluded(self, choice: Choice) -> bool:
+        """Tell whether the combination, or one that is wider in every part, was excluded."""
+        return any(is_narrower(self.choice_values(choice), self.choice_values(other)) for other in self.excluded)
+
+    def choice_values(self, choice: Choice) -> list[Any]:
+        """The value of each part, None for the start's own."""
+        return [self.options[part][option - 1].value if option else None for part, option in enumerate(choice)]
+
+    def single_change(self, part: int, option: int) -> Choice:
+        """The combination in which this part alone changes."""
+        return tuple(option if place == part else 0 for place in range(len(self.parts)))
+
+    def single_changes(self, choice: Choice) -> list[Choice]:
+        """Return a combination for each part that changes, in which it changes alone."""
+        return [self.single_change(part, option) for part, option in enumerate(choice) if option]
+
+    def saving(self, part: int, option: int) -> float:
+        """Return the cost that the option saves."""
+        return self.options[part][option - 1].saving if option else 0.0
+
+    def run_trials(self, choices: Sequence[Choice]) -> list[Trial]:
+        """The trials of these combinations; those that fail are left."""
+        trials = [self.trials.setdefault(choice, self.new_trial(choice)) for choice in choices]
+        self.paired_trials.decide(trials)
+        self.excluded.update(choice for choice, trial in zip(choices, trials, strict=True) if not trial.is_inside)
+        return trials
+
+    def new_trial(self, choice: Choice) -> Trial:
+        """Return a new trial of the policy that a combination stands for."""
+        policy, names = with_explicit_roles(self.start, self.parts), []
+        for part, option in enumerate(choice):
+            if option:
+                chosen = self.options[part][option - 1]
+                policy = self.parts[part].apply_to_policy(policy, chosen.value)
+                names.append(f"{self.parts[part]}={chosen.label}")
+        if not names:
+            return Trial(self.policy_name(self.start), self.start)
+        label = ", ".join(names)
+        return Trial(label, replace(policy, name=label, source=None))
+
+    def policy_name(self, policy: Policy) -> str:
+        """Return the name of the reference or of the start."""
+        return policy.name or ("the reference" if policy == self.paired_trials.reference else "start")
+
+    def search_result(self, answer: Trial, confirmation: Confirmation) -> Search:
+        """Return the result of the search."""
+        paired_trials, points = (
+            self.paired_trials,
+            [trial.point(self.price(trial.policy)) for trial in self.trials.values()],
+        )
+        reference_cost, base = self.price(paired_trials.reference), self.policy_name(paired_trials.reference)
+        points.insert(
+            0,
+            SearchPoint(
+                base, paired_trials.reference, reference_cost, 1.0, 1.0, 1.0, len(paired_trials.seeds), REFERENCE
+            ),
+        )
+        return Search(
+            policy=answer.policy,
+            label=answer.label,
+            reference=base,
+            within=paired_trials.within,
+            cost=self.price(answer.policy),
+            reference_cost=reference_cost,
+            confirmation=confirmation,
+            points=tuple(points),
+            trainings=paired_trials.trainings.count,
+            combinations=self.combinations,
+        )
+
+
+def _check_arguments(train: Any, within: Any, formats: Any) -> None:
+    if not callable(train):
+        raise ValueError(f"search takes a function train(policy, seed), got a {type(train).__name__}.")
+    try:
+        signature(train).bind("policy", 0)
+    except TypeError as error:
+        raise ValueError(f"search calls train(policy, seed); {train!r} does not take these: {error}.") from None
+    if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within < math.inf:
+        raise ValueError(f"within is a share of the reference's loss above 0, such as 0.01; got {within!r}.")
+    if isinstance(formats, str) or not isinstance(formats, Collection) or not len(formats):
+        raise ValueError(f"formats is a list of formats, got {formats!r}.")
+
+
+def _checked_seeds(seeds: Any) -> list[int]:
+    seed_list = list(seeds) if isinstance(seeds, Iterable) else []
+    if (
+        len(seed_list) < 2
+        or len(set(seed_list)) < len(seed_list)
+        or not all(type(seed) is int and seed >= 0 for seed in seed_list)
+    ):
+        raise ValueError(f"seeds are two or more different whole numbers from 0 on, such as range(5); got {seeds!r}.")
+    return seed_list

@@ -1,0 +1,254 @@
+"""Intervals of a mean and of a probability, the levels at which they would just touch a limit, and false discoveries.
+
+The level of a limit is the p value of the two-sided test that the mean, or the probability, is that limit: an interval
+with a confidence of 1 - level ends there. How many of several verdicts may be false is their false discovery rate
+(Benjamini and Hochberg, 1995).
+
+Combinations of options, one for each part: the cheapest of those whose errors add up to little enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.casts import Cast
+from simfloat.common import as_rectangular_array
+from simfloat.environment import in_usual_environment
+from simfloat.formats import Format
+
+#: How surely an interval holds what it is of.
+CONFIDENCE = 0.95
+
+
+class Interval(NamedTuple):
+    """An interval of a quantity at the requested confidence, from so many independent cases."""
+
+    low: float
+    high: float
+    cases: int
+
+
+@in_usual_environment
+def spread(values: NDArray, digits: int = 2) -> str:
+    """Mean and standard deviation over seeds, as text: the mean alone of one seed, and of what is not finite."""
+    samples = as_rectangular_array(values, "values", np.float64)
+    mean, error = mean_and_error(samples)
+    if len(samples) < 2 or not math.isfinite(mean):
+        return f"{mean:.{digits}f}"
+    return f"{mean:.{digits}f} ± {error * math.sqrt(len(samples)):.{digits}f}"
+
+
+@in_usual_environment
+def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
+    """Student's t interval of the mean of independent samples.
+
+    One sample says nothing: the interval is everything. An infinite sample, which is what a run that diverged becomes,
+    makes the mean infinite; NaN, where the reference diverged, leaves it unknown, as do infinite samples of both signs.
+
+    Raises ValueError for a confidence that does not lie between 0 and 1.
+    """
+    _check_confidence(confidence)
+    samples = as_rectangular_array(samples, "samples", np.float64)
+    (mean, error), n = mean_and_error(samples), len(samples)
+    if n < 2 or math.isnan(mean):
+        return Interval(-math.inf, math.inf, n)
+    if math.isinf(mean):
+        return Interval(mean, mean, n)
+    # Only the submodule: all of scipy.stats takes a second to import.
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(n - 1, (1 + confidence) / 2)) * error
+    return Interval(mean - reach, mean + reach, n)
+
+
+def mean_level(samples: NDArray, limit: float) -> float:
+    """The p value of Student's t test that the mean is `limit`: 1 where the samples say nothing."""
+    samples = as_rectangular_array(samples, "samples", np.float64)
+    (mean, error), n = mean_and_error(samples), len(samples)
+    distance = abs(mean - limit)
+    if n < 2 or math.isnan(distance):
+        return 1.0
+    if math.isinf(distance):
+        return 0.0
+    from scipy.special import stdtr
+
+    if error == 0:
+        return float(distance == 0)
+    return 2 * float(stdtr(n - 1, -distance / error))
+
+
+def mean_and_error(samples: NDArray[np.float64]) -> tuple[float, float]:
+    """The mean and its standard deviation: NaN for no samples, and where infinite ones have two signs.
+
+    Samples are scaled by a power of two, so that no square overflows or vanishes. The mean lies between the least and
+    the greatest however it is rounded: equal samples have no deviation.
+    """
+    if samples.ndim != 1:
+        raise ValueError(f"Samples come as an array of one axis, a number for each case; got shape {samples.shape}.")
+    if not len(samples):
+        return math.nan, math.nan
+    if not np.isfinite(samples).all():
+        with np.errstate(invalid="ignore"):
+            return float(np.mean(samples)), math.nan
+    exponent = int(np.frexp(np.abs(samples).max())[1])
+    scaled = np.ldexp(samples, -exponent)
+    least, most = scaled.min(), scaled.max()
+    mean = np.clip(np.mean(scaled), least, most)
+    deviation = np.std(scaled, ddof=1) if least < most else 0.0
+    return math.ldexp(mean, exponent), math.ldexp(deviation / math.sqrt(len(samples)), exponent)
+
+
+@in_usual_environment
+def share_interval(found: int, cases: int, confidence: float = CONFIDENCE) -> Interval:
+    """The interval of Clopper and Pearson (1934) of a probability: something was found in so many independent cases.
+
+    Raises ValueError for numbers of cases that are none, and for a confidence that does not lie between 0 and 1.
+    """
+    _check_confidence(confidence)
+    check_cases(found, cases)
+    from scipy.special import betaincinv
+
+    tail = (1 - confidence) / 2
+    low = float(betaincinv(found, cases - found + 1, tail)) if found else 0.0
+    high = float(betaincinv(found + 1, cases - found, 1 - tail)) if found < cases else 1.0
+    return Interval(low, high, cases)
+
+
+def share_level(occurrences: int, cases: int, limit: float) -> float:
+    """The level at which the upper end of that interval is `limit`."""
+    from scipy.special import bdtr
+
+    return min(1.0, 2 * float(bdtr(occurrences, cases, limit)))
+
+
+def check_cases(occurrences: int, cases: int) -> None:
+    """Raise ValueError unless the first is a number of some of the cases."""
+    if not 0 <= occurrences <= cases or occurrences % 1 or cases % 1:
+        raise ValueError(f"Something is found in a number of cases, from 0 to all; got {occurrences!r} of {cases!r}.")
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"A confidence lies between 0 and 1, such as {CONFIDENCE}; got {confidence!r}.")
+
+
+class Discoveries(NamedTuple):
+    """How many claims were tested, how many of them were decided, and the false discovery rate of the decisions.
+
+    `rate` bounds the share of false ones that is to be expected among them; None if nothing was tested.
+    """
+
+    tested: int
+    decided: int
+    rate: float | None
+
+    def __str__(self) -> str:
+        if self.rate is None:
+            return "No claim was tested by statistics."
+        return (
+            f"{self.decided} of {self.tested} tested claims are decided, at a false discovery rate of "
+            f"{100 * self.rate:.2g} % (Benjamini-Hochberg)."
+        )
+
+
+@in_usual_environment
+def discoveries(levels: Iterable[float | None]) -> Discoveries:
+    """Of the p values of all claims: 1 is that of a claim that is left open, None that of one without statistics."""
+    p = [level for level in levels if level is not None]
+    decided = [level < 1 for level in p]
+    rates = adjust_levels(p)[decided] if p else np.array([])
+    return Discoveries(len(p), sum(decided), float(rates.max(initial=0.0)) if p else None)
+
+
+def adjust_levels(p: Sequence[float]) -> NDArray[np.float64]:
+    """The least false discovery rate at which each of the p values is among the discoveries."""
+    values = as_rectangular_array(p, "p", np.float64)
+    order = np.argsort(-values)
+    rates = np.minimum.accumulate(values[order] * len(values) / np.arange(len(values), 0, -1))
+    adjusted_levels = np.empty_like(rates)
+    adjusted_levels[order] = rates
+    return adjusted_levels
+
+
+#: The option that each part has: 0 for none, 1 for its first.
+Choice = tuple[int, ...]
+
+#: So many combinations are followed at most; of more, those that save the most at each level of error, of so many.
+MOST_FOLLOWED, LEVELS = 4096, 32
+
+
+def cheapest_choices(
+    saved: Sequence[Sequence[float]], excess: Sequence[Sequence[float]], limit: float
+) -> Iterator[Choice]:
+    """Combinations whose excesses add up to at most the limit, that which saves most first; all of them, if few.
+
+    saved and excess have a list for each part: what its options save, and what each adds.
+    """
+    states: list[tuple[float, float, Choice]] = [(0.0, 0.0, ())]
+    for gains, errors in zip(saved, excess, strict=True):
+        states = [
+            (gain - more, error + added, (*choice, option))
+            for gain, error, choice in states
+            for option, (more, added) in enumerate(zip(gains, errors, strict=True))
+            if error + added <= limit
+        ]
+        states = _followed_states(sorted(states), limit)
+    return (choice for _, _, choice in states)
+
+
+def _followed_states(states: list[tuple[float, float, Choice]], limit: float) -> list[tuple[float, float, Choice]]:
+    """Select the states to follow from the sorted ones."""
+    if len(states) <= MOST_FOLLOWED:
+        return states
+    counts: dict[int, int] = {}
+    followed = []
+    for state in states:
+        level = int(LEVELS * state[1] / limit)
+        counts[level] = counts.get(level, 0) + 1
+        if counts[level] <= MOST_FOLLOWED // LEVELS:
+            followed.append(state)
+    return followed
+
+
+def combined_error(errors: Sequence[float], power: float) -> float:
+    """Combine errors by a power: 1 gives their sum, a large power nearly the largest of them."""
+    most = max(errors, default=0.0)
+    return most if most in (0.0, math.inf) else most * sum((error / most) ** power for error in errors) ** (1 / power)
+
+
+def error_power(errors: Sequence[float], total: float) -> float:
+    """The power, 1 at least, by which errors come to a total that is not less than the largest of them."""
+    low, high = 1.0, 64.0
+    if combined_error(errors, low) <= total:
+        return low
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if combined_error(errors, middle) > total else (low, middle)
+    return low
+
+
+def is_narrower(values: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether each value is the other one, or holds none but its numbers; None is the widest."""
+    return all(wider is None or _contains(wider, value) for value, wider in zip(values, others, strict=True))
+
+
+def _contains(wide: Any, narrow: Any) -> bool:
+    """Whether every number of the one is in the other: plain formats are compared, others only with themselves."""
+    if narrow == wide:
+        return True
+    wide, narrow = (
+        value.format if isinstance(value, Cast) and value.scale is None else value for value in (wide, narrow)
+    )
+    if not isinstance(wide, Format) or not isinstance(narrow, Format):
+        return False
+    return (
+        narrow.precision <= wide.precision
+        and narrow.max <= wide.max
+        and narrow.min >= wide.min
+        and narrow.smallest_subnormal >= wide.smallest_subnormal
+    )

@@ -1,0 +1,505 @@
+"""Engines that sum runs of products, and then the results of the runs.
+
+What accumulators share whose sums are sums of other sums: of runs, or of lanes.
+
+Sums of runs of products.
+
+Sums of lanes, as vector instructions make them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.machines import CPU, Device
+from simfloat.arithmetic.operands import FloatType
+from simfloat.common import is_integer
+from simfloat.formats import Format, Rounding
+from simfloat.formats.catalog import FormatLike
+from simfloat.sums.accumulator import Accumulator, Engine, Region, takes_stacks, whole_steps
+from simfloat.sums.bounds import ONES, Bounds
+from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
+from simfloat.sums.sequential import as_accumulator
+
+#: Run results that are kept before the outer accumulator takes them: 8 MiB of float64; on a GPU, whose memory is large
+#: and where every further part is launched anew, 512 MiB.
+#: With more rows at once on a GPU sums of runs take a thirtieth of the launches.
+RESULTS_AT_ONCE, RESULTS_AT_ONCE_ON_GPU = 1 << 20, 1 << 26
+
+#: Ones that are kept to multiply run results by.
+CACHED_ONES = 1 << 10
+
+
+def _wider_carrier(inner: Engine, outer: Engine) -> FloatType:
+    return np.float32 if inner.carrier is outer.carrier is np.float32 else np.float64
+
+
+def check_run_results(sums: NDArray, run_format: Format) -> None:
+    """Raise ValueError if there is a NaN among run results in a format that has none."""
+    if not run_format.has_nan and np.isnan(sums).any():
+        raise ValueError(f"{run_format}, the format of a run's sum, has no NaN, but a run sums to NaN.")
+
+
+def rows_at_once(results: int, device: Device) -> int:
+    """So many rows of a product are summed at once whose runs have so many results a row."""
+    return max(1, (RESULTS_AT_ONCE if device is CPU else RESULTS_AT_ONCE_ON_GPU) // max(results, 1))
+
+
+class RunLengths(NamedTuple):
+    """How products are cut into runs: of `size` each, of which the last one may be short, or, with `lanes`, into so
+    many runs of which the first ones may be longer by one product."""
+
+    size: int
+    lanes: int = 0
+
+    def counts_and_sizes(self, depth: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Of the first runs, and then of the others: how many there are, and the products of each."""
+        if not self.lanes:
+            return (depth // self.size, self.size), (int(depth % self.size > 0), depth % self.size)
+        count = max(min(self.lanes, depth), 1)
+        size, longer = divmod(depth, count)
+        return (longer, size + 1), (count - longer if size else 0, size)
+
+    def count_runs(self, depth: int) -> int:
+        """How many runs there are."""
+        return sum(runs for runs, _ in self.counts_and_sizes(depth))
+
+    def slices(self, depth: int) -> list[slice]:
+        """The products of each run."""
+        places, start = list[slice](), 0
+        for runs, size in self.counts_and_sizes(depth):
+            places += [slice(start + run * size, start + (run + 1) * size) for run in range(runs)]
+            start += runs * size
+        return places
+
+
+class StackedRunsEngine(NamedTuple):
+    """Runs that are summed by loops alone: those of all products of a stack are a stack, too, summed in one call."""
+
+    lengths: RunLengths
+    inner: Engine
+    outer: Engine
+    run_format: Format  # of run results
+    takes_stacks: bool = True
+
+    @property
+    def carrier(self) -> FloatType:
+        """The wider of both."""
+        return _wider_carrier(self.inner, self.outer)
+
+    @property
+    def cost(self) -> float:
+        return self.inner.cost + self.outer.cost / self.lengths.size
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        depth = a.shape[1]
+        products = b.shape[0] // depth if depth else 1
+        rows = len(out) // max(products, 1)
+        count = self.lengths.count_runs(depth)
+        # Results of runs are kept until the outer sum takes them all. Where they are too many, a
+        # stack is summed product by product, and then a product is halved by rows.
+        if count * out.size <= RESULTS_AT_ONCE or (products == 1 and rows < 2):
+            self._run(a, b, out, products, count, region)
+        elif products > 1:
+            for i in range(products):
+                place, terms = slice(i * rows, (i + 1) * rows), slice(i * depth, (i + 1) * depth)
+                self.run(a[place] if len(a) == len(out) else a, b[terms], out[place], region)
+        else:
+            for place in (slice(rows // 2), slice(rows // 2, rows)):
+                self.run(a[place], b, out[place], region)
+
+    def _run(self, a: NDArray, b: NDArray, out: NDArray, products: int, count: int, region: Region) -> None:
+        """So few products and rows that all results of runs are kept."""
+        carrier = self.outer.carrier
+        # One left factor of all products: to be cut into runs beside theirs it is repeated.
+        if len(a) < len(out):
+            a = np.tile(a, (products, 1))
+        results = self._sums_of_runs(a, b, products, region)
+        totals = out if out.dtype == carrier else out.astype(carrier)
+        self.outer.run(_ones(count, carrier), results.reshape(count, out.size), totals.reshape(1, out.size), region)
+        if totals is not out:
+            out[:] = totals
+
+    def results(self, a: NDArray, b: NDArray, region: Region) -> NDArray:
+        """The results of the runs of one row and one column, below one another."""
+        return self._sums_of_runs(a, b, 1, region)[:, 0]
+
+    def _sums_of_runs(self, a: NDArray, b: NDArray, products: int, region: Region) -> NDArray:
+        """The results of all runs: (runs, rows, columns), in the outer engine's type."""
+        (rows, depth), n = a.shape, b.shape[1]
+        # All runs of one length are below one another, so that the inner loop is
+        # entered once for them: entering it takes half a microsecond.
+        (long, size), (short, _) = self.lengths.counts_and_sizes(depth)
+        sums = np.zeros((long + short, rows, n), self.inner.carrier)
+        left, right = a.reshape(products, rows // max(products, 1), depth), b.reshape(products, depth, n)
+        if not short:
+            self._sum(left, right, sums, region)
+        else:  # runs of another length
+            self._sum(left[:, :, : long * size], right[:, : long * size], sums[:long], region)
+            self._sum(left[:, :, long * size :], right[:, long * size :], sums[long:], region)
+        check_run_results(sums, self.run_format)
+        return sums.astype(self.outer.carrier, copy=False)
+
+    def _sum(self, left: NDArray, right: NDArray, sums: NDArray, region: Region) -> None:
+        """Sum equal runs of the products of matrices (products, m, k) and (products, k, n)."""
+        if not sums.size:
+            return
+        (products, m, depth), runs, n = left.shape, len(sums), right.shape[2]
+        size, carrier = depth // runs, self.inner.carrier
+        # All runs of number 0, one product after the other, then those of number 1.
+        factors = left.reshape(products, m, runs, size).transpose(2, 0, 1, 3)
+        terms = right.reshape(products, runs, size, n).transpose(1, 0, 2, 3)
+        rows = runs * products * m
+        a = np.ascontiguousarray(factors, carrier).reshape(rows, size)
+        b = np.ascontiguousarray(terms, carrier).reshape(runs * products * size, n)
+        self.inner.run(a, b, sums.reshape(rows, n), region)
+
+
+def _ones(count: int, carrier: FloatType) -> NDArray:
+    """What run results are multiplied by. Nobody writes to it; a sealed array would be another type to the loops."""
+    return _cached_ones(carrier)[:, :count] if count <= CACHED_ONES else np.ones((1, count), carrier)
+
+
+@lru_cache(maxsize=2)
+def _cached_ones(carrier: FloatType) -> NDArray:
+    return np.ones((1, CACHED_ONES), carrier)
+
+
+class ScaleRemoval(Protocol):
+    """Takes scales off sums."""
+
+    @property
+    def total(self) -> Accumulator:
+        """The accumulator of the results."""
+
+    def remove_scales(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
+        """The sums (rows, columns) without the scales a of the rows and b of the columns."""
+
+
+class RunsEngine(NamedTuple):
+    """Sums runs of some rows, then the results of the runs."""
+
+    lengths: RunLengths
+    blocks: int  # scaled blocks a run
+    inner: Engine
+    outer: Engine
+    run_format: Format  # of run results
+    outer_stages: int
+    steps: int  # that a run draws from
+    draws: bool  # the outer sums draw, so rows of the result are not summed as one
+    scale_removal: ScaleRemoval | None = None  # what takes the scales of its block off a run's sum
+
+    @property
+    def carrier(self) -> FloatType:
+        """The wider of both."""
+        return _wider_carrier(self.inner, self.outer)
+
+    @property
+    def cost(self) -> float:
+        return self.inner.cost + self.outer.cost / self.lengths.size
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        columns, places = b.shape[1], self.lengths.slices(b.shape[0])
+        count = len(places)
+        a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
+        ones = np.ones_like(b, self.outer.carrier, order="C", shape=(1, count))
+        rows = rows_at_once(count * columns, region.machine)
+        for top in range(0, len(a), rows):
+            within = slice(top, min(top + rows, len(a)))
+            first = region.first + top * region.row_step
+            scales = region.scales and (region.scales[0][within], region.scales[1])
+            sums = self._sums_of_runs(a[within], b, places, region._replace(first=first, scales=scales))
+            for row, part in self._parts(sums):
+                place = slice(top + row, top + row + part.shape[1])
+                totals = np.array(out[place], self.outer.carrier, order="C", like=out).reshape(1, -1)
+                # Run results are left operands, as in simfloat.sum: the tile is of the transposed product.
+                at = region._replace(first=first + row * region.row_step, is_transposed=True, scales=None)
+                self.outer.run(ones, part.reshape(count, totals.size), totals, at)
+                out[place] = totals.reshape(part.shape[1:])
+
+    def results(self, a: NDArray, b: NDArray, region: Region) -> NDArray:
+        """The results of the runs of one row and one column, below one another."""
+        a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
+        return self._sums_of_runs(a, b, self.lengths.slices(b.shape[0]), region)[:, 0]
+
+    def _sums_of_runs(self, a: NDArray, b: NDArray, places: list[slice], region: Region) -> NDArray:
+        """The results of all runs: (runs, rows, columns), in the outer engine's type."""
+        if self.scale_removal:
+            return self._sums_without_scales(a, b, places, region)
+        sums = np.zeros((len(places), len(a), b.shape[1]), self.inner.carrier, like=b)
+        for run, within in enumerate(places):
+            self._sum_run(a, b, run, within, sums[run], region)
+        check_run_results(sums, self.run_format)
+        return sums.astype(self.outer.carrier, copy=False)
+
+    def _sums_without_scales(self, a: NDArray, b: NDArray, places: list[slice], region: Region) -> NDArray:
+        """The results of runs that are scaled blocks, without their scales."""
+        assert self.scale_removal and region.scales
+        freed = np.zeros((len(places), len(a), b.shape[1]), self.outer.carrier, like=b)
+        for run, within in enumerate(places):
+            sums = np.zeros(freed.shape[1:], self.inner.carrier, like=b)
+            self._sum_run(a, b, run, within, sums, region._replace(scales=None))
+            freed[run] = self.scale_removal.remove_scales(sums, region.scales[0][:, run], region.scales[1][run])
+        check_run_results(freed, self.run_format)
+        return freed
+
+    def _sum_run(self, a: NDArray, b: NDArray, run: int, within: slice, out: NDArray, region: Region) -> None:
+        """Sum one run into zeros."""
+        at = region._replace(stage=region.stage + self.outer_stages, step=region.step + run * self.steps)
+        if region.scales:
+            blocks = slice(run * self.blocks, (run + 1) * self.blocks)
+            at = at._replace(scales=(_contiguous(region.scales[0][:, blocks]), region.scales[1][blocks]))
+        self.inner.run(_contiguous(a[:, within]), b[within], out, at)
+
+    def _parts(self, sums: NDArray) -> list[tuple[int, NDArray]]:
+        """(first row, results) of what the outer accumulator takes at once."""
+        # A region places the elements of one row of the result. Where the outer sum draws, each
+        # row has a region of its own; else all rows are summed as one, in one call.
+        if not self.draws:
+            return [(0, sums)]
+        return [(i, _contiguous(sums[:, i : i + 1])) for i in range(sums.shape[1])]
+
+
+class InterleavedEngine(NamedTuple):
+    """Runs of which each takes every so many-th product."""
+
+    lanes: int
+    runs: Engine
+
+    @property
+    def carrier(self) -> FloatType:
+        """That of the runs."""
+        return self.runs.carrier
+
+    @property
+    def cost(self) -> float:
+        return self.runs.cost
+
+    @property
+    def takes_stacks(self) -> bool:
+        """Whether the runs are summed by loops alone."""
+        return takes_stacks(self.runs)
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        depth = a.shape[1]
+        order = np.concatenate([np.arange(lane, depth, self.lanes, like=b) for lane in range(self.lanes)])
+        # The right factors of a stack lie below one another: each is put into the lanes' order at its own place.
+        stacked = (order + np.arange(0, len(b), max(depth, 1), like=b)[:, np.newaxis]).reshape(-1)
+        self.runs.run(_contiguous(a[:, order]), _contiguous(b[stacked]), out, region)
+
+
+def _contiguous(x: NDArray) -> NDArray:
+    return np.ascontiguousarray(x, like=x)
+
+
+#: Stages of random bits that an accumulator may use; a result and the casts of operands have others.
+MOST_STAGES = 250
+
+
+@dataclass(frozen=True, repr=False)
+class SumOfSums(Accumulator):
+    """Sums of some products each, from zero, by `inner`; their results are summed by `outer`, as simfloat.sum does."""
+
+    inner: Accumulator = field(kw_only=True)
+    outer: Accumulator = field(kw_only=True)
+
+    __hash__ = Accumulator.__hash__
+
+    def __post_init__(self) -> None:
+        _result_format(self.inner), _result_format(self.outer)
+        if self.outer.scales:
+            raise ValueError(f"outer sums run results, which have no block scales; got {self.outer!r}.")
+        if self.stages > MOST_STAGES:
+            raise ValueError(f"Sums of sums draw from at most {MOST_STAGES} stages of random bits; nest fewer of them.")
+
+    @abstractmethod
+    def lengths(self, terms: int) -> RunLengths:
+        """How so many products are cut into runs."""
+
+    @property
+    def is_matrix_unit(self) -> bool:  # type: ignore[override]
+        """Whether one of both is, so that not all operands are taken."""
+        return self.inner.is_matrix_unit or self.outer.is_matrix_unit
+
+    @property
+    def needs_narrow_operands(self) -> bool:
+        """Whether one of both does; the outer one sums numbers, not products, unless it is a unit."""
+        return self.is_matrix_unit or self.inner.needs_narrow_operands
+
+    @property
+    def result(self) -> Format | None:
+        """The format of the outer sums."""
+        return self.outer.result
+
+    @property
+    def roundings(self) -> tuple[Rounding, ...]:
+        """The modes of both accumulators."""
+        return (*self.inner.roundings, *self.outer.roundings)
+
+    @property
+    def stages(self) -> int:
+        """The stages of the outer accumulator, and then those of the inner one."""
+        return self.outer.stages + self.inner.stages
+
+    def steps(self, terms: int) -> int:
+        """Every run has steps of its own; so has the sum of run results, at other stages."""
+        lengths = self.lengths(terms)
+        runs = lengths.count_runs(terms)
+        return whole_steps(self.roundings, max(runs * self.inner.steps(lengths.size), self.outer.steps(runs)))
+
+    @property
+    def takes_initial(self) -> bool:
+        """Whether the outer sum can start from an addend."""
+        return self.outer.takes_initial
+
+    def for_inputs(self, a: Format | None, b: Format | None) -> Accumulator:
+        """The inner accumulator for such operands, and the outer one for its results."""
+        inner = self.inner.for_inputs(a, b)
+        outer = self.outer.for_inputs(inner.result, inner.result)
+        return self if inner is self.inner and outer is self.outer else replace(self, inner=inner, outer=outer)
+
+    def sums(self, products: Bounds, terms: int) -> Bounds:
+        """What is known of sums of so many such products."""
+        lengths = self.lengths(terms)
+        return self.outer.sums(ONES.product_bounds(self.inner.sums(products, lengths.size)), lengths.count_runs(terms))
+
+    def engine(self, problem: Problem) -> Engine:
+        """The engines of both accumulators."""
+        within, outside, lengths = _result_format(self.inner), _result_format(self.outer), self.lengths(problem.depth)
+        depth, machine = min(lengths.size, problem.depth), problem.device
+        inner = self.inner.engine(Problem(problem.a, problem.b, depth, within, scales=problem.scales, device=machine))
+        # Bounds of the results follow from those of the products, and most outer
+        # engines are chosen without them: they are found when somebody asks.
+        find = partial(self._results, problem, lengths.size)
+        results = OperandBounds(None, within, inner.carrier is np.float32, find=find)
+        runs = lengths.count_runs(problem.depth)
+        outer = self.outer.engine(
+            Problem(results, BOUNDS_OF_ONES, runs, outside, initial=problem.initial, device=machine)
+        )
+        # Loops alone take all runs of all matrices of a stack in one
+        # call each: runs of a few products are bound by calls.
+        if takes_stacks(inner) and takes_stacks(outer) and machine is CPU:
+            return StackedRunsEngine(lengths, inner, outer, within)
+        blocks = lengths.size // self.inner.scales[0] if self.inner.scales else 0
+        draws, steps = any(rounding.is_stochastic for rounding in self.outer.roundings), self.inner.steps(lengths.size)
+        return RunsEngine(lengths, blocks, inner, outer, within, self.outer.stages, steps, draws)
+
+    def _results(self, problem: Problem, size: int) -> Bounds:
+        return _sums_of_a_run(self.inner, problem.products, size)
+
+
+@lru_cache(maxsize=1024)
+def _sums_of_a_run(accumulator: Accumulator, products: Bounds, terms: int) -> Bounds:
+    return accumulator.sums(products, terms)
+
+
+def _result_format(accumulator: Accumulator) -> Format:
+    """The format of its sums, which both accumulators need."""
+    if accumulator.result is None:
+        raise ValueError(f"A sum of sums takes accumulators with a format of their own, got {accumulator!r}.")
+    return accumulator.result
+
+
+def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | FormatLike) -> Blocked:
+    """Each run of `size` products is summed from zero by `inner`; `outer` sums the results, as simfloat.sum does.
+
+    The last run may be short. Both may be any accumulator but `exact`, and a format means `sequential`. With
+    ``inner=tensor_core("hopper", E4M3)`` and ``outer=FP32`` this is the promotion of partial sums of DeepSeek-V3
+    (arXiv 2412.19437, section 3.3.2); with two formats, the chunked sums of Wang et al. (NeurIPS 2018).
+
+    Raises ValueError unless `size` is a positive integer, and for exact sums, which have no format.
+
+    Examples:
+        >>> ones = np.ones(8192)
+        >>> sf.dot(ones, ones, accumulate=sf.FP16)
+        array(2048.)
+        >>> sf.dot(ones, ones, accumulate=sf.blocked(64, sf.FP16, sf.FP32))
+        array(8192.)
+    """
+    if not is_integer(size, 1):
+        raise ValueError(f"size must be a positive integer, the products of a run; got {size!r}.")
+    return Blocked(int(size), inner=as_accumulator(inner), outer=as_accumulator(outer))
+
+
+@dataclass(frozen=True, repr=False)
+class Blocked(SumOfSums):
+    """See :func:`blocked`."""
+
+    size: int
+
+    __hash__ = Accumulator.__hash__
+    maker: ClassVar[str] = "blocked"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inner.scales and self.size % self.inner.scales[0]:
+            block = self.inner.scales[0]
+            raise ValueError(f"A run must consist of whole blocks of {block} products, got size={self.size}.")
+
+    def lengths(self, terms: int) -> RunLengths:
+        """Runs of `size`."""
+        return RunLengths(self.size)
+
+    @property
+    def scales(self) -> tuple[int, Format] | None:
+        """The scales of the inner accumulator."""
+        return self.inner.scales
+
+    @property
+    def chunk(self) -> int | None:
+        """The products of as many runs as the outer sum takes at a time."""
+        return None if self.outer.chunk is None else self.size * self.outer.chunk
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the outer sum does, and no step draws."""
+        return self.outer.resumes and not any(rounding.is_stochastic for rounding in self.roundings)
+
+
+def lanes(count: int, inner: Accumulator | FormatLike, outer: Accumulator | FormatLike) -> SumOfLanes:
+    """Product k goes to lane k mod `count`; each lane is summed from zero by `inner`, the lanes in order by `outer`.
+
+    That is how vector instructions sum: a lane of a register takes every so many-th product, and in the end the lanes
+    are added, one after the other (a format as `outer`), pairwise or in the order of a :func:`tree`. Of fewer products
+    than lanes each has a lane. Both may be any accumulator but `exact`, and a format means `sequential`.
+
+    Raises ValueError unless `count` is a positive integer; for exact sums, which have no format; and for units that
+    read block scales, whose blocks are runs: see :func:`blocked`.
+
+    Examples:
+        >>> x = [2048.0, 1.0, 1.0, 1.0]
+        >>> sf.sum(x, accumulate=sf.FP16), sf.sum(x, accumulate=sf.lanes(2, sf.FP16, sf.FP16))
+        (array(2048.), array(2050.))
+    """
+    if not is_integer(count, 1):
+        raise ValueError(f"count must be a positive integer, the number of lanes; got {count!r}.")
+    return SumOfLanes(int(count), inner=as_accumulator(inner), outer=as_accumulator(outer))
+
+
+@dataclass(frozen=True, repr=False)
+class SumOfLanes(SumOfSums):
+    """See :func:`lanes`."""
+
+    count: int
+
+    __hash__ = Accumulator.__hash__
+    maker: ClassVar[str] = "lanes"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inner.scales:
+            raise ValueError(f"Scaled blocks are runs, not lanes: write blocked(size, ...) for {self.inner!r}.")
+
+    def lengths(self, terms: int) -> RunLengths:
+        """As many runs as there are lanes."""
+        return RunLengths(max(-(-terms // self.count), 1), self.count)
+
+    def engine(self, problem: Problem) -> Engine:
+        """Lanes are runs of the products in another order."""
+        return InterleavedEngine(self.count, super().engine(problem))

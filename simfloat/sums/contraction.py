@@ -1,0 +1,396 @@
+"""What all sums of products do: round the operands, choose an engine that sums them, round the sums.
+
+Sums that take long: on a terminal they are made in pieces, which are counted, with a bar that shows how many.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, GivenBits, take_draw
+from simfloat.arithmetic.machines import CPU
+from simfloat.arithmetic.operands import FLOAT32, LEAST_ALIGNED, FloatType
+from simfloat.arithmetic.operations import compute_with_draw, round_vector
+from simfloat.arithmetic.plan import check_no_nan
+from simfloat.arithmetic.target import SumObserver, Target, check_precision
+from simfloat.sums.accumulator import Accumulator, Engine, Region, takes_stacks
+from simfloat.sums.bounds import bounds_of
+from simfloat.sums.exact import Fractions
+from simfloat.sums.given_draws import PLACE_ONLY, UserDrawsEngine, user_draws_engine
+from simfloat.sums.operands import OperandBounds, Problem, ScaledOperand, first_outside_format
+from simfloat.sums.plan import MOST_SHORT_TERMS, Options, PreparedSum, ProductPlan
+from simfloat.sums.scales import Scales, engine_by_blocks, scales_of_blocks, with_scales
+from simfloat.terminal import is_line_visible, status
+
+#: Products of which the bounds of operands take longer than they may spare.
+FEW_PRODUCTS = 1 << 12
+
+#: Of the left and of the right operand: the stage of a draw for its cast, and the axis that is summed over.
+STAGES, DEPTHS = (255, 254), (-1, -2)
+
+
+def prepare_sum(
+    a: NDArray,
+    b: NDArray,
+    shape: tuple[int, ...],
+    depth: int,
+    options: Options,
+    scales: Scales | None = None,
+    initial: NDArray | None = None,
+) -> tuple[NDArray, NDArray, PreparedSum]:
+    """The operands rounded, and how `depth` products each are summed in this shape. Takes the call's draw.
+
+    Operands are matrices (..., m, k) and (..., k, n) if a cast scales blocks of them, else of any shape.
+    """
+    plan, target, _, _, settled = options
+    machine = plan.device
+    if machine is not CPU:  # a single number goes to where the other operand is
+        a, b = machine.to_device(a), machine.to_device(b)
+    if plan.has_scales:
+        _check_scaled(options, scales, initial)
+    if isinstance(target.stream, GivenBits) and any(rounding.is_stochastic for rounding in plan.accumulator.roundings):
+        return _prepare_with_user_draws(a, b, shape, depth, options, scales, initial)
+    # One draw serves the whole call. Casts, steps and the result are told apart by
+    # their stage, so that none of them needs a call number of its own.
+    draw = take_draw(target.stream, *plan.drawing) if plan.drawing else None
+    if scales is not None or initial is not None or plan.is_scaled:
+        return _prepare_scaled_or_continued(a, b, shape, depth, options, draw, scales, initial)
+    if plan.operands is None:
+        work = plan.prepared_sums[a.dtype == b.dtype == FLOAT32] or plan.prepare_unrounded(a, b, depth)
+        is_usual = target.observer is None and work.engine.carrier is target.dtype
+        if draw is not None or (work.sums_are_results and not is_usual):
+            work = PreparedSum(machine, work.engine, work.has_no_signalling_nan, False, draw)
+        return a, b, work
+    if draw is None and target.observer is None:
+        left, right = plan.operands
+        works = plan.prepared_after_rounding
+        # Bounds of the operands take longer than a small product may spare, so it takes an engine that is right for all
+        # numbers of the casts' formats, for so few terms. The product of both sizes over the depth is m k n.
+        if works is None and depth <= MOST_SHORT_TERMS and a.size * b.size <= FEW_PRODUCTS * depth:
+            works = plan.prepared_if_short
+        if works is not None:
+            # No bounds are needed: neither for the engine nor to see that a rounding changes nothing.
+            left_numbers, right_numbers = left.round(a, settled[0]), right.round(b, settled[1])
+            # Roundings make quiet NaN. If both operands were rounded (True, 1), none of their
+            # NaN is signalling, and they are converted without care for warnings.
+            work = works[left_numbers is not a and right_numbers is not b]
+            if work.sums_are_results and work.engine.carrier is not target.dtype:
+                work = work._replace(sums_are_results=False)
+            return left_numbers, right_numbers, work
+        x, y = left.round_with_bounds(a, settled[0]), right.round_with_bounds(b, settled[1])
+    else:
+        x, y = _round_operand(a, options, 0, draw), _round_operand(b, options, 1, draw)
+    engine = plan.engines[0] or plan.engine_by_bounds(x, y, depth)
+    assert x.array is not None and y.array is not None
+    return (
+        x.array,
+        y.array,
+        PreparedSum(
+            machine, engine, _have_no_signalling_nan(engine, x, y), _sums_are_results(plan, engine, target), draw
+        ),
+    )
+
+
+def _prepare_scaled_or_continued(
+    a: NDArray,
+    b: NDArray,
+    shape: tuple[int, ...],
+    depth: int,
+    options: Options,
+    draw: Draw | None,
+    scales: Scales | None,
+    initial: NDArray | None,
+) -> tuple[NDArray, NDArray, PreparedSum]:
+    """Prepare sums of operands with scales, and sums that start from `initial`."""
+    plan, target = options.plan, options.target
+    machine, accumulator = plan.device, plan.accumulator
+    x, y, own_scales, divisor = _scale_operands(a, b, options, draw, scales)
+    if divisor != 1.0:
+        check_precision(target.format, target.rounding)  # of what is divided
+    initial = None if initial is None else machine.to_device(_broadcast_initial(accumulator, initial, shape))
+    factors = (bounds_of(own_scales.a), bounds_of(own_scales.b)) if own_scales and accumulator.scales else None
+    addend = None if initial is None else bounds_of(initial)
+    problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
+    engine = (
+        engine_by_blocks(accumulator, problem, own_scales)
+        if own_scales and not factors
+        else accumulator.engine(problem)
+    )
+    # Exact sums that float64 does not hold are divided where they are made.
+    divisor = 1.0 if isinstance(engine, Fractions) else divisor
+    assert x.array is not None and y.array is not None
+    is_final = divisor == 1.0 and _sums_are_results(plan, engine, target)
+    return (
+        x.array,
+        y.array,
+        PreparedSum(
+            machine, engine, _have_no_signalling_nan(engine, x, y), is_final, draw, own_scales, initial, divisor
+        ),
+    )
+
+
+def _prepare_with_user_draws(
+    a: NDArray,
+    b: NDArray,
+    shape: tuple[int, ...],
+    depth: int,
+    options: Options,
+    scales: Scales | None,
+    initial: NDArray | None,
+) -> tuple[NDArray, NDArray, PreparedSum]:
+    """Prepare sums whose steps take the user's draws. Nothing else may draw then, since these draws have one order."""
+    plan, target = options.plan, options.target
+    others = (plan.rounding, *(cast.rounding for cast in plan.casts or ()))
+    if scales is not None or plan.is_scaled or any(rounding.is_stochastic for rounding in others):
+        raise ValueError(
+            "GivenBits serve the steps of a sum alone: pass operands and an output without stochastic roundings and "
+            "scales, or stream=simfloat.BitStream(seed)."
+        )
+    x, y = _round_operand(a, options, 0, None), _round_operand(b, options, 1, None)
+    initial = None if initial is None else plan.device.to_device(_broadcast_initial(plan.accumulator, initial, shape))
+    # What the accumulator refuses, it refuses here too.
+    addend = None if initial is None else bounds_of(initial)
+    # The engine itself is not used: sums with given draws are made by elementwise operations, step by step.
+    plan.accumulator.engine(Problem(x, y, depth, target.format, target.rounding, None, addend))
+    assert isinstance(target.stream, GivenBits) and x.array is not None and y.array is not None
+    least = x.known_or_array_format.emin, y.known_or_array_format.emin
+    engine = user_draws_engine(plan.accumulator, math.prod(shape), depth, target.stream, least)
+    return x.array, y.array, PreparedSum(plan.device, engine, False, False, PLACE_ONLY, None, initial)
+
+
+def _sums_are_results(plan: ProductPlan, engine: Engine, target: Target) -> bool:
+    """Whether the engine's sums are the results as they are."""
+    if not plan.sums_are_results or target.observer is not None:
+        return False
+    return engine.carrier is target.dtype and takes_stacks(engine)
+
+
+def _have_no_signalling_nan(engine: Engine, x: OperandBounds, y: OperandBounds) -> bool:
+    """Whether there is no signalling NaN for certain among operands that are converted."""
+    # A chain of comparisons: where all three are alike, operands have the engine's type already, and nothing is asked.
+    is_converted = not x.is_float32 == y.is_float32 == (engine.carrier is np.float32)
+    return is_converted and x.has_no_signalling_nan and y.has_no_signalling_nan
+
+
+def _round_operand(x: NDArray, options: Options, side: int, draw: Draw | None) -> OperandBounds:
+    """The left (0) or right (1) operand, rounded if there is a cast for it."""
+    plans, name = options.plan.operands, options.cast_operations[side]
+    if plans is None:
+        return OperandBounds(None, None, x.dtype == FLOAT32, x)
+    plan = plans[side]
+    own_draw = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
+    return plan.round_with_bounds(
+        x, options.already_in_format[side], own_draw, options.target.observer if name else None, name
+    )
+
+
+def _scale_operands(
+    a: NDArray, b: NDArray, options: Options, draw: Draw | None, scales: Scales | None
+) -> tuple[OperandBounds, OperandBounds, Scales | None, float]:
+    """Both operands rounded, the scales of their blocks, and by which products of theirs are too large."""
+    plan, divisor = options.plan, 1.0
+    if plan.has_scales:
+        left, right = _scale_operand(a, options, 0, draw), _scale_operand(b, options, 1, draw)
+        x, y, divisor = left.operand, right.operand, left.divisor * right.divisor
+        scales = scales_of_blocks(left, right, plan.accumulator)
+    else:
+        x, y = _round_operand(a, options, 0, draw), _round_operand(b, options, 1, draw)
+    if scales or plan.accumulator.scales:
+        divisor *= scales.divisor if scales else 1.0
+        x, y, scales = with_scales(x, y, scales, plan.accumulator)
+    return x, y, scales, divisor
+
+
+def _scale_operand(x: NDArray, options: Options, side: int, draw: Draw | None) -> ScaledOperand:
+    """An operand, scaled if its cast says so, and rounded."""
+    assert options.plan.operands is not None
+    plan, name = options.plan.operands[side], options.cast_operations[side]
+    if plan.cast.scale is None:
+        return ScaledOperand(_round_operand(x, options, side, draw))
+    own_draw = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
+    observer = options.target.observer if name else None
+    return plan.scale_and_round(x, DEPTHS[side], own_draw, observer, name, options.histories[side])
+
+
+def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:
+    """Refuse what casts that scale cannot be combined with."""
+    if scales is not None:
+        raise ValueError("Operands bring scales of their own, and inputs= would scale them again: pass one of both.")
+    if not options.plan.divides_sums:
+        return
+    check_precision(options.target.format, options.target.rounding)
+    if initial is not None:
+        raise ValueError(
+            "Sums that start from initial= would be divided with it, for an operand is scaled as a whole: add it to "
+            "the result."
+        )
+
+
+def _broadcast_initial(accumulator: Accumulator, initial: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """The initial value of sums, C in D = A B + C, in the shape of the result; ValueError for what cannot be one."""
+    if not accumulator.takes_initial:
+        raise ValueError(f"{accumulator} has no running sum that could start from initial=; add it to the result.")
+    if accumulator.result is not None:
+        place = first_outside_format(initial, accumulator.result)
+        if place is not None:
+            raise ValueError(
+                f"initial= must hold numbers of {accumulator.result}, the format of the running sum of {accumulator}; "
+                f"initial{list(place) if place else ''} = {float(initial[place])!r} is none. Round it first."
+            )
+    try:
+        return np.broadcast_to(initial, shape)
+    except ValueError:
+        raise ValueError(
+            f"initial= must broadcast to the result without enlarging it: it has shape {initial.shape}, the result "
+            f"{shape}."
+        ) from None
+
+
+def round_sums(
+    sums: NDArray, shape: tuple[int, ...], options: Options, work: PreparedSum, a: NDArray, b: NDArray
+) -> NDArray[np.floating]:
+    """Sums of products of `a` and `b`, in C order, rounded once to the output format, in an array of `shape`.
+
+    It may be that of the sums.
+    """
+    if work.sums_are_results:
+        return sums if sums.shape == shape else sums.reshape(shape)
+    plan, target, *_ = options
+    result = plan.result
+    if target.observer is not None:
+        target = target._replace(observer=SumObserver(target.observer, (a, b), result))
+    if result is not None and result is not target.format and not result.has_nan:
+        check_no_nan(sums.reshape(shape), result)
+    # Scales of whole operands are divided out of sums that are not rounded to `output` yet: one rounding in all.
+    if work.divisor != 1.0:
+        return compute_with_draw("divide", [sums.reshape(-1), np.array([work.divisor])], target, work.draw).reshape(
+            shape
+        )
+    single = sums.dtype == FLOAT32
+    rounding = plan.plans[single]
+    if (
+        sums.size < LEAST_ALIGNED
+        and single is (target.dtype is np.float32)
+        and work.draw is None
+        and target.observer is None
+    ):
+        if rounding.has_nan:
+            # Few sums are rounded where they are: a new array would take longer than the arithmetic.
+            vector = sums.reshape(-1)
+            rounding.loop(vector, NO_WORDS, vector, rounding.numbers)
+            return sums if sums.shape == shape else sums.reshape(shape)
+    return round_vector(sums.reshape(-1), rounding, shape, target, work.draw)
+
+
+#: Nanoseconds of work from which on sums may take seconds: costs of engines are rough.
+LEAST_WATCHED_WORK = 1e8
+
+#: Nanoseconds of a piece: many beside what an engine does once a call, as to bring the right operand into its form.
+PIECE_WORK = 1e8
+
+#: Nanoseconds a product of a single sum, whose steps wait for one another.
+SINGLE_SUM_COST = 5.0
+
+#: Seconds between two looks at the bar, and characters of it.
+REFRESH_SECONDS, BAR_WIDTH = 0.25, 20
+
+
+def with_progress_bar(
+    sum_up: Callable[[PreparedSum], NDArray], work: PreparedSum, count: int, depth: int, accumulator: Accumulator
+) -> NDArray:
+    """What `sum_up(work)` returns, `count` sums of `depth` products, with a bar where that takes long and is watched.
+
+    Sums have the same bits in pieces: of several rows, or of a single one where its sum resumes.
+    """
+    engine = work.engine
+    if (
+        max(count * engine.cost, SINGLE_SUM_COST) * depth < LEAST_WATCHED_WORK
+        or work.device is not CPU
+        or not is_line_visible()
+    ):
+        return sum_up(work)
+    if isinstance(engine, UserDrawsEngine):  # takes the user's draws for all its sums at once
+        return sum_up(work)
+    chunk = accumulator.chunk if accumulator.resumes and work.scales is None else None
+    metered = Metered(engine, chunk or 0)
+    total, named = (
+        count * depth,
+        f"{count:,} sums of {depth:,} products" if count > 1 else f"a sum of {depth:,} products",
+    )
+    with status(
+        lambda: f"simfloat {progress_bar(sum(metered.done) / total, metered.seconds)}: {named}", every=REFRESH_SECONDS
+    ):
+        return sum_up(work._replace(engine=metered))
+
+
+def progress_bar(share: float, seconds: float) -> str:
+    """A bar for what is done of something, after so many seconds."""
+    full = int(share * BAR_WIDTH)
+    left = f", {seconds / share - seconds:.0f} s left" if share else ""
+    return f"[{'#' * full}{'-' * (BAR_WIDTH - full)}] {share:.0%}, {seconds:.0f} s{left}"
+
+
+@dataclass(eq=False)
+class Metered:
+    """An engine that works in pieces, and counts the products of those that are done."""
+
+    engine: Engine
+    chunk: int  # products that the running sum takes at a time, if it resumes, else 0
+    done: list[int] = field(default_factory=list)  # threads append to it
+    begun: float | None = None
+    is_stopped: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Since its first piece began."""
+        return 0.0 if self.begun is None else time.monotonic() - self.begun
+
+    @property
+    def carrier(self) -> FloatType:
+        return self.engine.carrier
+
+    @property
+    def cost(self) -> float:
+        return self.engine.cost
+
+    @property
+    def takes_stacks(self) -> bool:
+        return takes_stacks(self.engine)
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        self.begun = self.begun or time.monotonic()
+        try:
+            for piece in self._pieces(a, b, out, region):
+                if self.is_stopped:  # an error or Ctrl-C in another thread
+                    return
+                self.engine.run(*piece)
+                self.done.append(piece[0].size * out.shape[1])
+        except BaseException:
+            self.is_stopped = True
+            raise
+
+    def _pieces(
+        self, a: NDArray, b: NDArray, out: NDArray, region: Region
+    ) -> Iterator[tuple[NDArray, NDArray, NDArray, Region]]:
+        """The calls of the engine that make these sums."""
+        rows, depth = a.shape
+        if len(b) != depth:  # a stack of matrices
+            yield a, b, out, region
+        elif rows > 1:
+            height = max(int(PIECE_WORK / max(out.shape[1] * depth * self.cost, 1.0)), 1)
+            for first in range(0, rows, height):
+                part = slice(first, min(first + height, rows))
+                scales = region.scales and (region.scales[0][part], region.scales[1])
+                start = region.first + first * region.row_step
+                yield a[part], b, out[part], region._replace(first=start, scales=scales)
+        else:
+            steps = max(int(PIECE_WORK / max(out.shape[1] * self.cost, SINGLE_SUM_COST)), 1)
+            steps = math.ceil(steps / self.chunk) * self.chunk if self.chunk else max(depth, 1)
+            for first in range(0, depth, steps):
+                yield a[:, first : first + steps], b[first : first + steps], out, region

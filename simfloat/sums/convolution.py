@@ -1,0 +1,325 @@
+"""Convolutions: products of kernels and patches of images.
+
+The gradient of a convolution's kernels: products of the gradients of results and the pixels that they came from.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.arithmetic.bit_stream import Draw, Stream
+from simfloat.arithmetic.machines import is_on_gpu
+from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.target import Observer
+from simfloat.arithmetic.threads import busy_threads, run_all, scratch
+from simfloat.environment import in_usual_environment
+from simfloat.formats.catalog import FormatLike
+from simfloat.formats.rounding import RoundingLike
+from simfloat.sums.accumulator import Accumulator, Engine, Region
+from simfloat.sums.contraction import prepare_sum, round_sums, with_progress_bar
+from simfloat.sums.geometry import (
+    Geometry,
+    Pair,
+    Volumes,
+    convolve_by_im2col,
+    geometry_of,
+    im2col,
+    read_pair,
+    sums_of_images,
+    weight_gradient_by_im2col,
+    weight_gradient_factors,
+)
+from simfloat.sums.plan import Options, PreparedSum
+from simfloat.sums.product import Inputs, read_options, refuse_flags
+from simfloat.sums.tiles import FEW_COLUMNS, start_sums, sums_of_matrices
+
+#: Elements of the patches that are gathered at a time, so that they stay in the cache while all kernels meet them.
+PATCH_ELEMENTS = 1 << 18
+
+#: Pixels below which gathering less at a time would cost the inner loop more than the cache gains.
+LEAST_PIXELS = 256
+
+
+@in_usual_environment
+def conv2d(
+    x: ArrayLike,
+    w: ArrayLike,
+    *,
+    stride: int | Pair = 1,
+    padding: int | Pair = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+    inputs: Inputs = None,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None = None,
+    rounding: RoundingLike | None = None,
+    initial: ArrayLike | None = None,
+    stream: Stream | None = None,
+    observer: Observer | None = None,
+    flags: bool = False,
+) -> NDArray[np.floating]:
+    """The convolution of images `x` (N, C, H, W) with kernels `w` (O, C / groups, h, w): (N, O, rows, columns).
+
+    As usual in networks, kernels are not mirrored. Each result is one sum, as in :func:`simfloat.matmul`, with k over
+    (channel, kernel row, kernel column). Places in the padding are operands +0 that take part in the sum: times an
+    infinity they give NaN. `stride`, `padding` and `dilation` are integers or pairs (rows, columns). With `groups`,
+    each group of C / groups channels gives a group of O / groups channels of the result.
+
+    Options are those of matmul; a pair of `inputs` is for x and w. A scale of a whole operand is that of the images, or
+    of the kernels, themselves; blocks run along k, so that a pixel is scaled anew by every patch that it is in.
+    Where either operand has blocks, operands are these patches: pixels that no kernel meets have no part in a scale of
+    all, and blocks across k lie within an image.
+    Stochastic steps number the elements of the result in C order.
+
+    Raises ValueError for shapes that do not fit together, for kernels larger than the padded image, and as matmul.
+
+    Examples:
+        >>> image, kernel = np.ones((1, 1, 4, 4)), np.full((1, 1, 3, 3), 0.1)
+        >>> sf.conv2d(image, kernel, inputs=sf.FP16, accumulate=sf.FP16)
+        array([[[[0.90039062, 0.90039062],
+                 [0.90039062, 0.90039062]]]])
+    """
+    if flags is not False:
+        refuse_flags("conv2d", flags)
+    x, w = as_operand(x, "x"), as_operand(w, "w")
+    geometry = geometry_of(x, w, stride, read_pair("padding", padding, 0), dilation, groups)
+    options = read_options([x, w], inputs, accumulate, output, rounding, stream, observer, "conv2d")
+    initial = None if initial is None else as_operand(initial, "initial")
+    return convolve(x, w, geometry, options, initial)
+
+
+def convolve(
+    x: NDArray, w: NDArray, geometry: Geometry | Volumes, options: Options, initial: NDArray | None = None
+) -> NDArray[np.floating]:
+    """The convolution; geometry and options are not checked. Of volumes x (N, C, D, H, W), slices are channels of w,
+    and the result is (N * planes, O, rows, columns)."""
+    slices = geometry.slices
+    if options.plan.has_blocks:
+        return convolve_by_im2col(geometry.images_for_kernels(x), w, slices, options, initial)
+    shape, depth = (len(x) * geometry.planes, len(w), *slices.result), math.prod(w.shape[1:])
+    x, w, work = prepare_sum(x, w, shape, depth, options, initial=initial)
+    images, count = geometry.images_for_kernels(x), math.prod(shape)
+    sums = with_progress_bar(lambda work: _sums(images, w, slices, work), work, count, depth, options.accumulator)
+    return round_sums(sums, shape, options, work, x, w)
+
+
+def _sums(x: NDArray, w: NDArray, geometry: Geometry, work: PreparedSum) -> NDArray:
+    """The unrounded sums as one vector in C order."""
+    engine, draw = work.engine, work.draw
+    if is_on_gpu(x):
+        return sums_of_images(*im2col(x, w, geometry), work, geometry)
+    groups, pixels = geometry.groups, geometry.pixels
+    channels, depth = len(w) // groups, math.prod(w.shape[1:])
+    # The innermost loop runs over columns: pixels, or if these are few, channels.
+    swap = pixels < min(channels, FEW_COLUMNS)
+    weights = w.reshape(groups, channels, depth)
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        weights = np.array(weights.swapaxes(1, 2) if swap else weights, engine.carrier, order="C")
+        windows = geometry.windows(geometry.pad_images(x, engine.carrier))
+    sums = np.zeros((len(x), groups, channels, pixels), engine.carrier)
+    if work.initial is not None:
+        start_sums(work.initial.reshape(sums.shape), sums)
+    task = _ConvolutionTask(geometry, engine, windows, weights, sums, draw, swap)
+    threads = busy_threads(sums.size * depth * engine.cost)
+    run_all(task.compute_all, _tiles_of_threads(_tiles(len(x), depth, geometry, threads, swap), threads))
+    return sums.reshape(-1)
+
+
+class _ImageRows(NamedTuple):
+    """What is computed at a time: of an image's result the rows from `first` to before `last`."""
+
+    image: int
+    first: int
+    last: int
+
+
+class _ConvolutionTask(NamedTuple):
+    """What the tiles have in common."""
+
+    geometry: Geometry
+    engine: Engine
+    windows: NDArray  # (images, channels, kernel row, kernel column, rows, columns)
+    weights: NDArray  # (groups, channels, depth), or with the last two swapped
+    sums: NDArray  # (images, groups, channels, pixels)
+    draw: Draw | None
+    swap: bool
+
+    def compute_all(self, tiles: list[_ImageRows]) -> None:
+        for tile in tiles:
+            self._compute(tile)
+
+    def _compute(self, tile: _ImageRows) -> None:
+        _, groups, channels, pixels = self.sums.shape
+        start, stop = tile.first * self.geometry.result[1], tile.last * self.geometry.result[1]
+        depth = self.weights.shape[1 if self.swap else 2]
+        patches = self._patches(tile).reshape(groups, depth, stop - start)
+        for group in range(groups):
+            out = self.sums[tile.image, group, :, start:stop]
+            first = (tile.image * groups + group) * channels * pixels + start
+            if self.swap:
+                self._multiply(np.ascontiguousarray(patches[group].T), self.weights[group], out.T, first, 1, pixels)
+            else:
+                self._multiply(self.weights[group], patches[group], out, first, pixels, 1)
+
+    def _multiply(self, a: NDArray, b: NDArray, out: NDArray, first: int, row_step: int, column_step: int) -> None:
+        """The engine's sums in `out`, wherever that lies in memory."""
+        region = Region(first, row_step, column_step, self.draw, not self.swap)
+        # Some rows of a channel's result are not contiguous, and loops take contiguous sums alone.
+        if out.flags.c_contiguous:
+            self.engine.run(a, b, out, region)
+        else:
+            sums = scratch("convolved", out.size, self.engine.carrier).reshape(out.shape)
+            sums[:] = out
+            self.engine.run(a, b, sums, region)
+            out[:] = sums
+
+    def _patches(self, tile: _ImageRows) -> NDArray:
+        """(channels, kernel row, kernel column, rows, columns) of what the kernels meet, side by side in memory."""
+        windows = self.windows[tile.image, :, :, :, tile.first : tile.last]
+        # The windows of kernels of one place, one pixel apart, are the images as they lie: nothing is gathered.
+        if windows.flags.carray:
+            return windows
+        patches = scratch("patches", windows.size, self.engine.carrier).reshape(windows.shape)
+        np.copyto(patches, windows)
+        return patches
+
+
+def _tiles(images: int, depth: int, geometry: Geometry, threads: int, swap: bool) -> list[_ImageRows]:
+    """All tiles: at least one for every thread, unless they got too narrow for the inner loop."""
+    rows = geometry.result[0]
+    most = max(LEAST_PIXELS, PATCH_ELEMENTS // max(depth * geometry.groups, 1))
+    # Few enough patches at a time for the cache, and tiles enough for all threads; but
+    # the loop runs over pixels, so that a tile of a few of them would be slow.
+    pieces = max(-(-geometry.pixels // most), -(-threads // max(images, 1)))
+    pieces = min(pieces, rows if swap else max(geometry.pixels // FEW_COLUMNS, 1))
+    height = -(-rows // pieces)
+    starts = range(0, rows, height)
+    return [_ImageRows(image, first, min(first + height, rows)) for image in range(images) for first in starts]
+
+
+def _tiles_of_threads(tiles: list[_ImageRows], threads: int) -> list[list[_ImageRows]]:
+    """The tiles that each thread takes."""
+    length = max(-(-len(tiles) // max(threads, 1)), 1)
+    return [tiles[start : start + length] for start in range(0, len(tiles), length)]
+
+
+#: Elements of the patches that are gathered at a time, so that memory stays small beside that of the images.
+GRADIENT_PATCH_ELEMENTS = 1 << 22
+
+
+def conv2d_weight_gradient(
+    g: NDArray, x: NDArray, geometry: Geometry | Volumes, options: Options
+) -> NDArray[np.floating]:
+    """(O, C / groups, h, w) from g (N, O, rows, columns) and images x (N, C, H, W) of a convolution of this geometry.
+
+    Each result is one sum over (image, row, column) of g times what the kernel's place met there, zeros in the padding
+    included: the product of g (O, N * rows * columns) and the transposed im2col of x. Of volumes x (N, C, D, H, W), g
+    is (N * planes, O, rows, columns), and slices are channels of the result.
+    """
+    slices = geometry.slices
+    if options.plan.has_blocks:
+        return weight_gradient_by_im2col(g, geometry.images_for_kernels(x), slices, options)
+    channels = x.shape[1] * geometry.layers // slices.groups
+    shape = (g.shape[1], channels, *slices.window)
+    depth, count = len(g) * slices.pixels, math.prod(shape)
+    g, x, work = prepare_sum(g, x, shape, depth, options)
+    images = geometry.images_for_kernels(x)
+    sums = with_progress_bar(
+        lambda work: _weight_sums(g, images, slices, work), work, count, depth, options.accumulator
+    )
+    return round_sums(sums, shape, options, work, g, x)
+
+
+def _weight_sums(g: NDArray, x: NDArray, geometry: Geometry, work: PreparedSum) -> NDArray:
+    """The unrounded sums as one vector in C order."""
+    engine = work.engine
+    if is_on_gpu(x):
+        left, right = weight_gradient_factors(g, x, geometry)
+        return sums_of_matrices((*left.shape[:2], right.shape[-1]), left, right, work)
+    groups, places = geometry.groups, math.prod(geometry.window)
+    outputs, channels = g.shape[1] // groups, x.shape[1] // groups
+    depth = len(x) * geometry.pixels
+    # The innermost loop runs over columns: places of kernels, or if these are few, outputs.
+    swap = channels * places < min(outputs, FEW_COLUMNS)
+    gradients = g.reshape(len(x), groups, outputs, geometry.pixels).transpose((1, 0, 3, 2) if swap else (1, 2, 0, 3))
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        gradients = np.array(gradients, engine.carrier, order="C")
+        gradients = gradients.reshape(groups, *((depth, outputs) if swap else (outputs, depth)))
+        images = geometry.pad_images(x, engine.carrier)
+    if not swap:  # channels next to each other, as the patches have them: twice as quick to gather
+        images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    windows = geometry.windows(images)
+    sums = np.zeros((groups, outputs, channels * places), engine.carrier)
+    task = _WeightGradientTask(engine, windows, gradients, sums, work.draw, swap)
+    threads = busy_threads(sums.size * depth * engine.cost)
+    run_all(task.compute, _ranges(groups, channels, places, depth, threads))
+    return sums.reshape(-1)
+
+
+class _ChannelRange(NamedTuple):
+    """What is computed at a time: of a group the channels from `first` to before `last`."""
+
+    group: int
+    first: int
+    last: int
+
+
+class _WeightGradientTask(NamedTuple):
+    """What the tiles have in common."""
+
+    engine: Engine
+    windows: NDArray  # (images, channels, kernel row, kernel column, rows, columns)
+    gradients: NDArray  # (groups, outputs, depth), or with the last two swapped
+    sums: NDArray  # (groups, outputs, channels and places)
+    draw: Draw | None
+    swap: bool
+
+    def compute(self, tile: _ChannelRange) -> None:
+        groups, outputs, columns = self.sums.shape
+        channels = self.windows.shape[1] // groups
+        places = columns // channels
+        start, stop = tile.first * places, tile.last * places
+        out = self.sums[tile.group, :, start:stop]
+        out = out.T if self.swap else out
+        first = tile.group * outputs * columns + start
+        row_step, column_step = (1, columns) if self.swap else (columns, 1)
+        region = Region(first, row_step, column_step, self.draw, self.swap)
+        # A tile is some columns of the result, which are not contiguous: it is summed in memory of the thread's own.
+        sums = scratch("correlated", out.size, self.engine.carrier).reshape(out.shape)
+        sums[:] = 0
+        channel = tile.group * channels
+        patches = self._patches(self.windows[:, channel + tile.first : channel + tile.last])
+        left, right = (patches, self.gradients[tile.group]) if self.swap else (self.gradients[tile.group], patches)
+        self.engine.run(left, right, sums, region)
+        out[:] = sums
+
+    def _patches(self, windows: NDArray) -> NDArray:
+        """What each place of the kernels met, (image, row, column) by (channel, kernel row, kernel column)."""
+        order = (1, 2, 3, 0, 4, 5) if self.swap else (0, 4, 5, 1, 2, 3)
+        moved = windows.transpose(order)
+        patches = scratch("patches", moved.size, self.engine.carrier).reshape(moved.shape)
+        if self.swap:
+            np.copyto(patches, moved)
+        else:
+            # Channels lie side by side in `images`, so one place of the kernels is copied in long
+            # runs; to copy the whole view at once would take its elements one by one.
+            for place in np.ndindex(*moved.shape[4:]):
+                patches[..., *place] = moved[..., *place]
+        return patches.reshape(math.prod(moved.shape[:3]), math.prod(moved.shape[3:]))
+
+
+def _ranges(groups: int, channels: int, places: int, depth: int, threads: int) -> list[_ChannelRange]:
+    """All tiles: at least one for every thread, unless they got too narrow for the inner loop."""
+    most = max(GRADIENT_PATCH_ELEMENTS // max(depth * places, 1), 1)
+    pieces = max(-(-channels // most), -(-threads // groups))
+    pieces = min(pieces, max(channels * places // FEW_COLUMNS, 1), channels)
+    width = -(-channels // pieces)
+    return [
+        _ChannelRange(group, first, min(first + width, channels))
+        for group in range(groups)
+        for first in range(0, channels, width)
+    ]

@@ -1,0 +1,350 @@
+"""Sums of quotients, for many elements at once: unevaluated sums of three float64, and a bound on what these lack.
+
+Additions and products without error are Knuth's and Dekker's. Where a float64 number lies between the bounds, so that
+it is not certain how a total is rounded, an element is left to fractions.
+
+Sums without error, rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat import kernels
+from simfloat.arithmetic.machines import CPU, on_cpu, write_back_to_device
+from simfloat.arithmetic.operands import FloatType, empty
+from simfloat.arithmetic.target import check_precision, odd_suffices
+from simfloat.formats import FP64, Format, Rounding
+from simfloat.sums.accumulator import Accumulator, Engine, Region, TileScales
+from simfloat.sums.bounds import Bounds
+from simfloat.sums.operands import Problem
+
+#: Parts of a total, and quotients that are taken of a numerator and then of its remainders.
+PARTS_OF_TOTAL = 3
+
+#: The exponent up to which numerators and divisors have quotients and remainders that lie in float64's range: a last
+#: remainder has 324 bits less than its numerator, and is divided once more.
+FARTHEST = 340
+
+Numbers = NDArray[np.float64]
+
+
+class QuotientSums:
+    """The sums of quotients in an array of elements."""
+
+    __slots__ = ("_are_known", "_lost", "_parts")
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._parts = np.zeros((PARTS_OF_TOTAL, *shape))
+        self._lost = np.zeros(shape)  # at least what all parts together lack
+        self._are_known = np.ones(shape, bool)
+
+    def add(self, numerators: Numbers, divisors: Numbers | float) -> None:
+        """Add a quotient to each sum."""
+        self._are_known &= (numerators == 0) | _has_quotients(numerators)
+        self._are_known &= _has_quotients(divisors)
+        # Long division with digits of 53 bits: each quotient's remainder is exact, and is divided in its turn.
+        remainder = numerators
+        for _ in range(PARTS_OF_TOTAL):
+            quotients = remainder / divisors
+            self._add_exactly(quotients)
+            product, error = _product(quotients, divisors)
+            remainder = (remainder - product) - error  # without error: a remainder is a float64 number
+        self._lost += np.abs(remainder / divisors)
+
+    def add_product_quotients(self, numerators: Numbers, divisors: Numbers, divisor: float) -> None:
+        """Add quotients whose divisors are each multiplied by `divisor` first."""
+        product, error = _product(divisors, divisor)
+        self._are_known &= error == 0
+        self.add(numerators, product)
+
+    def totals(self, to_nearest: bool) -> tuple[Numbers, NDArray[np.bool_]]:
+        """The sums rounded to nearest even, or to odd; and where these are certain."""
+        first, second, third = self._parts
+        # Parts overlap after many additions. Two passes of sums without
+        # error bring the leading bits into the first one.
+        for _ in range(2):
+            second, third = _sum(second, third)
+            first, second = _sum(first, second)
+        second, third = _sum(second, third)
+        lost = 2 * self._lost + np.abs(third)
+        is_exact = (lost == 0) & (second == 0)
+        are_certain = self._are_known & (first + second == first)
+        if to_nearest:
+            # What is lost moves the total to no other side of the middle of two numbers.
+            are_certain &= (lost <= np.abs(second) * 2.0**-22) & (first + second * (1 + 2.0**-20) == first) | (
+                lost == 0
+            )
+            return first + 0.0, are_certain
+        are_certain &= is_exact | (lost < np.abs(second) * 0.25)
+        is_odd = first.view(np.int64) & 1 == 1
+        beside = np.nextafter(first, np.copysign(np.inf, second))
+        return np.where(is_exact | is_odd, first, beside) + 0.0, are_certain
+
+    def _add_exactly(self, rest: Numbers) -> None:
+        # Each part takes what it can and hands on what it lacks; below the last one nothing is kept but a bound.
+        for part in self._parts:
+            part[...], rest = _sum(part, rest)
+        self._lost += np.abs(rest)
+
+
+def _has_quotients(x: Numbers | float) -> NDArray[np.bool_]:
+    return (np.abs(x) >= 2.0**-FARTHEST) & (np.abs(x) <= 2.0**FARTHEST)
+
+
+def _sum(x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:
+    """The rounded sum, and what it lacks."""
+    # Knuth's, six operations: it asks nothing of the order of magnitudes, which Dekker's three do.
+    total = x + y
+    of_y = total - x
+    return total, (x - (total - of_y)) + (y - of_y)
+
+
+def _product(x: Numbers, y: Numbers | float) -> tuple[Numbers, Numbers]:
+    """The rounded product, and what it lacks."""
+    product = x * y
+    (upper, lower), (high, low) = _halves(x), _halves(y)
+    return product, lower * low - (((product - upper * high) - lower * high) - upper * low)
+
+
+def _halves(x: Numbers | float) -> tuple[Numbers, Numbers]:
+    """Two numbers of 26 bits whose sum is x."""
+    # Veltkamp's splitting. Up to 2^FARTHEST the product does not overflow; results for larger numbers are not used.
+    scaled = (2.0**27 + 1) * np.asarray(x)
+    upper = scaled - (scaled - x)
+    return upper, x - upper
+
+
+#: Bits of a total that its round-to-odd keeps at least.
+KEPT_BITS = 52
+
+#: The largest float64, an odd one.
+LARGEST_FLOAT64 = float(np.finfo(np.float64).max)
+
+
+@dataclass(frozen=True, repr=False)
+class Exact(Accumulator):
+    """The exact sum of the exact products, rounded once to `output`. An exact total of zero is +0."""
+
+    __hash__ = Accumulator.__hash__
+    maker: ClassVar[str] = "exact"
+    takes_initial: ClassVar[bool] = True
+
+    @property
+    def result(self) -> Format | None:
+        """None: an exact sum has no format of its own."""
+        return None
+
+    def sums(self, products: Bounds, terms: int) -> Bounds:
+        """What is known of sums of so many such products."""
+        return products.after_summation(terms)
+
+    def engine(self, problem: Problem) -> Engine:
+        """Sums on as many grids as the operands' bits need."""
+        exact_products = problem.products.precision <= 53
+        summands = problem.products if problem.initial is None else problem.products.union(problem.initial)
+        growth = _growth(problem.depth + (problem.initial is not None), exact_products)
+        inside = _have_grids(summands, growth)
+        # Grids are needed only where the sum of all products may have more than 53 bits.
+        if inside and exact_products and summands.high + growth - summands.low <= 53:
+            # Every partial sum is a float64 number: the hardware's sum is exact in any order, and may be divided then.
+            return _HardwareSum()
+        if not inside or problem.divisor != 1:
+            return fractions_for(problem)
+        _check_output(problem.output, problem.rounding)
+        return _SumOnGrids(_anchors(summands, growth), exact_products, problem.output == FP64)
+
+    def __repr__(self) -> str:
+        return self.maker
+
+    def __str__(self) -> str:
+        return self.maker
+
+
+exact = Exact()
+
+
+class _HardwareSum(NamedTuple):
+    """Sums that float64 holds."""
+
+    carrier: FloatType = np.float64
+    cost: float = 0.1
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        unread = kernels.rounding.grid.pack_grid(FP64)
+        region.machine.loops.sequential.steps["fused_native"](a, b, out, unread, unread, 1.0)
+        out += 0.0  # a total of -0 becomes +0
+
+
+class _SumOnGrids(NamedTuple):
+    """Sums on several grids."""
+
+    anchors: NDArray[np.float64]
+    exact_products: bool
+    to_nearest: bool
+    carrier: FloatType = np.float64
+    cost: float = 2.0
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        machine = region.machine
+        bins, loops = empty((self.anchors.size, *out.shape), np.float64, machine), machine.loops
+        # Every product is cut into pieces, one a grid, and each grid has 53 bits of room
+        # for the sum of its pieces. After the carry a bin's part is at most half the next
+        # coarser grid, so one pass from fine to coarse rounds to odd.
+        loops.bins.bin_sums(a, b, out, bins, self.anchors, self.exact_products)
+        loops.bins.carry(bins, self.anchors)
+        loops.bins.odd_totals(bins, out)
+        if self.to_nearest:
+            # To FP64 a second rounding, from a float64 that is odd, would
+            # have no bits left: fsum rounds the exact sum once.
+            totals, parts = on_cpu(out), on_cpu(bins)
+            finite = np.isfinite(parts[0])
+            totals[finite] = [math.fsum(pieces) for pieces in parts[:, finite].T]
+            write_back_to_device(totals, out)
+
+
+class Fractions(NamedTuple):
+    """Sums of numbers anywhere in float64's range, and of totals or blocks that are to be divided.
+
+    Totals are divided all at once where grids hold the products. Others are summed one by one, and so are those that
+    lie too close to a float64 number for this.
+    """
+
+    divisor: float
+    to_nearest: bool
+    block: int | None  # the products that are divided by their own scales
+    anchors: NDArray[np.float64] | None  # of the grids; None if there are none
+    exact_products: bool
+    carrier: FloatType = np.float64
+
+    @property
+    def cost(self) -> float:
+        return 2000.0 if self.anchors is None else 3.0
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        scales = region.scales and (on_cpu(region.scales[0]), on_cpu(region.scales[1]))
+        a, b, totals = on_cpu(a), on_cpu(b), on_cpu(out)
+        with np.errstate(all="ignore"):
+            initial, uncertain = totals.copy(), np.ones(totals.shape, bool)
+            if self.anchors is not None and totals.size:
+                totals[...], are_certain = self._quotient_totals(a, b, scales, initial)
+                uncertain = ~(are_certain & np.isfinite(a).all(1)[:, np.newaxis] & np.isfinite(b).all(0))
+            # Fractions take some thousand times as long as bins (`cost`), so only sums in doubt are made of
+            # them: those that lie too close to a float64 number, and those with an infinity or a NaN.
+            for i, j in np.argwhere(uncertain):
+                # The plain sum is infinite or NaN just where an operand makes it so, or where nothing does.
+                start = float(initial[i, j])
+                special = _sum_of_specials(a[i], b[:, j], start)
+                divisors = scales[0][i] * scales[1][:, j] if scales else ()
+                totals[i, j] = self._total(a[i], b[:, j], divisors, start) if special is None else special
+        write_back_to_device(totals, out)
+
+    def _quotient_totals(
+        self, a: NDArray, b: NDArray, scales: TileScales | None, initial: NDArray
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """All totals, and where they are certain: each block's sum lies in bins, which are divided one by one."""
+        assert self.anchors is not None
+        sums, zeros = QuotientSums(initial.shape), np.zeros(initial.shape)
+        sums.add(initial, self.divisor)
+        bins, size = np.empty((self.anchors.size, *initial.shape)), self.block or max(len(b), 1)
+        for block, first in enumerate(range(0, len(b), size)):
+            x, y = np.ascontiguousarray(a[:, first : first + size]), b[first : first + size]
+            CPU.loops.bins.bin_sums(x, y, zeros, bins, self.anchors, self.exact_products)
+            for part in bins:
+                if scales:
+                    divisors = scales[0][:, block, np.newaxis] * scales[1][block]
+                    sums.add_product_quotients(part, divisors, self.divisor)
+                else:
+                    sums.add(part, self.divisor)
+        return sums.totals(self.to_nearest)
+
+    def _total(self, row: NDArray, column: NDArray, divisors: NDArray | tuple[()], initial: float) -> float:
+        products = [x * y for x, y in zip(map(Fraction, row.tolist()), map(Fraction, column.tolist()), strict=True)]
+        if self.block is not None:
+            firsts = range(0, len(products), self.block)
+            runs = (sum(products[first : first + self.block], Fraction(0)) for first in firsts)
+            products = [run / Fraction(float(divisor)) for run, divisor in zip(runs, divisors, strict=True)]
+        total = sum(products, Fraction(initial)) / Fraction(self.divisor)
+        near = _nearest(total)
+        if self.to_nearest:
+            return near
+        if math.isinf(near):
+            return math.copysign(LARGEST_FLOAT64, near)
+        error = total - Fraction(near)
+        is_odd = int(np.float64(near).view(np.int64)) % 2 == 1
+        # Rounded to odd, an exact tie of a narrower format and what lies beside it stay apart.
+        return near if error == 0 or is_odd else math.nextafter(near, math.copysign(math.inf, error))
+
+
+def fractions_for(problem: Problem, block: int | None = None) -> Fractions:
+    """The engine for totals that are divided, or whose blocks are, or that may leave float64's range.
+
+    Raises ValueError for an output that such totals cannot be rounded to.
+    """
+    _check_output(problem.output, problem.rounding)
+    _check_ends(problem.output, problem.rounding)
+    products, exact_products = problem.products, problem.products.precision <= 53
+    growth = _growth(min(block or problem.depth, problem.depth), exact_products)
+    # A block's sum is divided by its own scales, so each block has bins of its own, which grow with the block only.
+    anchors = _anchors(products, growth) if _have_grids(products, growth) else None
+    return Fractions(problem.divisor, problem.output == FP64, block, anchors, exact_products)
+
+
+def _sum_of_specials(row: NDArray, column: NDArray, initial: float) -> float | None:
+    """The sum, if an operand is infinite or NaN."""
+    if np.isfinite(row).all() and np.isfinite(column).all() and np.isfinite(initial):
+        return None
+    # Finite numbers count by their signs alone, so that no product overflows.
+    signs = [np.where(np.isfinite(x), np.sign(x), x) for x in (row, column)]
+    return float(np.dot(*signs) + (initial if not np.isfinite(initial) else 0.0))
+
+
+def _nearest(total: Fraction) -> float:
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+def _growth(terms: int, exact_products: bool) -> int:
+    """Binades that sums of so many products, or of these and as many errors, may have above the products."""
+    return math.ceil(math.log2(max(terms, 2) * (1 if exact_products else 2))) + 1
+
+
+def _have_grids(summands: Bounds, growth: int) -> bool:
+    """Whether sums that grow so far have grids of float64."""
+    return summands.low >= -1074 and summands.high + growth <= 1020
+
+
+def _anchors(products: Bounds, growth: int) -> NDArray[np.float64]:
+    """Anchors of grids 2^g from coarse to fine, the last one at or below the products' last bit."""
+    grids = [products.high + growth - 53]
+    while grids[-1] > products.low:
+        # What is left of a product is at most half a grid; the sum of all that needs `growth` bits more.
+        grids.append(grids[-1] - 1 + growth - 53)
+    return np.array([1.5 * math.ldexp(1.0, 52 + max(grid, products.low)) for grid in grids])
+
+
+def _check_ends(output: Format, rounding: Rounding) -> None:
+    """Refuse a format whose last numbers are float64's: totals, which travel as float64, show nothing beyond them."""
+    if output != FP64 and not odd_suffices(output, rounding):
+        raise ValueError(
+            f"An exact sum that leaves float64's range cannot be rounded to {output} under {rounding}, whose numbers "
+            f"reach to the ends of that range. Scale an operand by a power of two."
+        )
+
+
+def _check_output(output: Format, rounding: Rounding) -> None:
+    check_precision(output, rounding)
+    if rounding.is_stochastic and output.precision + rounding.bits + 2 > KEPT_BITS:
+        most = KEPT_BITS - 2 - output.precision
+        raise ValueError(
+            f"An exact sum is known to {KEPT_BITS} bits here, too few to round to {output} with {rounding.bits} random "
+            f"bits; use stochastic(bits={most}) at most."
+        )

@@ -1,0 +1,315 @@
+"""Totals of chunks of products before they are rounded, by NumPy alone: for roundings whose draws the user gives.
+
+Stochastic sums whose draws the user gives, one for each rounding: step by step, for all elements of a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.bit_stream import Draw, GivenBits
+from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.operations import compute_with_draw
+from simfloat.arithmetic.target import Target
+from simfloat.formats import FP32, Format, Rounding
+from simfloat.sums.accumulator import Accumulator, Region
+from simfloat.sums.blocked import SumOfLanes, SumOfSums
+from simfloat.sums.fused import Fused
+from simfloat.sums.one_format import Kahan, Pairwise
+from simfloat.sums.sequential import SequentialSum
+from simfloat.sums.trees import ADD, InTreeOrder, NumPySum, TreeSum
+
+#: The exponent of zeros that take no part: it lies below that of every product.
+NO_TERM_EXPONENT = -900
+
+#: The factors of a product; both broadcast to the sums.
+Factors = tuple[NDArray, NDArray]
+
+
+def chunk_total(fused: Fused, factors: Sequence[Factors], so_far: NDArray, least: tuple[int, int]) -> NDArray:
+    """The exact totals of a chunk of products and the sums so far; `least` are emin of both factors' formats.
+
+    Infinities and NaN are those of float64's own sums.
+    """
+    with np.errstate(all="ignore"):
+        missing = [np.zeros_like(so_far)] * (fused.terms - len(factors))
+        products = [np.broadcast_to(x * y, so_far.shape) for x, y in factors]
+        exponents = [_exponent(x, least[0]) + _exponent(y, least[1]) for x, y in factors]
+        terms, nothing = np.stack([so_far, *products, *missing]), NO_TERM_EXPONENT
+        if fused.zero_exponent is not None:
+            nothing = int(fused.zero_exponent)
+        powers = np.stack(
+            [
+                np.where(term != 0.0, exponent, nothing)
+                for term, exponent in zip(
+                    terms, [_exponent(so_far, fused.output.emin), *exponents, *missing], strict=True
+                )
+            ]
+        )
+        # In units of the last bit that is kept a term is below 2^(F + 2), F being at most 40, and a chunk
+        # has at most 1024 of them: float64 adds such integers without error, in whatever order.
+        unit = np.ldexp(np.ones_like(so_far), (powers.max(axis=0) - int(fused.fraction_bits)).astype(np.int32))
+        total, plain = reduce(np.add, _align_terms(terms, unit, fused.align.steps)) * unit, reduce(np.add, terms)
+    # With an infinite operand the unit is no number; the plain sum then is what IEEE 754 says, an infinity or NaN.
+    return np.where(np.isfinite(plain), total, plain)
+
+
+def _exponent(x: NDArray, least: int) -> NDArray:
+    """The exponents of numbers that are not zero."""
+    return np.maximum(np.frexp(x)[1] - 1, least)
+
+
+def _align_terms(terms: NDArray, unit: NDArray, steps: str) -> NDArray:
+    """Terms in units as integers."""
+    # A power of two: the quotient is exact, unless it is so small that it is less than any unit.
+    units = terms / unit
+    if steps == "nearest":
+        return np.rint(units)
+    cut = np.trunc(units)
+    if steps == "truncated":
+        return cut
+    # Units far below one may be zero.
+    is_cut = (cut != units) | ((units == 0.0) & (terms != 0.0))
+    return np.where(is_cut & (cut % 2 == 0), cut + np.sign(terms), cut)
+
+
+#: The draw of a call whose steps have draws of their own: it says where elements stand.
+PLACE_ONLY = Draw(0, 0)
+
+#: Roundings of a step of Kahan's sum.
+KAHAN_ROUNDINGS = 5
+
+
+def count_roundings(accumulator: Accumulator, terms: int) -> int:
+    """How many draws a sum of so many products takes. Raises ValueError for accumulators of other kinds."""
+    match accumulator:
+        case SequentialSum(products=products):
+            count = terms if products is None else 2 * terms
+        case Kahan():
+            count = KAHAN_ROUNDINGS * terms
+        case Pairwise() | TreeSum():
+            count = 2 * terms - 1 if terms else 0
+        case NumPySum():
+            count = 2 * terms  # the last sum is that of 0 and the total
+        case Fused():
+            return -(-terms // accumulator.terms) if accumulator.mode.is_stochastic else 0
+        case SumOfSums():
+            runs = _runs(accumulator, list(range(terms)))
+            return sum(count_roundings(accumulator.inner, len(run)) for run in runs) + count_roundings(
+                accumulator.outer, len(runs)
+            )
+        case _:
+            raise ValueError(
+                "GivenBits serve sequential, kahan, pairwise, numpy_sum, tree and fused sums, and blocked ones and "
+                f"lanes of these; with {accumulator} pass stream=simfloat.BitStream(seed)."
+            )
+    return count if accumulator.rounding.is_stochastic else 0
+
+
+def _runs(accumulator: SumOfSums, products: list[Any]) -> list[list[Any]]:
+    """The products of each run, or of each lane."""
+    if isinstance(accumulator, SumOfLanes):
+        return [products[lane :: accumulator.count] for lane in range(min(accumulator.count, len(products)))]
+    size = accumulator.lengths(len(products)).size
+    return [products[first : first + size] for first in range(0, len(products), size)]
+
+
+class UserDrawsEngine(NamedTuple):
+    """Sums by elementwise operations, with draws in C order of the result, step by step."""
+
+    accumulator: Accumulator
+    words: NDArray[np.uint32]  # (elements of the result, draws of each)
+    least: tuple[int, int]  # emin of the left and of the right operand, which fused sums read
+    carrier: FloatType = np.float64
+    cost: float = 1e-9  # one thread makes all sums, and the operations share their elements among threads
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        rows, columns = np.indices(out.shape)
+        elements = region.first + rows * region.row_step + columns * region.column_step
+        operations = _OperationsWithDraws(np.moveaxis(self.words[elements], -1, 0))
+        least = self.least[::-1] if region.is_transposed else self.least
+        out[...] = operations.sum(self.accumulator, _factors(a, b), out, least)
+
+    def running_sums(self, row: NDArray, column: NDArray, start: NDArray) -> NDArray[np.float64]:
+        """The sum of one element after every step of its accumulator, drawn as if it ended there."""
+        operations, begin = _OperationsWithDraws(self.words[0].reshape(-1, 1, 1)), start.astype(np.float64)
+        totals = list(operations.running_sums(self.accumulator, _factors(row, column), begin, self.least))
+        sums = np.zeros(len(totals), like=row)
+        for i, total in enumerate(totals):
+            sums[i] = total[0, 0]
+        return sums
+
+
+def _factors(a: NDArray, b: NDArray) -> list[Any]:
+    """The factors of every product of a tile."""
+    return [(a[:, k : k + 1], b[k : k + 1, :]) for k in range(a.shape[1])]
+
+
+def user_draws_engine(
+    accumulator: Accumulator, elements: int, terms: int, stream: GivenBits, least: tuple[int, int]
+) -> UserDrawsEngine:
+    """The engine of so many sums, whose draws are the next ones of the stream."""
+    each, bits = (
+        count_roundings(accumulator, terms),
+        {mode.bits for mode in accumulator.roundings if mode.is_stochastic},
+    )
+    if len(bits) > 1:
+        raise ValueError(f"GivenBits hold draws of one width, and the steps of {accumulator} take several.")
+    words = stream.take_words(elements * each, bits.pop())
+    return UserDrawsEngine(accumulator, words.reshape(elements, each), least)
+
+
+class _OperationsWithDraws:
+    """Rounded operations on a tile, each of which takes the next draws of its elements."""
+
+    def __init__(self, words: NDArray[np.uint32]) -> None:
+        self._words, self._draws_so_far = words, 0
+
+    def sum(self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]) -> NDArray:
+        """The sums of the products of pairs of factors, from `start` on."""
+        match accumulator:
+            case Pairwise():
+                return self._pairwise(accumulator, factors, start)
+            case InTreeOrder():
+                return self._in_order(accumulator, factors, start)
+            case SumOfSums():
+                totals = list(self._totals(accumulator, factors, start, least))
+                return self.sum(accumulator.outer, totals, start, _least_exponents(accumulator))
+        for total in self.running_sums(accumulator, factors, start, least):
+            start = total
+        return start
+
+    def running_sums(
+        self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]
+    ) -> Iterator[NDArray]:
+        """The sums after every step."""
+        match accumulator:
+            case SequentialSum():
+                return self._sequential(accumulator, factors, start)
+            case Kahan():
+                return self._kahan(accumulator, factors, start)
+            case Fused():
+                return self._fused(accumulator, factors, start, least)
+        return self._running_outer(accumulator, factors, start, least)
+
+    def _totals(
+        self, accumulator: SumOfSums, factors: list[Any], start: NDArray, least: tuple[int, int]
+    ) -> Iterator[tuple[NDArray, NDArray]]:
+        """The sums of runs, as pairs of factors."""
+        for run in _runs(accumulator, factors):
+            yield np.ones_like(start[:1, :1]), self.sum(accumulator.inner, run, np.zeros_like(start), least)
+
+    def _running_outer(
+        self, accumulator: SumOfSums, factors: list[Any], start: NDArray, least: tuple[int, int]
+    ) -> Iterator[NDArray]:
+        """The sums of the runs so far, as many as the outer sum takes at a time; its draws follow those of the runs."""
+        outer, totals, ends = accumulator.outer, list[Any](), list[int]()
+        for total in self._totals(accumulator, factors, start, least):
+            totals.append(total)
+            ends.append(self._draws_so_far)
+        if not all(any(mode.is_stochastic for mode in sums.roundings) for sums in (accumulator.inner, outer)):
+            yield from self.running_sums(outer, totals, start, _least_exponents(accumulator))
+            return
+        # The user's draws are in one order: those of all runs, then those of their sum. A sum of fewer
+        # runs finds its draws at another place, so the outer sum is made anew for every step.
+        for first in range(0, len(totals), outer.chunk or 1):
+            count = min(first + (outer.chunk or 1), len(totals))
+            yield _OperationsWithDraws(self._words[ends[count - 1] :]).sum(
+                outer, totals[:count], start, _least_exponents(accumulator)
+            )
+
+    def _sequential(self, accumulator: SequentialSum, factors: list[Any], total: NDArray) -> Iterator[NDArray]:
+        do = self._operations_in(accumulator.format, accumulator.rounding, total.shape)
+        for x, y in factors:
+            if accumulator.products is None:
+                total = do("fma", x, y, total)
+            else:
+                product = self._operations_in(accumulator.products, accumulator.rounding, total.shape)("multiply", x, y)
+                total = do("add", total, product)
+            yield total
+
+    def _kahan(self, accumulator: Kahan, factors: list[Any], s: NDArray) -> Iterator[NDArray]:
+        do, c = self._operations_in(accumulator.format, accumulator.rounding, s.shape), np.zeros_like(s)
+        for factor in factors:
+            y = do("subtract", do("multiply", *factor), c)
+            t = do("add", s, y)
+            c = do("subtract", do("subtract", t, s), y)
+            s = t
+            yield s
+
+    def _pairwise(self, accumulator: Pairwise, factors: list[Any], start: NDArray) -> NDArray:
+        do = self._operations_in(accumulator.format, accumulator.rounding, start.shape)
+        nodes = [do("multiply", x, y) for x, y in factors]
+        while len(nodes) > 1:
+            pairs = [do("add", *nodes[i : i + 2]) for i in range(0, len(nodes) - 1, 2)]
+            nodes = pairs + nodes[len(nodes) - len(nodes) % 2 :]
+        return nodes[0] if nodes else start
+
+    def _in_order(self, accumulator: InTreeOrder, factors: list[Any], start: NDArray) -> NDArray:
+        do = self._operations_in(accumulator.format, accumulator.rounding, start.shape)
+        if isinstance(accumulator, NumPySum) and accumulator.products is not None:
+            round_products, ones = (
+                self._operations_in(accumulator.products, accumulator.rounding, start.shape),
+                np.ones_like(start),
+            )
+            factors = [(round_products("multiply", x, y), ones) for x, y in factors]
+        # The last one is the zero that NumPy's sums start from.
+        numbers, waiting = [*(do("multiply", x, y) for x, y in factors), start], list[NDArray]()
+        for k in accumulator.order(len(factors)):
+            if k == ADD:
+                right = waiting.pop()
+                waiting[-1] = do("add", waiting[-1], right)
+            else:
+                waiting.append(numbers[k])
+        return waiting[0]
+
+    def _fused(
+        self, accumulator: Fused, factors: list[Any], total: NDArray, least: tuple[int, int]
+    ) -> Iterator[NDArray]:
+        do = self._operations_in(accumulator.output, accumulator.mode, total.shape)
+        for first in range(0, len(factors), accumulator.terms):
+            chunk = chunk_total(accumulator, factors[first : first + accumulator.terms], total, least)
+            # The chunk is exact, so adding zero rounds it once, with its draw. A unit has no -0: + 0.0 makes it +0.
+            total = do("add", chunk, np.zeros_like(total)) + 0.0
+            if accumulator.conversion == "truncated":
+                # Toward zero the operation stops at the largest number, where a tensor core's total becomes infinite.
+                beyond = np.abs(chunk) >= 2.0 ** (accumulator.output.last_binade + 1)
+                total = np.where(beyond, np.copysign(np.inf, chunk), total)
+            yield total
+
+    def _next_words(self) -> NDArray[np.uint32]:
+        self._draws_so_far += 1
+        return self._words[self._draws_so_far - 1]
+
+    def _operations_in(self, format: Format, rounding: Rounding, shape: tuple[int, ...]) -> Any:
+        """The operations of a format, with results in this shape."""
+        target = Target(format, rounding, np.float64)
+
+        def do(operation: str, *operands: NDArray) -> NDArray:
+            arrays = [np.broadcast_to(operand, shape) for operand in operands]
+            draw = Draw(0, 0, user_bits=_ReadyWords(self._next_words())) if rounding.is_stochastic else None
+            return compute_with_draw(operation, arrays, target, draw)
+
+        return do
+
+
+def _least_exponents(accumulator: SumOfSums) -> tuple[int, int]:
+    """emin of the ones and of the sums of runs that an outer sum multiplies."""
+    assert accumulator.inner.result is not None
+    return FP32.emin, accumulator.inner.result.emin
+
+
+class _ReadyWords(GivenBits):
+    """Draws that are words already."""
+
+    def __init__(self, words: NDArray[np.uint32]) -> None:
+        self._ready_words = words.reshape(-1)
+
+    def take_words(self, count: int, bits: int) -> NDArray[np.uint32]:
+        """All of them."""
+        return self._ready_words

@@ -1,0 +1,253 @@
+"""How a sum comes about: its running sum after every step.
+
+Sums over replicas, in the orders in which machines that are connected make them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.arithmetic.bit_stream import Stream
+from simfloat.arithmetic.machines import on_device_of
+from simfloat.arithmetic.operands import as_operand, empty
+from simfloat.arithmetic.target import Observer
+from simfloat.environment import in_usual_environment
+from simfloat.formats.catalog import FormatLike
+from simfloat.formats.rounding import RoundingLike
+from simfloat.sums.accumulator import Accumulator, Engine, Region, TileScales, whole_steps
+from simfloat.sums.blocked import Blocked, RunsEngine, StackedRunsEngine
+from simfloat.sums.contraction import prepare_sum, round_sums
+from simfloat.sums.given_draws import UserDrawsEngine
+from simfloat.sums.one_format import InOneFormat, Pairwise, pairwise, running_sums
+from simfloat.sums.plan import Options
+from simfloat.sums.product import Inputs, as_vectors, read_options, refuse_flags
+from simfloat.sums.product import sum as summed
+from simfloat.sums.scales import Scales
+from simfloat.sums.sequential import SequentialSum, as_accumulator
+from simfloat.sums.tiles import as_carrier
+
+
+@in_usual_environment
+def partial_sums(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    inputs: Inputs = None,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None = None,
+    rounding: RoundingLike | None = None,
+    initial: ArrayLike | None = None,
+    stream: Stream | None = None,
+    observer: Observer | None = None,
+    flags: bool = False,
+) -> NDArray[np.floating]:
+    """The running sum of a dot product after every step of the accumulator, in order; the last one is `dot`'s.
+
+    A step is a product, a chunk of a unit, a run of a blocked sum, or a scaled block; the last one may be short. Each
+    running sum is rounded to `output` as if the sum ended there. Options as in :func:`simfloat.dot`. The sum starts
+    from the number `initial`, as that of dot, which is itself none of the running sums.
+
+    The time is that of one sum and of so many steps, with one exception: where `stream` holds given draws, and both the
+    runs of a blocked sum and their sum take some, the draws of the outer sum follow those of all runs, so it is another
+    one for every step and is made anew. Running sums of a Kahan sum are made on the CPU wherever the operands lie.
+
+    Raises ValueError for pairwise and exact sums, which have no running sum, and as :func:`simfloat.dot`.
+
+    Examples:
+        >>> sf.partial_sums([2046.0, 1.0, 1.0, 1.0], np.ones(4), accumulate=sf.FP16)
+        array([2046., 2047., 2048., 2048.])
+    """
+    if flags is not False:
+        refuse_flags("partial_sums", flags)
+    a, b = as_vectors(a, b)
+    options = read_options([a, b], inputs, accumulate, output, rounding, stream, observer, "partial_sums")
+    accumulator = options.accumulator
+    if accumulator.chunk is None:
+        raise ValueError(f"{accumulator} has no running sum: its terms are not added one after the other.")
+    return running_sums_of_vectors(a, b, options, None if initial is None else as_operand(initial, "initial"))
+
+
+def running_sums_of_vectors(
+    a: NDArray, b: NDArray, options: Options, initial: NDArray | None = None
+) -> NDArray[np.floating]:
+    """The running sums of two vectors under these options, from the number `given` on; nothing is checked."""
+    accumulator = options.accumulator
+    row, column, work = prepare_sum(a[np.newaxis], b[:, np.newaxis], (), a.size, options, initial=initial)
+    start = np.zeros((1, 1), like=row) if work.initial is None else work.initial.reshape(1, 1)
+    row, column = (as_carrier(x, work.engine.carrier, work.has_no_signalling_nan) for x in (row, column))
+    sums = _running_sums(
+        row, column, work.engine, accumulator, work.scales, Region(0, 1, 1, work.draw, machine=work.device), start
+    )
+    if not options.target.rounding.is_stochastic:
+        return round_sums(sums, sums.shape, options, work, row, column)
+    # Every running sum is what `dot` would return if the sum ended there: element 0 of a result.
+    results = empty(sums.shape, options.target.dtype, work.device)
+    for i in range(sums.size):
+        results[i] = round_sums(sums[i : i + 1], (), options, work, row, column)
+    return results
+
+
+def _running_sums(
+    row: NDArray,
+    column: NDArray,
+    engine: Engine,
+    accumulator: Accumulator,
+    scales: Scales | None,
+    region: Region,
+    start: NDArray,
+) -> NDArray:
+    """The running sum after every chunk, in the engine's type."""
+    if isinstance(engine, UserDrawsEngine):
+        return engine.running_sums(row, column, start)
+    if isinstance(engine, RunsEngine | StackedRunsEngine):
+        # All runs are summed, then their results: inner and outer sums draw at steps of their own.
+        whole = region._replace(scales=scales and _scales_of_products(scales, slice(0, row.size)))
+        results = engine.results(row, column, whole)
+        ones, outer, at = (
+            np.ones_like(results.T),
+            _outer_accumulator(engine, accumulator),
+            region._replace(is_transposed=True),
+        )
+        return _running_sums(ones, results, engine.outer, outer, None, at, start).astype(engine.carrier, copy=False)
+    # A compensated sum cannot go on from a running sum: its correction is lost. A loop of its own keeps every running
+    # sum, in the time of one sum; a sum for every length took time in proportion to the square of the length.
+    if isinstance(accumulator, InOneFormat):
+        sums = running_sums(accumulator, row, column, start, region)
+        return region.machine.to_device(sums.astype(engine.carrier, copy=False))
+    return _resumed_sums(row, column, engine, accumulator, scales, region, start)
+
+
+def _resumed_sums(
+    row: NDArray,
+    column: NDArray,
+    engine: Engine,
+    accumulator: Accumulator,
+    scales: Scales | None,
+    region: Region,
+    start: NDArray,
+) -> NDArray:
+    """The running sums of an accumulator that resumes: each starts from the one before it, or, where one draw of
+    words serves several steps, from the last one at which a draw begins.
+    """
+    chunk, terms = accumulator.chunk, row.size
+    assert chunk is not None
+    span = 1 if accumulator.resumes else whole_steps(accumulator.roundings, 1)
+    sums = np.zeros(-(-terms // chunk), engine.carrier, like=row)
+    running = np.zeros((1, 1), engine.carrier, like=row)
+    for i in range(sums.size):
+        # Words are drawn for four or sixteen steps at a time. A piece that began inside such a group would read the
+        # first words of the group, so it begins with the group, and up to fifteen steps are made again.
+        first = i - i % span
+        within = slice(first * chunk, min((i + 1) * chunk, terms))
+        running[:] = sums[first - 1] if first else start
+        at = region._replace(step=first, scales=scales and _scales_of_products(scales, within))
+        engine.run(np.array(row[:, within], order="C", like=row), column[within], running, at)
+        sums[i] = running[0, 0]
+    return sums
+
+
+def _outer_accumulator(engine: RunsEngine | StackedRunsEngine, accumulator: Accumulator) -> Accumulator:
+    """The accumulator of the results of runs."""
+    if isinstance(engine, RunsEngine) and engine.scale_removal is not None:
+        return engine.scale_removal.total
+    assert isinstance(accumulator, Blocked)
+    return accumulator.outer
+
+
+def _scales_of_products(scales: Scales, products: slice) -> TileScales:
+    """The scales of the blocks of some products, which start where a block does."""
+    blocks = slice(products.start // scales.block, -(-products.stop // scales.block))
+    return scales.a[:, blocks].astype(np.float64), scales.b[blocks].astype(np.float64)
+
+
+Order = Literal["ring", "tree", "sequential"]
+
+
+@in_usual_environment
+def all_reduce(
+    parts: Sequence[ArrayLike] | ArrayLike,
+    *,
+    order: Order = "ring",
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None = None,
+    rounding: RoundingLike | None = None,
+    stream: Stream | None = None,
+    observer: Observer | None = None,
+) -> NDArray[np.floating]:
+    """What every replica holds after a sum over replicas: of an array of each, in an order, rounded as it goes.
+
+    parts are arrays of one shape, or one array (replicas, ...).
+
+    * ``"ring"``: the elements, in C order, lie in as many chunks of ceil(size / n) as there are replicas, the last of
+      which may be short or empty. Chunk c starts at replica c + 1, goes round by way of c + 2, ... and ends at c: each
+      adds its own number to the sum that it receives. So elements of different chunks are added in different orders.
+    * ``"tree"``: neighbours are added level by level, an odd last one is carried up, as in `simfloat.pairwise`.
+    * ``"sequential"``: one after the other, from the first replica on.
+
+    What a replica sends are numbers of the accumulator's format: a Format (or `simfloat.sequential`) rounds each
+    addition to it, and what is first sent, too. Other accumulators add the numbers of each element in the ring's order,
+    or the sequential one; a tree takes a Format, a sequential or a pairwise accumulator. Options are those of
+    :func:`simfloat.sum`.
+
+    Raises ValueError for no parts, parts of different shapes, an unknown order, and an accumulator that the order has
+    no use for. Source of the ring: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2), 2009; NCCL.
+
+    Examples:
+        >>> parts = [[256.0, 1.0], [1.0, 1.0], [1.0, 256.0], [1.0, 1.0]]
+        >>> sf.all_reduce(parts, accumulate=sf.BF16)  # chunks of an element; the first begins with 1 + 1 + 1
+        array([260., 256.])
+        >>> sf.all_reduce(parts, order="tree", accumulate=sf.BF16)
+        array([258., 258.])
+    """
+    numbers = _stack_parts(parts)
+    if order not in get_args(Order):
+        raise ValueError(f"order is one of {', '.join(map(repr, get_args(Order)))}; got {order!r}.")
+    accumulator = as_accumulator(accumulate)
+    if order == "tree":
+        accumulator = _as_tree(accumulator)
+    rows = in_addition_order(numbers.reshape(len(numbers), math.prod(numbers.shape[1:])), order)
+    result = summed(rows, 0, accumulate=accumulator, output=output, rounding=rounding, stream=stream, observer=observer)
+    return result.reshape(numbers.shape[1:])
+
+
+def in_addition_order(rows: NDArray[np.floating], order: Order) -> NDArray[np.floating]:
+    """The numbers of every column, one of each replica, in the order in which they are added."""
+    if order != "ring":
+        return rows
+    ordered: NDArray[np.floating] = rows[
+        on_device_of(_replicas_in_ring_order(*rows.shape), rows), on_device_of(np.arange(rows.shape[1]), rows)
+    ]
+    return ordered
+
+
+def _stack_parts(parts: Any) -> NDArray:
+    """The parts in one array, (replicas, ...); ValueError where they have not one shape."""
+    if hasattr(parts, "shape") and len(parts.shape) and len(parts):
+        return as_operand(parts, "parts")
+    if not isinstance(parts, Sequence) or isinstance(parts, str) or not len(parts):
+        raise ValueError("parts is a list with an array for each replica, at least one, or one array (replicas, ...).")
+    arrays = [as_operand(part, "a part") for part in parts]
+    shapes = [array.shape for array in arrays]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError(f"The parts of all replicas have one shape; got {', '.join(map(str, dict.fromkeys(shapes)))}.")
+    return np.stack(arrays)
+
+
+def _replicas_in_ring_order(replicas: int, size: int) -> NDArray[np.intp]:
+    """For each step and element the replica that adds to it, (replicas, size)."""
+    chunks = np.arange(size) // max(-(-size // replicas), 1)
+    # Chunk c starts at replica c + 1 and is handed on, so that in step s replica c + 1 + s adds to it; c is the last.
+    return (chunks + 1 + np.arange(replicas)[:, np.newaxis]) % replicas
+
+
+def _as_tree(accumulator: Accumulator) -> Accumulator:
+    if isinstance(accumulator, Pairwise):
+        return accumulator
+    if isinstance(accumulator, SequentialSum) and accumulator.products is None:
+        return pairwise(accumulator.format, rounding=accumulator.rounding)
+    raise ValueError(f"A tree takes a format, a sequential or a pairwise accumulator, got {accumulator!r}.")

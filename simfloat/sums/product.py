@@ -1,0 +1,336 @@
+"""Products of matrices, dot products and sums, and their options as users give them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.arithmetic.bit_stream import Stream
+from simfloat.arithmetic.blocks import BlockScaled
+from simfloat.arithmetic.casts import Cast, as_cast
+from simfloat.arithmetic.machines import CPU, Device
+from simfloat.arithmetic.operands import as_operand, common_type_and_device
+from simfloat.arithmetic.target import Observer, Target, as_target, carrier_of
+from simfloat.common import check_flags, is_integer
+from simfloat.environment import (
+    LARGEST_SUBNORMAL,
+    NORMAL,
+    ONE,
+    SUBNORMAL,
+    TINY,
+    call_in_usual_environment,
+    in_usual_environment,
+)
+from simfloat.formats import as_format, nearest_even
+from simfloat.formats.catalog import FormatLike
+from simfloat.formats.rounding import Rounding, RoundingLike, as_rounding
+from simfloat.sums import contraction
+from simfloat.sums.accumulator import Accumulator
+from simfloat.sums.contraction import prepare_sum, round_sums
+from simfloat.sums.plan import Casts, Options, product_plan
+from simfloat.sums.scales import Scales, as_scales, unpack_blocks
+from simfloat.sums.sequential import as_accumulator
+from simfloat.sums.tiles import sums_of_matrices
+
+#: As users give the formats of operands, or how they are taken to them.
+OneInput = Cast | FormatLike
+Inputs = OneInput | tuple[OneInput, OneInput] | None
+
+
+#: Numbers of a sum from which on its factors, ones, are one number without strides.
+LEAST_STRIDELESS_ONES = 1 << 12
+
+
+def matmul(
+    a: ArrayLike | BlockScaled,
+    b: ArrayLike | BlockScaled,
+    *,
+    inputs: Inputs = None,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None = None,
+    rounding: RoundingLike | None = None,
+    scales: tuple[ArrayLike, ArrayLike] | None = None,
+    initial: ArrayLike | None = None,
+    stream: Stream | None = None,
+    observer: Observer | None = None,
+    flags: bool = False,
+) -> NDArray[np.floating]:
+    """The matrix product of `a` and `b` as hardware with this accumulator would compute it.
+
+    Shapes and the broadcasting of leading axes are numpy.matmul's. Operands are first taken to `inputs`: a format, to
+    which they are rounded to nearest even, a simfloat.cast, a pair of them for a and b, or None to take them as they
+    are. Each sum runs over ascending k in the order and with the roundings of `accumulate`: an accumulator, or a format
+    for `sequential`. The result is rounded to `output`, by default the accumulator's format, in the mode `rounding`
+    (nearest even), which concerns nothing else. Stochastic modes, here, in a cast or in the accumulator, take their
+    bits from `stream`; `observer` receives the events of the casts and of the results.
+
+    With `initial` sums start from it instead of +0, as in D = A B + C: numbers of the format that the accumulator's
+    running sum comes in (of a blocked sum the outer one), in an array that broadcasts to the result. An exact sum adds
+    any float64 numbers.
+
+    `scales`, a pair of arrays (..., m, k / block) and (..., k / block, n), are those of blocks of the operands along
+    k, as :func:`simfloat.block_quantize` gives them. A tensor core with scales uses them as hardware does; any other
+    accumulator sums the products of the scaled operands, which must be float64 numbers. A scale of NaN makes its
+    block's products NaN. Results of block_quantize are themselves operands, blocks along k; scales of whole tensors
+    divide the sums, before these are rounded to `output`.
+
+    float32 out if both operands are float32 and the output format fits, else float64.
+
+    Raises ValueError if the inner sizes differ, if operands are too wide for a step to be exact, for
+    ``accumulate=exact`` without an output, for a `rounding` where the output is the accumulator's format, for an
+    `initial` that enlarges the result or holds other numbers, for scales that are infinite, given twice, or no numbers
+    of the accumulator's format, and for ``flags=True``, which single operations take.
+
+    Examples:
+        >>> a, b = np.random.default_rng(0).standard_normal((2, 64, 64))
+        >>> hopper = sf.tensor_core("hopper")
+        >>> c = sf.matmul(a, b, inputs=sf.E4M3, accumulate=hopper)
+        >>> d = sf.matmul(a, b, inputs=sf.E4M3, accumulate=hopper, initial=c)  # D = A B + C
+        >>> e = sf.matmul(a, b, inputs=sf.FP16, accumulate=sf.kahan(sf.FP16))
+        >>> e.shape
+        (64, 64)
+    """
+    operands: tuple[Any, Any, Any] = a, b, scales
+    if isinstance(a, BlockScaled) or isinstance(b, BlockScaled):
+        operands = unpack_blocks(*operands)
+    x, y, blocks = as_operand(operands[0], "a"), as_operand(operands[1], "b"), operands[2]
+    left, right, shape = (x, y, None) if x.ndim == y.ndim == 2 else _as_matrices(x, y)
+    if left.shape[-1] != right.shape[-2]:
+        raise _shape_error(x, y)
+    if flags is not False:
+        refuse_flags("matmul", flags)
+    options = read_options([x, y], inputs, accumulate, output, rounding, stream, observer, "matmul")
+    if blocks is not None:
+        blocks = as_scales(blocks, left, right, options.accumulator)
+    initial = None if initial is None else as_operand(initial, "initial")
+    return multiply_matrices(left, right, options, blocks, initial, shape)
+
+
+def _as_matrices(x: NDArray, y: NDArray) -> tuple[NDArray, NDArray, tuple[int, ...] | None]:
+    """The factors of a product as matrices, and the result's shape if it is another one than that of their product."""
+    if x.ndim == 0 or y.ndim == 0:
+        raise _shape_error(x, y)
+    if x.ndim > 1 and y.ndim > 1:
+        return x, y, None
+    # A vector meets every matrix of the other factor, of whose rows or columns the result has as many elements.
+    if x.ndim > 1:
+        return x, y[:, np.newaxis], x.shape[:-1]
+    return x[np.newaxis], (y if y.ndim > 1 else y[:, np.newaxis]), y.shape[:-2] + y.shape[-1:] if y.ndim > 1 else ()
+
+
+def _shape_error(x: NDArray, y: NDArray) -> ValueError:
+    return ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {x.shape} and {y.shape}.")
+
+
+def dot(
+    a: ArrayLike | BlockScaled,
+    b: ArrayLike | BlockScaled,
+    *,
+    inputs: Inputs = None,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None = None,
+    rounding: RoundingLike | None = None,
+    initial: ArrayLike | None = None,
+    stream: Stream | None = None,
+    observer: Observer | None = None,
+    flags: bool = False,
+) -> NDArray[np.floating]:
+    """The sum of the products of two vectors of equal length; options as in :func:`simfloat.matmul`.
+
+    Examples:
+        >>> sf.dot([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], accumulate=sf.FP16)
+        array(32.)
+        >>> sf.dot([2048.0, 1.0], [1.0, 1.0], accumulate=sf.FP16), sf.dot([2048.0, 1.0], [1.0, 1.0], accumulate=sf.FP32)
+        (array(2048.), array(2049.))
+    """
+    x, y, blocks = unpack_blocks(a, b) if isinstance(a, BlockScaled) or isinstance(b, BlockScaled) else (a, b, None)
+    x, y = as_vectors(x, y)
+    if flags is not False:
+        refuse_flags("dot", flags)
+    options = read_options([x, y], inputs, accumulate, output, rounding, stream, observer, "dot")
+    row, column = x[np.newaxis], y[:, np.newaxis]
+    if blocks is not None:
+        blocks = as_scales(blocks, row, column, options.accumulator)
+    initial = None if initial is None else as_operand(initial, "initial")
+    return multiply_matrices(row, column, options, blocks, initial, ())
+
+
+def as_vectors(a: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray]:
+    """Two vectors of equal length."""
+    a, b = as_operand(a, "a"), as_operand(b, "b")
+    if a.ndim != 1 or a.shape != b.shape:
+        more = "; matmul takes matrices" if max(a.ndim, b.ndim) > 1 else ""
+        raise ValueError(f"dot takes two vectors of equal length, got shapes {a.shape} and {b.shape}{more}.")
+    return a, b
+
+
+def sum(
+    x: ArrayLike,
+    axis: int | None = None,
+    *,
+    accumulate: Accumulator | FormatLike,
+    inputs: OneInput | None = None,
+    output: FormatLike | None = None,
+    rounding: RoundingLike | None = None,
+    initial: ArrayLike | None = None,
+    stream: Stream | None = None,
+    observer: Observer | None = None,
+    flags: bool = False,
+) -> NDArray[np.floating]:
+    """The sum of the elements along `axis`, computed as their dot product with ones; all of them if axis is None.
+
+    Elements are taken in C order, whatever the memory; an empty sum is +0, or `initial`. Options as in
+    :func:`simfloat.matmul`.
+
+    Examples:
+        >>> sf.sum(np.ones((2, 300)), axis=1, accumulate=sf.BF16)
+        array([256., 256.])
+    """
+    x = as_operand(x)
+    if axis is None:
+        rows = x.reshape(1, -1)
+        shape: tuple[int, ...] = ()
+    elif is_integer(axis, -x.ndim, x.ndim - 1):
+        rows = np.moveaxis(x, axis, -1)
+        shape = rows.shape[:-1]
+        rows = rows.reshape(math.prod(shape), x.shape[axis])
+    else:
+        places = f"None or an integer from {-x.ndim} to {x.ndim - 1}" if x.ndim else "None: a single number has no axes"
+        raise ValueError(f"axis must be {places}, got {axis!r}.")
+    if flags is not False:
+        refuse_flags("sum", flags)
+    options = read_options([x], inputs, accumulate, output, rounding, stream, observer, "sum")
+    # The ones are ours: their cast is not reported, and they are not scaled.
+    options = options._replace(cast_operations=("cast_input", None))
+    plan = options.plan
+    if plan.has_scales:
+        assert plan.casts is not None
+        casts = plan.casts[0], plan.casts[1].without_scale
+        options = options._replace(plan=product_plan(plan.accumulator, casts, plan.format, plan.rounding, plan.device))
+    many = rows.shape[1] > LEAST_STRIDELESS_ONES and plan.device is CPU
+    ones = np.ones_like(x, order="C", shape=(1 if many else rows.shape[1], 1))
+    if many:
+        ones = np.broadcast_to(ones, (rows.shape[1], 1))
+    initial = None if initial is None else as_operand(initial, "initial")
+    return multiply_matrices(rows, ones, options, None, initial, shape)
+
+
+def refuse_flags(operation: str, flags: bool) -> None:
+    """Raise ValueError where a sum is asked for its flags, which only single operations have."""
+    check_flags(flags=flags)
+    if flags:
+        raise ValueError(
+            f"{operation} takes no flags=True: a sum has many roundings. round and the elementwise operations, such as "
+            "simfloat.fma, return the flags of each rounding; simfloat.partial_sums returns the sum after every step."
+        )
+
+
+def read_options(
+    operands: list[NDArray],
+    inputs: Inputs,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None,
+    rounding: RoundingLike | None,
+    stream: Stream | None,
+    observer: Observer | None,
+    operation: str,
+) -> Options:
+    """The options as users give them, checked."""
+    arguments: tuple[Any, ...] = (inputs, accumulate, output, *common_type_and_device(operands), operation)
+    try:
+        options = _default_options(*arguments)
+    except TypeError:  # what is not hashable is none of these, and is refused
+        options = _default_options.__wrapped__(*arguments)
+    if rounding is None and stream is None and observer is None:
+        return options
+    plan, format = options.plan, options.target.format
+    rounding = None if rounding is None else as_rounding(rounding)
+    target = as_target(operands, format, rounding or nearest_even, stream, observer, operation)
+    if rounding is not None:
+        if format == plan.accumulator.result and not plan.divides_sums:
+            _refuse_rounding(plan.accumulator, rounding)
+        plan = product_plan(plan.accumulator, plan.casts, format, rounding, plan.device)
+    return options._replace(plan=plan, target=target)
+
+
+@lru_cache(maxsize=1024)
+@in_usual_environment
+def _default_options(
+    inputs: Inputs,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None,
+    single: bool,
+    device: Device,
+    operation: str,
+) -> Options:
+    """The options of a call that gives no others; `single` if all operands are float32. Kept: calls repeat."""
+    casts = None if inputs is None else _as_casts(inputs)
+    formats = (None, None) if casts is None else (casts[0].format, casts[1].format)
+    accumulator = as_accumulator(accumulate).for_inputs(*formats)
+    format = as_format(output) if output is not None else accumulator.result
+    if format is None:
+        raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
+    target = Target(format, nearest_even, carrier_of(format) if single else np.float64, operation=operation)
+    return Options(product_plan(accumulator, casts, format, nearest_even, device), target)
+
+
+def _as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> Casts:
+    """The casts of both operands."""
+    if isinstance(inputs, tuple):
+        if len(inputs) != 2:
+            raise ValueError(f"inputs is a format, or a pair of formats for a and b; got {len(inputs)} of them.")
+        return as_cast(inputs[0]), as_cast(inputs[1])
+    cast = as_cast(inputs)
+    return cast, cast
+
+
+def _refuse_rounding(accumulator: Accumulator, rounding: Rounding) -> None:
+    """A mode for results that are not rounded: the steps' own was meant."""
+    meant = "pass output=, the format that they are to be rounded to"
+    if "rounding" in (field.name for field in fields(accumulator)):
+        meant = f"for the mode of the steps pass accumulate={replace(accumulator, rounding=rounding)}"  # type: ignore[call-arg]
+    raise ValueError(
+        f"rounding={rounding} is the mode in which results are rounded to output, and sums in {accumulator.result} "
+        f"that stay in it are not rounded again; {meant}."
+    )
+
+
+def multiply_matrices(
+    a: NDArray,
+    b: NDArray,
+    options: Options,
+    scales: Scales | None = None,
+    initial: NDArray | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> NDArray[np.floating]:
+    """The products of matrices a (..., m, k) and b (..., k, n), in an array of `shape` if it is to have another one."""
+    # The decorator's check without its call, which took 5 % of a product of four numbers (AMD Zen 3).
+    if NORMAL - SUBNORMAL != LARGEST_SUBNORMAL or ONE + TINY != ONE - TINY:
+        return call_in_usual_environment(lambda: multiply_matrices(a, b, options, scales, initial, shape))
+    matrices = (a.shape[0], b.shape[1]) if a.ndim == b.ndim == 2 else _result_shape(a, b)
+    shape = matrices if shape is None else shape
+    depth = a.shape[-1]
+    a, b, work = prepare_sum(a, b, shape, depth, options, scales, initial)
+    count = math.prod(matrices)
+    # `in_sight` asks this first, too: three of the 29 calls of a product of 4 x 4 went to it.
+    if max(count * work.engine.cost, contraction.SINGLE_SUM_COST) * depth < contraction.LEAST_WATCHED_WORK:
+        sums = sums_of_matrices(matrices, a, b, work)
+    else:
+        own = options.plan.accumulator
+        sums = contraction.with_progress_bar(
+            lambda work: sums_of_matrices(matrices, a, b, work), work, count, depth, own
+        )
+    return round_sums(sums, shape, options, work, a, b)
+
+
+def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:
+    try:
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise ValueError(f"The leading axes of shapes {a.shape} and {b.shape} do not broadcast.") from None
+    return (*batch, a.shape[-2], b.shape[-1])

@@ -1,0 +1,435 @@
+"""Steps that the hardware rounds natively, beside those in FP32 and FP64 to nearest even, which all processors have.
+
+Sums in ascending order of k, rounded at every step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat import kernels
+from simfloat.arithmetic.machines import Device
+from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.operations import compute
+from simfloat.arithmetic.target import Target, check_precision, odd_suffices
+from simfloat.formats import BF16, FP16, FP32, FP64, Format, Rounding, as_format, nearest_even, to_odd
+from simfloat.formats.catalog import FormatLike
+from simfloat.formats.rounding import RoundingLike, as_rounding
+from simfloat.sums.accumulator import Accumulator, Engine, Region, kernel_region
+from simfloat.sums.bounds import Bounds, quickest_step, terms_and_sums
+from simfloat.sums.lanes import can_drop_bits, fits_when_lifted, lane_loop, lift_exponent
+from simfloat.sums.operands import Problem
+
+#: Kinds of steps that take the images of numbers; and what kinds begin with that cut bits off: of sums as they are, and
+#: of sums and left factors that are lifted.
+IMAGES, CUT, LIFTED = ("halves", "bfloats"), "cut_", "lifted_"
+
+
+def hardware_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | None:
+    """The kind of steps that the machine makes itself for such sums, rounded in `formats`; None if it has none."""
+    loops, format = problem.device.loops, formats[0]
+    if any(other != format for other in formats):
+        return None
+    if format == FP32 and rounding.instruction and loops.processor.COMPUTES_DIRECTED:
+        return rounding.mode if problem.a.in_float32 and problem.b.in_float32 else None
+    if rounding == nearest_even and format == FP16 and loops.processor.COMPUTES_FP16:
+        return "halves" if _are_in_format(problem, FP16) else None
+    if rounding == nearest_even and format == BF16 and loops.processor.COMPUTES_BF16 and _are_in_format(problem, BF16):
+        return "bfloats"
+    # A GPU's fma.rz, .rm and .rp round FP32 in the directed modes. Formats with float32's
+    # exponents are made of these by cutting bits off. Others are multiplied by a power of
+    # two first, so that both smallest normal numbers are the same.
+    is_cut = kernels.rounding.grid.has_exponents_of_float32(format) and not rounding.saturates
+    kind = f"{CUT if is_cut else LIFTED}{rounding.steps}"
+    if not loops.processor.COMPUTES_DIRECTED or f"fused_{kind}" not in loops.sequential.steps:
+        return None
+    if is_cut:
+        return kind if problem.a.in_float32 and problem.b.in_float32 else None
+    return kind if _can_be_scaled(problem, rounding, format) else None
+
+
+def _can_be_scaled(problem: Problem, rounding: Rounding, format: Format) -> bool:
+    """Whether sums can be those of float32 cut off, times a power of two, and nothing is quicker: FP16 to nearest even
+    is converted by one instruction.
+    """
+    if not (can_drop_bits(format, format, rounding) and format.has_nan) or (format, rounding) == (FP16, nearest_even):
+        return False
+    return all(fits_when_lifted(operand, lift_exponent(format)) for operand in (problem.a, problem.b))
+
+
+def _are_in_format(problem: Problem, format: Format) -> bool:
+    """Whether operands, and what the sums start from, are numbers of the format."""
+    all_bounds = (problem.a.bounds, problem.b.bounds, problem.initial)
+    return all(bounds is None or bounds.are_in_format(format) for bounds in all_bounds)
+
+
+class ScalableLoop(Engine, Protocol):
+    """An engine that can be made for numbers times a power of two."""
+
+    def with_scaled_grids(self, factor: np.float32) -> Engine:
+        """The engine with its grids times a power of two, `factor`."""
+
+
+def hardware_engine(engine: ScalableLoop, kind: str, format: Format) -> Engine:
+    """The engine of a loop of this kind, for numbers that travel as float32, and sums in a format."""
+    if kind.startswith(LIFTED):
+        factor = np.float32(2.0 ** lift_exponent(format))
+        return ScaledIntoFloat32(engine.with_scaled_grids(factor), factor)
+    return OnBitPatterns(engine, kind) if kind in IMAGES else engine
+
+
+class ScaledIntoFloat32(NamedTuple):
+    """An engine whose loop takes left factors and sums times a power of two, which loses no bit of either."""
+
+    engine: Engine
+    factor: np.float32
+    carrier: FloatType = np.float32
+
+    @property
+    def cost(self) -> float:
+        return self.engine.cost
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        # This engine is chosen only where neither sums nor left factors leave float32's range,
+        # so the powers of two lose nothing.
+        sums = out * self.factor
+        self.engine.run(a * self.factor, b, sums, region)
+        out[...] = sums * (np.float32(1.0) / self.factor)
+
+
+class OnBitPatterns(NamedTuple):
+    """An engine whose loop takes images."""
+
+    engine: Engine
+    kind: str
+    carrier: FloatType = np.float32
+
+    @property
+    def cost(self) -> float:
+        return self.engine.cost
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        left, right, sums = (_images_of(x, self.kind, region.machine) for x in (a, b, out))
+        self.engine.run(left, right, sums, region)
+        region.machine.loops.halves.number_loops[self.kind](sums, out)
+
+
+def _images_of(x: NDArray, kind: str, machine: Device) -> NDArray[np.uint16]:
+    images = machine.new_array("empty", x.shape, np.uint16)
+    machine.loops.halves.image_loops[kind](x, images)
+    return images
+
+
+def sequential(
+    format: FormatLike, rounding: RoundingLike = nearest_even, *, products: FormatLike | None = None
+) -> SequentialSum:
+    """Sum over ascending k from +0: sum = round(sum + a * b), in `format`.
+
+    The product is exact, as in a fused multiply-add, or first rounded to the format `products`. Signs of zero follow
+    IEEE 754-2019 section 6.3: under toward_negative +0 + -0 and x - x are -0.
+
+    Raises ValueError for what is no format or no rounding mode, and for formats of more than 50 bits of precision,
+    FP64 under nearest_even excepted.
+
+    Examples:
+        >>> sf.dot([0.1, 0.2], [0.3, 0.4], inputs=sf.FP16, accumulate=sf.sequential(sf.FP16, rounding=sf.toward_zero))
+        array(0.10992432)
+        >>> sf.dot([0.1, 0.2], [0.3, 0.4], inputs=sf.FP16, accumulate=sf.sequential(sf.FP32, products=sf.FP16))
+        array(0.10995483)
+    """
+    products = None if products is None else as_format(products)
+    return SequentialSum(as_format(format), rounding=as_rounding(rounding), products=products)
+
+
+def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
+    """The accumulator that `x` stands for: itself, or a format (or its name, or a dtype) for `sequential`."""
+    if isinstance(x, Accumulator):
+        return x
+    try:
+        format = as_format(x)
+    except ValueError as error:
+        if isinstance(x, str):
+            raise ValueError(f"{error} Other accumulators are values, such as simfloat.kahan(simfloat.BF16).") from None
+        kind = type(x).__name__
+        raise ValueError(f"accumulate must be a simfloat accumulator or a format, got {x!r} of type {kind}.") from None
+    try:
+        return _sequential_in_format(format)
+    except ValueError as error:
+        raise ValueError(
+            f"accumulate: {error} A sum that is rounded once, at its end, may have any format: "
+            f"accumulate=simfloat.exact, output=simfloat.{format!r}."
+        ) from None
+
+
+@lru_cache(maxsize=1024)
+def _sequential_in_format(format: Format) -> SequentialSum:
+    return SequentialSum(format)
+
+
+@dataclass(frozen=True, repr=False)
+class SequentialSum(Accumulator):
+    """See :func:`sequential`."""
+
+    format: Format
+    rounding: Rounding = field(default=nearest_even, kw_only=True)
+    products: Format | None = field(default=None, kw_only=True)
+
+    __hash__ = Accumulator.__hash__
+    maker: ClassVar[str] = "sequential"
+    stages: ClassVar[int] = 2  # the sums, then the products
+    chunk: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        for format in self._formats:
+            check_precision(format, self.rounding)
+
+    @property
+    def result(self) -> Format:
+        """The format of the sums."""
+        return self.format
+
+    @property
+    def roundings(self) -> tuple[Rounding, ...]:
+        """One mode for products and sums."""
+        return (self.rounding,)
+
+    @property
+    def _formats(self) -> tuple[Format, ...]:
+        return (self.format,) if self.products is None else (self.format, self.products)
+
+    def sums(self, products: Bounds, terms: int) -> Bounds:
+        """What is known of sums of so many such products."""
+        _, sums = terms_and_sums(products, terms, self.format, self.rounding, self.products)
+        return sums.within_format(self.format)
+
+    def engine_for_all(self, a: Format, b: Format) -> Engine | None:
+        """The loop of the hardware's own steps, if these are wanted, for operands that its type holds."""
+        native = self._hardware_loop
+        if native is None or native.carrier is np.float64 or (a.fits_float32 and b.fits_float32):
+            return native
+        return None
+
+    def engine(self, problem: Problem) -> Engine:
+        """The fastest loop that is exact for such operands."""
+        native = self._hardware_loop
+        if native is not None:
+            if native.carrier is np.float64 or (problem.a.in_float32 and problem.b.in_float32):
+                return native
+        kind = hardware_kind(problem, self.rounding, *self._formats)
+        if kind is not None:
+            return hardware_engine(
+                _deterministic_loop(self, f"{self._fusion_name}_{kind}", np.float32), kind, self.format
+            )
+        # Loops on lanes ask little of the operands and are the quickest that round by instructions. Only to FP16,
+        # nearest even, may a conversion by the hardware be quicker: then both are found, and a conversion is preferred.
+        lanes = lane_loop(problem, self.format, self.rounding, self.products)
+        may_convert = self.format == FP16 and self.rounding == nearest_even
+        if lanes is not None and not may_convert:
+            return lanes
+        engine = _quickest_engine(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
+        if lanes is not None and isinstance(engine, _DeterministicLoop) and engine.step == "fused_converted":
+            return ConvertedOrOnLanes(engine, lanes)
+        if lanes is not None and not getattr(engine, "step", "").endswith("_converted"):
+            return lanes
+        if self.products is None or self.products.has_nan:
+            return engine
+        # A product may have no place in a format without NaN. Loops would store some
+        # number for it, so operands are looked at before the loop runs.
+        takes_negatives = self.products.signed or self.products.is_fixed  # unsigned fixed point saturates at 0
+        if takes_negatives and problem.a.bounds.finite and problem.b.bounds.finite:
+            return engine
+        return _CheckedProducts(engine, self.products, self.rounding)
+
+    @cached_property
+    def _hardware_loop(self) -> _DeterministicLoop | None:
+        """The loop of the hardware's own fused multiply-adds, if they are the steps that are wanted."""
+        if self.rounding != nearest_even or self.format not in (FP32, FP64):
+            return None
+        if self.products not in (None, self.format):
+            return None
+        return _deterministic_loop(
+            self, f"{self._fusion_name}_native", np.float64 if self.format == FP64 else np.float32
+        )
+
+    @property
+    def _fusion_name(self) -> str:
+        return "fused" if self.products is None else "unfused"
+
+    @property
+    def _grids(self) -> tuple[NDArray, NDArray]:
+        numbers = kernels.rounding.grid.pack_grid
+        return numbers(self.format, self.rounding), numbers(self.products or self.format, self.rounding)
+
+
+@lru_cache(maxsize=4096)
+def _quickest_engine(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> Engine:
+    """The fastest loop that is exact for sums of so many products; the proofs take longer than a small sum."""
+    formats, rounding = accumulator._formats, accumulator.rounding
+    terms, sums = terms_and_sums(
+        a.product_bounds(b), depth, accumulator.format, rounding, accumulator.products, initial
+    )
+    step = quickest_step(formats, rounding, a, b, terms, sums, initial, accumulator.products)
+    if step is None:
+        return _AnyGridLoop(accumulator, *accumulator._grids)
+    name = f"{accumulator._fusion_name}_{step.kind}"
+    if rounding.is_stochastic:
+        return _StochasticLoop(name, step.carrier, *_numbers(formats, rounding, step.grid_type, step.top))
+    return _deterministic_loop(accumulator, name, step.carrier, step.top)
+
+
+#: Columns from which on, and below which, sums in FP16 are quicker on lanes than by conversions.
+LEAST_COLUMNS, MOST_COLUMNS = 8, 64
+
+#: Nanoseconds a product, by the kind of step; others take 0.2.
+COSTS = {"halves": 0.02, "native": 0.013, "converted": 0.08, "converted_odd": 0.1, "directed": 0.5, "sticky": 0.5}
+
+
+class _DeterministicLoop(NamedTuple):
+    """A deterministic loop with the numbers it reads."""
+
+    carrier: FloatType
+    step: str
+    grid: NDArray
+    products: NDArray
+    sign: np.floating
+    cost: float = 0.1
+    takes_stacks: bool = True
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        loop = region.machine.loops.sequential.steps[self.step]
+        loop(a, b, out, self.grid, self.products, self.sign)
+
+    def with_scaled_grids(self, factor: np.float32) -> _DeterministicLoop:
+        """The loop with its grids times a power of two, `factor`."""
+        grid, products = (
+            kernels.rounding.grid.with_scaled_grids(numbers, factor) for numbers in (self.grid, self.products)
+        )
+        return self._replace(grid=grid, products=products)
+
+
+class ConvertedOrOnLanes(NamedTuple):
+    """Fused sums in FP16 that one rounding of float32's makes right: by conversions, or of a few columns on lanes.
+
+    Measured on an AMD Zen 3, conversions are 1.1 to 1.2 times as quick as lanes at 128 x 256 x 128, 64 x 784 x 256 and
+    256 x 256 x 256, 1.4 to 3 times in one row of up to 256 sums, and 1.1 times at 4 x 4 x 4. The columns of a row wait
+    for one another's conversions where these are few: conversions are 0.9 times as quick as lanes at 16 x 16 x 16, 0.6
+    at 8 x 1024 x 8, and 0.4 at 32 x 64 x 16 and 16 x 256 x 16.
+    """
+
+    converted: Engine
+    on_lanes: Engine
+    carrier: FloatType = np.float32
+    is_direct: bool = True
+
+    @property
+    def cost(self) -> float:
+        return self.converted.cost
+
+    def loop_for(self, out: NDArray) -> Engine:
+        """The quicker loop for such sums."""
+        rows, columns = out.shape
+        return self.on_lanes if rows > 1 and LEAST_COLUMNS <= columns < MOST_COLUMNS else self.converted
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        self.loop_for(out).run(a, b, out, region)
+
+
+@lru_cache(maxsize=1024)
+def _deterministic_loop(
+    accumulator: SequentialSum, step: str, carrier: FloatType, top: int | None = None
+) -> _DeterministicLoop:
+    """The loop of a deterministic step; `top` bounds its sums' exponents, but for the hardware's own steps."""
+    sums, products = _numbers(accumulator._formats, accumulator.rounding, carrier, top)
+    sign = carrier(accumulator.rounding.zero_sum)
+    cost = COSTS.get(step.partition("_")[2], 0.2)
+    return _DeterministicLoop(carrier, step, sums, products, sign, cost)
+
+
+def _numbers(
+    formats: tuple[Format, ...], rounding: Rounding, carrier: FloatType, top: int | None
+) -> tuple[NDArray, NDArray]:
+    """The numbers of the grids of sums and of products, the last format."""
+    grid = kernels.rounding.grid
+    if top is None:
+        sums, *products = (grid.pack_grid_in_type(format, rounding, carrier) for format in formats)
+    else:
+        sums, *products = (grid.pack_grid_below(format, rounding, top, carrier) for format in formats)
+    return sums, products[-1] if products else sums
+
+
+class _StochasticLoop(NamedTuple):
+    """A loop that draws."""
+
+    step: str
+    carrier: FloatType
+    grid: NDArray
+    products: NDArray
+    cost: float = 0.4
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        loop = region.machine.loops.sequential.random_steps[self.step]
+        loop(a, b, out, self.grid, self.products, *kernel_region(region))
+
+
+class _AnyGridLoop(NamedTuple):
+    """The loop for any operands, any grid and any mode."""
+
+    accumulator: SequentialSum
+    grid: NDArray
+    products: NDArray
+    carrier: FloatType = np.float64
+    cost: float = 40.0
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        rounding, formats = self.accumulator.rounding, self.accumulator._formats
+        sign, pair = rounding.zero_sum, not all(odd_suffices(format, rounding) for format in formats)
+        rounds_products = self.accumulator.products is not None
+        region.machine.loops.sequential.sequential_wide(
+            a, b, out, self.grid, self.products, sign, *kernel_region(region), pair, rounds_products
+        )
+
+
+class _CheckedProducts(NamedTuple):
+    """A loop whose products may be NaN where their format has none; the sums' format may have one."""
+
+    engine: Engine
+    products: Format
+    rounding: Rounding
+
+    @property
+    def carrier(self) -> FloatType:
+        return self.engine.carrier
+
+    @property
+    def cost(self) -> float:
+        return self.engine.cost
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        if out.size and _makes_nan(a, b):
+            raise ValueError(f"{self.products}, the format of products, has no NaN, but a product is NaN.")
+        has_no_place = not (self.products.signed or self.products.is_fixed)
+        if out.size and has_no_place and _makes_negative(a, b, self.products, self.rounding):
+            raise ValueError(f"{self.products}, the format of products, has no NaN, but a product is negative.")
+        self.engine.run(a, b, out, region)
+
+
+def _makes_nan(a: NDArray, b: NDArray) -> bool:
+    """Whether a product of a (m, k) and b (k, n) is NaN: of NaN, or of an infinity and a zero."""
+    # Every row of a meets every column of b. So for each k it is enough that the column of a
+    # has one such number and the row of b another: no product need be made.
+    infinite = np.isinf(a).any(0) & (b == 0).any(1) | (a == 0).any(0) & np.isinf(b).any(1)
+    return bool(infinite.any() or np.isnan(a).any() or np.isnan(b).any())
+
+
+def _makes_negative(a: NDArray, b: NDArray, format: Format, rounding: Rounding) -> bool:
+    """Whether a product of a (m, k) and b (k, n), rounded, is below zero; a drawn one, whether it may be."""
+    # A draw may round a tiny negative product to zero or not. To odd it stays below zero, so that it is refused always.
+    mode = to_odd if rounding.is_stochastic else rounding
+    signed = Target(replace(format, signed=True), mode, np.float64)
+    # One k at a time: all products at once would take k times the memory of the result.
+    return any((compute("multiply", [a[:, k : k + 1], b[k]], signed) < 0).any() for k in range(len(b)))

@@ -1,0 +1,246 @@
+"""Products of matrices: small ones in one call of an engine, others cut into tiles, which threads sum."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.bit_stream import Draw
+from simfloat.arithmetic.machines import CPU, Device, is_on_gpu
+from simfloat.arithmetic.operands import LEAST_ALIGNED, FloatType, copy, is_cache_aligned, zeros
+from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all, scratch
+from simfloat.sums.accumulator import Engine, Region, takes_stacks
+from simfloat.sums.plan import PreparedSum
+from simfloat.sums.scales import Scales
+from simfloat.sums.sequential import OnBitPatterns
+
+#: Elements of the sums that a loop makes at a time of a stack of matrices, lest they leave the cache.
+STACKED = 1 << 16
+
+#: Columns below which the inner loop, which runs over columns, is too short to be quick.
+FEW_COLUMNS = 64
+
+#: Elements up to which memory for sums is used again for the next ones.
+MOST_REUSED = 1 << 20
+
+#: Nanoseconds of work from which on several threads share it.
+LEAST_SHARED = 2 * LEAST_WORK
+
+#: From so many reads on it is worth copying an array to where a line of the cache begins.
+LEAST_ALIGNED_READS = 32
+
+#: The regions of products whose steps do not draw, and of those whose transposed one is summed.
+UPRIGHT, TURNED = Region(0, 0, 0, None), Region(0, 0, 0, None, True)
+
+
+def sums_of_matrices(
+    shape: tuple[int, ...], a: NDArray, b: NDArray, work: PreparedSum, is_transposed: bool = False
+) -> NDArray:
+    """The unrounded sums of matrices of `shape` in C order, in that of the transposed matrices if `turned`."""
+    machine, engine, quiet, is_final, draw, scales, initial, _ = work
+    if len(shape) > 2 and b.ndim == 2:
+        # One matrix on the right: the leading axes of the left one are rows.
+        a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
+        shape = (a.shape[0], b.shape[1])
+    if machine is not CPU or len(shape) > 2 or is_transposed or initial is not None or scales is not None:
+        return _sums_of_tiles(shape, a, b, scales, work, is_transposed)
+    m, n = shape
+    # What one thread does sooner than it wakes another goes the short way below, without tiles and their tasks.
+    if m * n * a.shape[1] * engine.cost >= LEAST_SHARED:
+        return _sums_of_tiles(shape, a, b, scales, work, is_transposed)
+    # One tile, which one thread sums at once.
+    carrier, region, swap = engine.carrier, UPRIGHT, n < m and n < FEW_COLUMNS
+    if swap:
+        a, b, m, n, region = b.T, a.T, n, m, TURNED
+    if draw is not None:
+        region = Region(0, 1, m, draw, True) if swap else Region(0, n, 1, draw)
+    sums = np.zeros((m, n), carrier) if m * n < LEAST_ALIGNED else new_sums((m, n), carrier, is_final)
+    if getattr(engine, "takes_ones", False):
+        engine.run(
+            _as_engine_reads(a, carrier, quiet, 1, True), _as_engine_reads(b, carrier, quiet, m, True), sums, region
+        )
+    else:
+        engine.run(as_carrier(a, carrier, quiet), as_carrier(b, carrier, quiet, m), sums, region)
+    return np.ascontiguousarray(sums.T) if swap else sums
+
+
+def _sums_of_tiles(
+    shape: tuple[int, ...], a: NDArray, b: NDArray, scales: Scales | None, work: PreparedSum, is_transposed: bool
+) -> NDArray:
+    """Sum as many tiles as keep the threads busy, of operands with these scales."""
+    machine, engine, quiet, is_final, draw, _, initial, _ = work
+    *batch, m, n = shape
+    count = math.prod(batch)
+    # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
+    # The inner loop runs over columns, and a short one costs as much as a longer one. A transposed
+    # product has the same sums, for products commute; only the places of draws have to follow.
+    swap = machine is CPU and n < min(m, FEW_COLUMNS)
+    rows, columns = (n, m) if swap else (m, n)
+    flips = swap != is_transposed  # the result's rows are columns here
+    row_step, column_step = (1, rows) if flips else (columns, 1)
+    left, right = (b, a) if swap else (a, b)
+    sums = new_sums((count, rows, columns), engine.carrier, is_final, machine)
+    if initial is not None:
+        addend = initial.reshape(count, columns, rows) if flips else initial.reshape(count, rows, columns)
+        start_sums(addend.transpose(0, 2, 1) if flips else addend, sums)
+    ones = getattr(engine, "takes_ones", False)
+    left = _matrices(left, batch, engine.carrier, swap, quiet, ones=ones)
+    right = _matrices(right, batch, engine.carrier, swap, quiet, rows, ones)
+    pair = scales and ((scales.b, scales.a) if swap else (scales.a, scales.b))
+    blocks = pair and [_matrices(x, batch, np.float64, swap, False) for x in pair]
+    _MatrixTask(machine, engine, left, right, sums, draw, blocks, swap, row_step, column_step).compute_all()
+    return (sums.transpose(0, 2, 1) if flips else sums).reshape(-1)
+
+
+def new_sums(shape: tuple[int, ...], carrier: FloatType, lasting: bool, device: Device = CPU) -> NDArray:
+    """Zeros for sums. Where these are needed until they are rounded only, and are many, scratch memory serves again."""
+    size = math.prod(shape)
+    if lasting or device is not CPU or not LEAST_ALIGNED <= size <= MOST_REUSED:
+        return zeros(shape, carrier, device)
+    # Fresh memory is paid for by page faults: a step of an MLP (784-256-128-10, bf16-standard) had 376 of them,
+    # and with none, and without casts of parameters that change nothing, it took 0.74 of the time.
+    sums = scratch("sums", size, carrier).reshape(shape)
+    sums.fill(0)
+    return sums
+
+
+def start_sums(initial: NDArray, sums: NDArray) -> None:
+    """Let sums start from an addend; a signalling NaN in it is no warning."""
+    with np.errstate(invalid="ignore"):
+        sums[:] = initial
+
+
+def as_carrier(x: NDArray, carrier: FloatType, has_no_signalling_nan: bool, reads: int = 1) -> NDArray:
+    """The numbers in the carrier's type and in C order; `quiet` if there is no signalling NaN among them for certain.
+
+    If rows are read often, from a line of the cache on.
+    """
+    if type(x) is not np.ndarray and is_on_gpu(x):
+        return x if x.dtype == carrier and x.flags.c_contiguous else copy(x, carrier)
+    if x.dtype == carrier:
+        # Vectors that cross from one line of the cache to the next are loaded as two: products of aligned
+        # operands and sums took 0.6 to 0.8 of the time. A copy is worth it where rows are read often.
+        lies_well = x.flags.carray and (reads < LEAST_ALIGNED_READS or x.size < LEAST_ALIGNED or is_cache_aligned(x))
+        return x if lies_well else copy(x, carrier)
+    if has_no_signalling_nan:
+        return copy(x, carrier)
+    with np.errstate(invalid="ignore"):
+        return copy(x, carrier)
+
+
+def _as_engine_reads(x: NDArray, carrier: FloatType, has_no_signalling_nan: bool, reads: int, ones: bool) -> NDArray:
+    """An operand as an engine reads it, which may take one number without strides for many (`ones`)."""
+    if ones and x.size and not any(x.strides):
+        return np.broadcast_to(x[(slice(1),) * x.ndim].astype(carrier), x.shape)
+    return as_carrier(x, carrier, has_no_signalling_nan, reads)
+
+
+class _MatrixTask(NamedTuple):
+    """What the tiles of products have in common. Matrices are as the engine takes them; one factor may serve all."""
+
+    machine: Device
+    engine: Engine
+    left: NDArray  # (products or 1, rows, k)
+    right: NDArray  # (products or 1, k, columns)
+    sums: NDArray  # (products, rows, columns)
+    draw: Draw | None
+    blocks: list[NDArray] | None  # the scales of blocks of left and right
+    swap: bool  # the products are the transposed ones: left is the user's right operand
+    row_step: int
+    column_step: int
+
+    def compute_all(self) -> None:
+        """Sum the products: by threads, or in as few launches as can be."""
+        count, rows, columns = self.sums.shape
+        work_of_row = columns * self.left.shape[-1] * self.engine.cost
+        in_pieces, draws = self.machine.in_pieces, self.draw is not None
+        if in_pieces and takes_stacks(self.engine) and not draws and count > busy_threads(count * rows * work_of_row):
+            # Matrices enough for all threads: each takes a stack of them in one call of the loop, since
+            # entering a loop takes half a microsecond. Draws are placed in one matrix at a time.
+            run_all(self._compute_stack, _stacks(count, rows * columns, rows * work_of_row))
+        elif in_pieces:
+            tiles = _tiles(count, rows, work_of_row)
+            run_all(self._compute_each, _groups(tiles, count * rows * work_of_row))
+        # On a GPU a stack is one launch.
+        elif not draws and count > 1 and (takes_stacks(self.engine) or isinstance(self.engine, OnBitPatterns)):
+            self._compute_stack(slice(None))
+        else:
+            for i in range(count):
+                self._compute((i, 0, rows))
+
+    def _compute_each(self, tiles: list[tuple[int, int, int]]) -> None:
+        for tile in tiles:
+            self._compute(tile)
+
+    def _compute(self, tile: tuple[int, int, int]) -> None:
+        i, first, last = tile
+        scales = None
+        if self.blocks:
+            left_scales, right_scales = self.blocks
+            scales = left_scales[i % len(left_scales)][first:last], right_scales[i % len(right_scales)]
+        rows, columns = self.sums.shape[1:]
+        start = i * rows * columns + first * self.row_step
+        region = Region(
+            start, self.row_step, self.column_step, self.draw, self.swap, scales=scales, machine=self.machine
+        )
+        left, right = self.left[i % len(self.left), first:last], self.right[i % len(self.right)]
+        self.engine.run(left, right, self.sums[i, first:last], region)
+
+    def _compute_stack(self, part: slice) -> None:
+        left, right = (x if len(x) == 1 else x[part] for x in (self.left, self.right))
+        region = (TURNED if self.swap else UPRIGHT)._replace(machine=self.machine)
+        self.engine.run(_stack_matrices(left), _stack_matrices(right), _stack_matrices(self.sums[part]), region)
+
+
+def _stack_matrices(x: NDArray) -> NDArray:
+    """Matrices below one another."""
+    return x.reshape(x.shape[0] * x.shape[1], x.shape[2])
+
+
+def _as_rows(x: NDArray) -> NDArray:
+    """The leading axes of an array of matrices as rows of one matrix."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _matrices(
+    x: NDArray,
+    batch: list[int],
+    carrier: FloatType,
+    transpose: bool,
+    has_no_signalling_nan: bool,
+    reads: int = 1,
+    ones: bool = False,
+) -> NDArray:
+    """The matrices of an operand, one for every product or a single one for all, in the carrier's type."""
+    if transpose:
+        x = np.swapaxes(x, -1, -2)
+    if x.ndim > 2:
+        x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
+    x = _as_engine_reads(x, carrier, has_no_signalling_nan, reads, ones)
+    return x[np.newaxis] if x.ndim == 2 else x.reshape(math.prod(batch), *x.shape[-2:])
+
+
+def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int, int]]:
+    """(matrix, first row, last row) of the pieces that threads take."""
+    worthwhile = busy_threads(matrices * rows * work_of_row)
+    if matrices == 1 and worthwhile < 2:
+        return [(0, 0, rows)]
+    pieces = min(-(-worthwhile // max(matrices, 1)), rows)
+    step = -(-rows // pieces) if pieces > 1 else max(rows, 1)
+    return [(i, start, min(start + step, rows)) for i in range(matrices) for start in range(0, rows, step)]
+
+
+def _groups(tiles: list[tuple[int, int, int]], work: float) -> list[list[tuple[int, int, int]]]:
+    """The tiles that a thread takes at a time: to hand out one of little work costs more than to compute it."""
+    step = -(-len(tiles) // max(int(work / LEAST_WORK), 1)) or 1
+    return [tiles[first : first + step] for first in range(0, len(tiles), step)]
+
+
+def _stacks(matrices: int, size: int, work_of_matrix: float) -> list[slice]:
+    """The matrices that threads take at a time, whose sums have so many elements each."""
+    pieces = max(busy_threads(matrices * work_of_matrix), -(-matrices * size // STACKED), 1)
+    step = -(-matrices // pieces)
+    return [slice(first, first + step) for first in range(0, matrices, step)]

@@ -1,0 +1,525 @@
+"""Orders of additions as texts, and as programs for the loops that carry them out.
+
+A text is a sum from left to right whose operands are the numbers of terms and sums in brackets, ``0 + 1 + (2 + 3)``;
+of a long run of terms at equal distances only the first two and the last are written, ``0 + 1 + ... + 63``.
+
+Between texts and programs an order is a list in postfix form: numbers of terms, and ADD after both operands.
+
+Sums in an order of one's own, and in NumPy's.
+
+The orders of summation that a format and a rounding mode make: the table that says which there are.
+
+The self-test, `simfloat warmup` and `reveal` go through all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.machines import CPU, Device, Loop
+from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.operations import compute_in_thread
+from simfloat.arithmetic.target import Target, check_precision
+from simfloat.common import is_integer
+from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
+from simfloat.formats.catalog import FormatLike
+from simfloat.formats.rounding import RoundingLike, as_rounding
+from simfloat.sums.accumulator import Accumulator, Engine, Region
+from simfloat.sums.bounds import Bounds, format_bounds
+from simfloat.sums.one_format import InOneFormat, LongNumPy, OrderLoop, RoundedProducts, kahan, pairwise
+from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
+from simfloat.sums.sequential import sequential
+
+#: In a list in postfix form: the sum of the two operands before it.
+ADD = -1
+
+#: The longest run of terms that is written whole.
+LONGEST_RUN = 8
+
+
+#: ADD among nested tuples, where -1 would be a term that there is not.
+_ADD = object()
+
+
+def as_postfix(nesting: Any) -> list[int]:
+    """The postfix form of an order: nested tuples or lists of terms, added from left to right, or a text.
+
+    Raises ValueError unless every term from 0 to the largest occurs once.
+    """
+    nesting = getattr(nesting, "text", nesting)  # a tree of simfloat.reveal has one
+    postfix = _flatten_nesting(_read(nesting) if isinstance(nesting, str) else nesting)
+    terms = sorted(k for k in postfix if k != ADD)
+    wrong = next((n for n, k in enumerate(terms) if k != n), None)
+    if wrong is not None:
+        fault = f"term {terms[wrong]} twice" if terms[wrong] < wrong else f"no term {wrong}"
+        raise ValueError(f"A tree adds every term from 0 to the largest once; {_shorten_text(nesting)} has {fault}.")
+    return postfix
+
+
+def text_of(postfix: Sequence[int]) -> str:
+    """The text of an order."""
+    sums: list[list[int | str]] = []
+    for k in postfix:
+        if k == ADD:
+            right = sums.pop()
+            sums[-1].append(right[0] if len(right) == 1 else f"({join_operands(right, ' + ')})")
+        else:
+            sums.append([k])
+    return join_operands(sums[0], " + ")
+
+
+def program_of(postfix: Sequence[int]) -> list[int]:
+    """An order for a loop with a stack: k >= 0 lays term k on it; -1 - k adds the upper two sums, and says that the
+    right one of them begins with term k, whose draw the addition takes.
+
+    Of two sums the one that needs more room comes first, so that for n terms log2(n) + 2 places suffice.
+    """
+    waiting: list[tuple[int, int, list[int]]] = []  # places that a sum needs, its first term, its program
+    for k in postfix:
+        if k != ADD:
+            waiting.append((1, k, [k]))
+            continue
+        right_need, begins, right = waiting.pop()
+        left_need, first, left = waiting.pop()
+        most, code = max(right_need, left_need, min(right_need, left_need) + 1), left
+        # Sethi and Ullman's order: while the second sum is made, the first one takes a single place. A draw
+        # belongs to a term, not to a step, so the order in which sums are made changes no bit.
+        if right_need > left_need:
+            right.extend(left)
+            code = right
+        else:
+            code.extend(right)
+        code.append(-1 - begins)
+        waiting.append((most, first, code))
+    return waiting[0][2]
+
+
+def join_operands(parts: Sequence[int | str], sign: str) -> str:
+    """Operands with a sign between them; of a long run of terms at equal distances only the first two and the last."""
+    shown: list[str] = []
+    start = 0
+    while start < len(parts):
+        stop = _end_of_run(parts, start)
+        run = [str(part) for part in parts[start:stop]]
+        shown += run if len(run) <= LONGEST_RUN else [*run[:2], "...", run[-1]]
+        start = stop
+    return sign.join(shown)
+
+
+def _end_of_run(parts: Sequence[int | str], start: int) -> int:
+    """Where the run of terms at equal distances that begins at `start` ends."""
+    stop = start + 1
+    while stop < len(parts):
+        near, here = parts[stop - 1], parts[stop]
+        if not isinstance(near, int) or not isinstance(here, int):
+            break
+        first, second = parts[start], parts[start + 1]
+        assert isinstance(first, int) and isinstance(second, int)
+        if here - near != second - first:
+            break
+        stop += 1
+    return stop
+
+
+def _flatten_nesting(nesting: Any) -> list[int]:
+    """The postfix form of nested tuples."""
+    postfix: list[int] = []
+    # A stack of our own: an order from left to right may be nested deeper than Python's recursion goes.
+    waiting: list[Any] = [nesting]
+    while waiting:
+        part = waiting.pop()
+        if is_integer(part, 0) or part is _ADD:
+            postfix.append(ADD if part is _ADD else int(part))
+        elif isinstance(part, tuple | list) and part:
+            waiting.extend(reversed([part[0], *(x for other in part[1:] for x in (other, _ADD))]))
+        else:
+            raise ValueError(
+                f"The order of a tree's additions is nested tuples of the numbers of its terms, ((0, 1), (2, 3)), or a "
+                f"text such as '0 + 1 + (2 + 3)'; got {_shorten_text(part)}."
+            )
+    return postfix
+
+
+def _read(text: str) -> list[Any]:
+    """The nested lists that a text means."""
+    sums: list[list[Any]] = [[]]
+    wants_operand = True
+    for part in re.findall(r"\d+|\.\.\.|\S", text):
+        if wants_operand and part == "(":
+            sums.append([])
+        elif wants_operand and (part.isdigit() or part == "..."):
+            sums[-1].append(int(part) if part.isdigit() else ...)
+            wants_operand = False
+        elif part == "+" and not wants_operand:
+            wants_operand = True
+        elif part == ")" and not wants_operand and len(sums) > 1:
+            inside = sums.pop()
+            sums[-1].append(_fill_dots(inside, text))
+        else:
+            raise _reading_error(text, f"{part!r} at a place where it means nothing")
+    if wants_operand or len(sums) > 1:
+        raise _reading_error(text, "an end where more is expected")
+    return _fill_dots(sums[0], text)
+
+
+def _fill_dots(operands: list[Any], text: str) -> list[Any]:
+    """The operands with what three dots among them stand for."""
+    whole: list[Any] = []
+    for n, operand in enumerate(operands):
+        if operand is not ...:
+            whole.append(operand)
+            continue
+        around = [*operands[max(n - 2, 0) : n], *operands[n + 1 : n + 2]]
+        if len(around) != 3 or not all(is_integer(k) for k in around):
+            raise _reading_error(text, "three dots that do not stand between two terms and one")
+        first, second, last = around
+        if first == second or (last - second) % (second - first):
+            raise _reading_error(text, f"no run from {first} and {second} to {last}")
+        whole.extend(range(2 * second - first, last, second - first))
+    return whole
+
+
+def _reading_error(text: str, fault: str) -> ValueError:
+    more = " What is added at once, in square brackets, is a fused sum: sf.fused." if "[" in text else ""
+    return ValueError(
+        f"The order of a tree's additions reads like '0 + 1 + (2 + 3)' or '0 + 1 + ... + 63'; {_shorten_text(text)} has "
+        f"{fault}.{more}"
+    )
+
+
+def _shorten_text(nesting: object) -> str:
+    text = repr(nesting)
+    return text if len(text) <= 80 else f"{text[:40]} ... {text[-30:]}"
+
+
+#: Of NumPy's order: numbers from which on a sum is cut in two, and sums that are under way at once below.
+LARGEST_UNCUT, LANES = 128, 8
+
+#: Numbers of a sum up to which the program of its order is kept.
+MOST_CACHED_TERMS = 1 << 16
+
+#: Kinds of steps that there is a loop of NumPy's order for long sums in.
+LONG_KINDS = ("native", "plain", "odd", "directed", "sticky", "converted")
+
+
+def tree(nesting: Any, format: FormatLike, rounding: RoundingLike = nearest_even) -> TreeSum:
+    """Products rounded to `format`, then added in the order of a tree, each sum rounded to it.
+
+    `nesting` is the order: nested tuples of the numbers of products, ``((0, 1), (2, 3))``, where a tuple of more than
+    two is added from left to right; or a text such as ``"0 + 1 + (2 + 3)"`` or ``"0 + 1 + ... + 63"``; or the `tree`
+    that :func:`simfloat.reveal` found. Each product from 0 on occurs once, and a sum has just so many.
+
+    Raises ValueError for an order that misses or repeats a product; when it is used, for another number of products;
+    and as :func:`simfloat.pairwise`.
+
+    Examples:
+        >>> x = [2048.0, 1.0, 1.0, 1.0]
+        >>> sf.sum(x, accumulate=sf.FP16), sf.sum(x, accumulate=sf.tree("0 + (1 + (2 + 3))", sf.FP16))
+        (array(2048.), array(2052.))
+    """
+    return TreeSum(as_format(format), rounding=as_rounding(rounding), nesting=text_of(as_postfix(nesting)))
+
+
+def numpy_sum(
+    format: FormatLike, rounding: RoundingLike = nearest_even, *, products: FormatLike | None = None
+) -> NumPySum:
+    """Add products in the order of np.sum, each sum rounded to `format`.
+
+    That is NumPy's order for contiguous numbers of one type: fewer than 8 one after the other; up to 128 in eight sums
+    that take every eighth number, which are added as a tree, and a rest after them; more in two halves, the left one a
+    multiple of 8. The total is added to 0, so it is never -0. NumPy sums other axes than the last one row by row, in
+    the order of :func:`simfloat.sequential`. It sums FP16 numbers in FP32, ``numpy_sum(FP32, products=FP16)`` with
+    results in FP16.
+
+    Parameters:
+        format: the format of the sums, to which products are rounded first.
+        rounding: the mode of all roundings.
+        products: a format to which the products are rounded before that, as those of an array a * b of NumPy's are; by
+            default none. Not with stochastic modes.
+
+    Returns:
+        NumPySum: the accumulator.
+
+    Raises:
+        ValueError: as :func:`simfloat.pairwise`; if `products` is given with a stochastic mode.
+
+    Examples:
+        >>> x = np.random.default_rng(0).standard_normal(10000).astype(np.float32)
+        >>> sf.sum(x, accumulate=sf.numpy_sum(sf.FP32)) == np.sum(x)
+        np.True_
+        >>> half, in_half = x.astype(np.float16), sf.numpy_sum(sf.FP32, products=sf.FP16)
+        >>> sf.dot(half, half, accumulate=in_half, output=sf.FP16) == np.sum(half * half)
+        np.True_
+    """
+    mode, products = as_rounding(rounding), None if products is None else as_format(products)
+    return NumPySum(as_format(format), rounding=mode, products=products)
+
+
+@dataclass(frozen=True, repr=False)
+class InTreeOrder(InOneFormat):
+    """A sum of products in the order of a program."""
+
+    __hash__ = InOneFormat.__hash__
+    stages: ClassVar[int] = 2  # the sums, then the products
+
+    @classmethod
+    def loops(cls, device: Device) -> Mapping[str, Loop]:
+        return device.loops.tree_loops.tree_loops
+
+    @abstractmethod
+    def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
+        """The program; ValueError where there is none for so many products."""
+
+    @abstractmethod
+    def order(self, terms: int) -> list[int]:
+        """The order of so many products in postfix form; number `terms` is the zero that sums start from."""
+
+    def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
+        """Modes to nearest and toward zero at most double what a term adds; others are bounded as for a chain."""
+        outward = None if self.rounding.is_to_nearest or self.rounding.is_toward_zero else self.format
+        return added.after_summation(terms, outward).high
+
+
+@dataclass(frozen=True, repr=False)
+class TreeSum(InTreeOrder):
+    """See :func:`tree`."""
+
+    nesting: str = field(kw_only=True)
+
+    __hash__ = InOneFormat.__hash__
+    maker: ClassVar[str] = "tree"
+
+    def engine(self, problem: Problem) -> Engine:
+        """The loop, if there is an order for so many products."""
+        self.arguments(problem.depth)
+        return super().engine(problem)
+
+    def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
+        program = _program_of_nesting(self.nesting)
+        if terms != (len(program) + 1) // 2:
+            raise ValueError(
+                f"The tree of {self} adds {(len(program) + 1) // 2} products, got {terms}. Sums of any length are "
+                "pairwise, numpy_sum and sequential; blocked and lanes make them of trees."
+            )
+        return (program,)
+
+    def order(self, terms: int) -> list[int]:
+        return as_postfix(self.nesting)
+
+    def _call(self, write: Callable[[Any], str]) -> str:
+        rounding = "" if self.rounding == nearest_even else f", rounding={self.rounding!r}"
+        return f"tree({self.nesting!r}, {write(self.format)}{rounding})"
+
+
+@dataclass(frozen=True, repr=False)
+class NumPySum(InTreeOrder):
+    """See :func:`numpy_sum`."""
+
+    products: Format | None = field(default=None, kw_only=True)
+
+    __hash__ = InOneFormat.__hash__
+    maker: ClassVar[str] = "numpy_sum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.products is not None:
+            check_precision(self.products, self.rounding)
+            if self.rounding.is_stochastic:
+                raise ValueError(
+                    f"products= of numpy_sum takes a deterministic rounding, got {self.rounding}: round the products "
+                    "with sf.multiply and sum them with sf.sum."
+                )
+
+    def engine(self, problem: Problem) -> Engine:
+        """The loop of the order, and one for long sums; products that are rounded first are summed as numbers are."""
+        if self.products is None:
+            return self._engine_for_numbers(problem)
+        rounded = problem.products.after_rounding(self.products, self.rounding)
+        if not (self.products.has_nan or problem.products.finite):
+            raise ValueError(
+                f"Products may be infinite or NaN here, and {self.products}, to which {self} rounds them, has no NaN: "
+                "pass finite operands."
+            )
+        numbers = OperandBounds(rounded, self.products, False)
+        # Rounded products are numbers like any others, which are summed as products with ones.
+        of_numbers = Problem(
+            numbers,
+            BOUNDS_OF_ONES,
+            problem.depth,
+            problem.output,
+            problem.rounding,
+            initial=None,
+            device=problem.device,
+        )
+        engine = self._engine_for_numbers(of_numbers)
+        return RoundedProductsEngine(engine, RoundedProducts(self.products, self.rounding, engine.carrier, False))
+
+    def engine_for_all(self, a: Format, b: Format) -> Engine | None:
+        """The loop of the hardware's own steps, if these are wanted, for operands that its type holds."""
+        if self.products is not None or self.rounding != nearest_even or self.format not in (FP32, FP64):
+            return None
+        any_number = OperandBounds(format_bounds(self.format), self.format, self.format == FP32)
+        in_type = self.format == FP64 or (a.fits_float32 and b.fits_float32)
+        return (
+            self._engine_for_numbers(Problem(any_number, any_number, LARGEST_UNCUT, self.format)) if in_type else None
+        )
+
+    def _engine_for_numbers(self, problem: Problem) -> Engine:
+        """The engine where products are not rounded first."""
+        engine = super().engine(problem)
+        if problem.device is not CPU or self.rounding.is_stochastic or not self.format.has_nan:
+            return engine
+        step, is_inside = engine, True  # where the hardware rounds, numbers are those of the format
+        if not isinstance(engine, OrderLoop) or engine.kind != "native":
+            rounded = OperandBounds(problem.products.after_rounding(self.format, self.rounding), self.format, True)
+            step = super().engine(Problem(rounded, BOUNDS_OF_ONES, problem.depth, problem.output, problem.rounding))
+            is_inside = problem.a.bounds.are_in_format(self.format)
+        if not isinstance(step, OrderLoop) or step.kind not in LONG_KINDS:
+            return engine
+        products = RoundedProducts(self.format, self.rounding, step.carrier, is_inside)
+        return LongNumPy(engine, step.kind, step.numbers, step.sign, LARGEST_UNCUT, products)
+
+    def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
+        return (_program_of_numpy(terms),)
+
+    def order(self, terms: int) -> list[int]:
+        return _postfix_of_numpy(terms)
+
+
+class RoundedProductsEngine(NamedTuple):
+    """An engine that sums products which are rounded first, as numbers are summed."""
+
+    engine: Engine
+    products: RoundedProducts
+
+    @property
+    def carrier(self) -> FloatType:
+        return np.float64
+
+    @property
+    def cost(self) -> float:
+        return self.engine.cost + 1.0
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        ones = np.ones_like(a, self.engine.carrier, shape=(1, a.shape[1]))
+        target = Target(self.products.format, self.products.rounding, np.float64)
+        # Row by row: the products of all rows at once would be as many numbers as there are multiply-adds.
+        for i in range(len(a)):
+            terms = compute_in_thread("multiply", [a[i][:, np.newaxis], b], target)
+            sums = np.zeros_like(out, self.engine.carrier, shape=(1, out.shape[1]))
+            # The products are the left operand, as in simfloat.sum: the tile is of the transposed product.
+            self.engine.run(
+                ones, terms.astype(self.engine.carrier, copy=False), sums, region._replace(is_transposed=True)
+            )
+            out[i] = sums[0]
+
+
+@lru_cache(maxsize=64)
+def _program_of_nesting(nesting: str) -> NDArray[np.int64]:
+    return np.array(program_of(as_postfix(nesting)))
+
+
+def _program_of_numpy(terms: int) -> NDArray[np.int64]:
+    """The program of NumPy's order, whose last step adds the total to 0; those of long sums are not kept."""
+    return (_cached_program if terms <= MOST_CACHED_TERMS else _build_program)(terms)
+
+
+def _build_program(terms: int) -> NDArray[np.int64]:
+    if not terms:
+        return np.zeros(1, np.int64)
+    programs: dict[int, tuple[NDArray[np.int64], int]] = {}
+    inner, need = _program_of_numbers(terms, programs)
+    # The zero has the number of a term beyond the last one. Of two sums the one that needs more room comes first.
+    zero, last = np.array([terms]), np.array([-1])
+    return np.concatenate([inner, zero, last] if need > 1 else [zero, inner, last])
+
+
+_cached_program = lru_cache(maxsize=64)(_build_program)
+
+
+def _program_of_numbers(
+    count: int, programs: dict[int, tuple[NDArray[np.int64], int]]
+) -> tuple[NDArray[np.int64], int]:
+    """The program of so many numbers from number 0 on, and the places that it needs: as `program_of` makes it, of which
+    halves of one length have the same.
+    """
+    if count in programs:
+        return programs[count]
+    if count <= LARGEST_UNCUT:
+        program = np.array(program_of(numpys_order(0, count)))
+        need = _stack_depth(program)
+    else:
+        middle = count // 2 - count // 2 % LANES
+        (left, left_room), (right, right_room) = (
+            _program_of_numbers(part, programs) for part in (middle, count - middle)
+        )
+        # Both programs number their terms from 0. Those of the right half move up by `middle`: k
+        # >= 0 is a term, and -1 - k names the term whose draw an addition takes.
+        right = np.where(right >= 0, right + middle, right - middle)
+        parts = [right, left] if right_room > left_room else [left, right]
+        program, need = (
+            np.concatenate([*parts, [-1 - middle]]),
+            max(left_room, right_room, min(left_room, right_room) + 1),
+        )
+    programs[count] = program, need
+    return program, need
+
+
+def _stack_depth(program: NDArray[np.int64]) -> int:
+    """The most sums that wait at once."""
+    return int(np.cumsum(np.where(program >= 0, 1, -1)).max())
+
+
+def _postfix_of_numpy(terms: int) -> list[int]:
+    """NumPy's order. Term number `terms`, beyond the last, is the zero that it starts from."""
+    return [terms, *numpys_order(0, terms), ADD] if terms else [0]
+
+
+def numpys_order(first: int, stop: int) -> list[int]:
+    """How NumPy adds the numbers from `first` to `stop` - 1, in postfix form: `pairwise_sum` of its loops."""
+    count = stop - first
+    if count > LARGEST_UNCUT:
+        # As NumPy has it, n2 = n / 2; n2 -= n2 % 8: the left half is whole rounds of its eight sums.
+        middle = first + count // 2 - count // 2 % LANES
+        return [*numpys_order(first, middle), *numpys_order(middle, stop), ADD]
+    whole = count - count % LANES if count >= LANES else 0
+    lanes = [_left_to_right(range(first + lane, first + whole, LANES)) for lane in range(LANES)] if whole else []
+    while len(lanes) > 1:
+        lanes = [[*left, *right, ADD] for left, right in zip(lanes[::2], lanes[1::2], strict=True)]
+    tail = range(first + whole, stop)
+    return [*lanes[0], *(x for k in tail for x in (k, ADD))] if lanes else _left_to_right(tail)
+
+
+def _left_to_right(terms: range) -> list[int]:
+    """One after the other."""
+    return [terms[0], *(x for k in terms[1:] for x in (k, ADD))]
+
+
+class RoundedOrder(NamedTuple):
+    """An order, as a function of the format of its sums and of how they are rounded."""
+
+    make: Callable[[Format, Rounding], Accumulator]
+    order: Literal["chain", "neighbours", "numpy"] = "chain"  # one after the other, or one of two kinds of trees
+    compensates: bool = False  # whether its corrections may make the sums look like those of other formats and modes
+
+
+def _with_rounded_products(format: Format, rounding: Rounding) -> Accumulator:
+    return sequential(format, rounding, products=format)
+
+
+#: Of those that are chains, the likely ones come first.
+ROUNDED_ORDERS = (
+    RoundedOrder(sequential),
+    RoundedOrder(_with_rounded_products),
+    RoundedOrder(kahan, compensates=True),
+    RoundedOrder(pairwise, "neighbours"),
+    RoundedOrder(numpy_sum, "numpy"),
+)

@@ -1,0 +1,132 @@
+"""simfloat vectors FOLDER"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from simfloat.arithmetic.bit_stream import Draw, random_words
+from simfloat.arithmetic.catalog import FUNCTIONS
+from simfloat.formats.rounding import MODES, VARIANTS, Rounding
+from simfloat.terminal import argument_type
+
+HELP = "write test vectors for RTL, another simulator or another language"
+
+#: Of the files' contents: it changes with any of them.
+VERSION = 1
+
+CASES = 200
+OPERATIONS = ("round", "add", "subtract", "multiply", "divide", "fma", "sqrt")
+FORMATS = (sf.E4M3, sf.E5M2, sf.FP16, sf.BF16, sf.FP32)
+
+#: Products of a sum, and sums of a file.
+TERMS, SUMS = 11, 40
+
+#: File name -> the accumulator, and what its sums are rounded to.
+ACCUMULATORS: dict[str, tuple[sf.Accumulator, sf.Format]] = {
+    "sequential": (sf.sequential(sf.FP16), sf.FP16),
+    f"sequential_{sf.toward_zero}": (sf.sequential(sf.FP16, rounding=sf.toward_zero), sf.FP16),
+    "sequential_products": (sf.sequential(sf.FP32, products=sf.FP16), sf.FP32),
+    "kahan": (sf.kahan(sf.FP16), sf.FP16),
+    "pairwise": (sf.pairwise(sf.FP16), sf.FP16),
+    "blocked_4": (sf.blocked(4, sf.FP16, sf.FP32), sf.FP32),
+    "fused_4_23": (sf.fused(4, 23), sf.FP32),
+    "fused_8_24": (sf.fused(8, 24, sf.FP16), sf.FP16),
+    "exact": (sf.exact, sf.FP32),
+}
+
+ABOUT = """version {version}
+Test vectors of simfloat {simfloat}, by `simfloat vectors`. What they mean: docs/specification.md.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the folder."""
+    parser.add_argument("folder", metavar="FOLDER", type=argument_type(Path), help="made if it is not there")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write all files."""
+    folder: Path = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    about = ABOUT.format(version=VERSION, simfloat=sf.__version__)
+    (folder / "README.txt").write_text(about, encoding="ascii", newline="\n")
+    written = 1 + _write_operations(folder)
+    files: dict[str, Iterator[str]] = {"draws.txt": _draws()}
+    for variant, bits in product(VARIANTS, (3, 12)):
+        files[f"stochastic_{variant}_{bits}.txt"] = _stochastic(sf.stochastic(bits, variant))
+    for name, (accumulator, output) in ACCUMULATORS.items():
+        files[f"sums_{name}.txt"] = _sums(accumulator, output)
+    for name, lines in files.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="ascii", newline="\n")
+    print(f"{written + len(files)} files in {folder}, version {VERSION}.")
+    return 0
+
+
+def _write_operations(folder: Path) -> int:
+    """Operands, results and flags: every format to nearest even, FP16 in every mode. Gives how many files these are."""
+    written = 0
+    for number, (operation, format, mode) in enumerate(product(OPERATIONS, FORMATS, MODES)):
+        if mode == sf.nearest_even.mode or format == sf.FP16:
+            operands = _operands(operation, format, number)
+            path = folder / f"{operation}_{format}_{mode}.txt"
+            sf.write_vectors(path, operation, *operands, format, Rounding(mode))
+            written += 1
+    return written
+
+
+def _operands(operation: str, format: sf.Format, number: int) -> list[NDArray]:
+    """Numbers of any code, the first ones at the ends of the range and at zero; of a rounding, others around them."""
+    count = 1 if operation == "round" else len(FUNCTIONS[operation].operands)
+    ends = [0.0, -0.0, 1.0, -1.0, format.smallest_subnormal, format.smallest_normal, format.max, -format.max, np.nan]
+    edges = np.array([*ends, *([np.inf, -np.inf] if format.has_infinity else [])])
+    words = random_words(Draw(number, 0), 0, 4 * CASES * count).reshape(4, count, CASES)
+    operands: list[NDArray] = []
+    for place in range(count):
+        numbers = sf.decode(words[0, place] & np.uint32((1 << format.bits) - 1), format).astype(np.float64)
+        at = words[1, place] % np.uint32(2 * edges.size) < edges.size
+        numbers[at] = edges[words[2, place][at] % np.uint32(edges.size)]
+        if operation == "round":  # up to two spacings away, in steps of an eighth of one
+            with np.errstate(invalid="ignore"):
+                away = (words[3, place] % np.uint32(33)).astype(np.float64) - 16.0
+                numbers += np.where(np.isfinite(numbers), away / 8 * sf.ulp(numbers, format), 0.0)
+        operands.append(numbers)
+    return operands
+
+
+def _draws() -> Iterator[str]:
+    """seed call stage element step, and the four words."""
+    from simfloat.kernels.rounding.random import words_at
+
+    for seed, call, stage, element, step in product((0, 2**64 - 1), (0, 2**33 + 1), (0, 5), (0, 2**32 + 7), (0, 9)):
+        words = words_at(*(np.uint64(x) for x in (element, step, call, stage, seed)))
+        yield f"{seed:x} {call:x} {stage:x} {element:x} {step:x} " + " ".join(f"{int(word):08x}" for word in words)
+
+
+def _stochastic(rounding: sf.Rounding) -> Iterator[str]:
+    """An FP64 number, a draw, and the FP16 number."""
+    words = random_words(Draw(0, 1), 0, 2 * CASES).reshape(2, CASES)
+    x = 1.0 + words[0] / 2.0**32 * 2.0**-8
+    draws = words[1] >> np.uint32(32 - rounding.bits)
+    rounded = sf.round(x, sf.FP16, rounding, stream=sf.GivenBits(draws))
+    for number, draw, result in zip(x, draws, rounded, strict=True):
+        yield f"{sf.to_hex(number, sf.FP64)} {draw:x} {sf.to_hex(result, sf.FP16)}"
+
+
+def _sums(accumulator: sf.Accumulator, output: sf.Format) -> Iterator[str]:
+    """How many products, their factors in FP16, and the sum."""
+    words = random_words(Draw(0, 2), 0, 2 * SUMS * TERMS + 2).astype(np.int64)[: 2 * SUMS * TERMS]
+    # Signs, eleven bits and a few binades, so that sums cancel, tie and meet subnormal numbers.
+    significands = ((words >> 8) % 2048 + 2048) * (1 - 2 * (words & 1))
+    a, b = sf.round(significands * 2.0 ** ((words >> 20) % 16 - 20.0), sf.FP16).reshape(2, SUMS, TERMS)
+    a[:, -1], b[::2, -1] = -a[:, 0], b[::2, 0]
+    for x, y in zip(a, b, strict=True):
+        total = sf.dot(x, y, inputs=sf.FP16, accumulate=accumulator, output=output)
+        pairs = " ".join(sf.to_hex(np.stack([x, y], axis=1).reshape(-1), sf.FP16))
+        yield f"{TERMS} {pairs} {sf.to_hex(total, output)}"

@@ -1,0 +1,159 @@
+"""simfloat warmup"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import cast
+
+import simfloat as sf
+from simfloat import terminal
+from simfloat.terminal import argument_type
+
+HELP = "compile all kernels now, in as many processes as there are threads, and keep them on disk"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the directory and the level of processors."""
+    parser.add_argument(
+        "--into", metavar="DIR", type=argument_type(Path), help="keep them there, to bring them along in a wheel"
+    )
+    parser.add_argument(
+        "--level",
+        metavar="LEVEL",
+        type=argument_type(environment_of),
+        default={},
+        help="for a lower level, such as x86-64-v3",
+    )
+
+
+def environment_of(level: str) -> dict[str, str]:
+    """Return the environment variables that tell Numba, in a new process, to compile for a level of processors.
+
+    Raises ValueError for a level that is unknown, or higher than this processor's: kernels are tried where they are
+    compiled.
+    """
+    from simfloat.kernels.compile import processor as levels
+
+    names = [each.name for each in levels.reachable_levels()]
+    if level not in names:
+        raise ValueError(f"kernels can be compiled here for {', '.join(names)}, not for {level!r}.")
+    _, processor, features = levels.reachable_levels()[names.index(level)]
+    return {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compile what is not yet on disk, and say how much that was.
+
+    1 if nothing can be kept there, which is known before anything is compiled, or if a process ended before its time.
+    """
+    from simfloat.kernels.compile import cache
+    from simfloat.tools.commands.workload import TASKS
+
+    places = [options.into.absolute() / "simfloat"] if options.into else cache.kernel_directories()
+    if not any(map(is_writable, places)):
+        where = " or ".join(map(str, places))
+        print(f"Kernels cannot be kept in {where}; name a directory that can be written by --into.", file=sys.stderr)
+        return 1
+    os.environ.update(options.level)
+    if options.into:
+        os.environ["NUMBA_CACHE_DIR"] = str(options.into.absolute())
+    start, total, names = time.perf_counter(), 0, list(TASKS)
+    show_progress(0, len(names))
+    try:
+        for done, compiled in enumerate(in_processes(names), start=1):
+            total += compiled
+            show_progress(done, len(names))
+    except (EOFError, ConnectionError):
+        print("\nA process was ended from outside; if memory ran out, try again with fewer processes.", file=sys.stderr)
+        return 1
+    outcome = f"Compiled {total} kernels" if total else "Nothing to be done, all kernels were compiled already"
+    print(f"\n{outcome}: {time.perf_counter() - start:.0f} s.")
+    return 0
+
+
+def is_writable(place: Path) -> bool:
+    """Whether a directory takes kernels; it is made if it is not there."""
+    from simfloat.kernels.compile import cache
+
+    path = place / f"probe-{os.getpid()}"
+    is_written = cache.write_kernel(path, b"")
+    if is_written:
+        path.unlink()
+    return is_written
+
+
+def show_progress(done: int, total: int) -> None:
+    """A bar over the line before it; where lines are kept, as in a file, a line for each task that is done."""
+    bar = f"[{'#' * (40 * done // total):40}] {done} of {total}"
+    if sys.stdout.isatty():
+        print(f"\r{bar}", end="", flush=True)
+    else:
+        print(bar, end="" if done == total else "\n", flush=True)
+
+
+def in_processes(names: Sequence[str]) -> Iterator[int]:
+    """Carry out tasks in processes of their own; how many kernels each compiled, in the order in which they end.
+
+    Raises EOFError or ConnectionError if a process is ended from outside. The others end with the iteration.
+    """
+    waiting = list(reversed(names))
+    workers = start_workers(min(len(names), sf.get_threads()))
+    try:
+        for connection in workers:
+            connection.send(waiting.pop())
+        for _ in names:
+            connection = cast(Connection, wait(list(workers))[0])
+            compiled = connection.recv()
+            if waiting:
+                connection.send(waiting.pop())
+            yield compiled
+    finally:
+        for process in workers.values():
+            process.kill()
+
+
+def start_workers(count: int) -> dict[Connection, BaseProcess]:
+    """Processes that wait for names of tasks, by their connections. Ctrl-C is this process's business alone."""
+    context, workers = get_context("spawn"), dict[Connection, BaseProcess]()
+    with ignore_interrupts():
+        for _ in range(count):
+            here, there = context.Pipe()
+            process = context.Process(target=serve, args=(there,), daemon=True)
+            process.start()
+            there.close()
+            workers[here] = process
+    return workers
+
+
+@contextlib.contextmanager
+def ignore_interrupts() -> Iterator[None]:
+    """Ctrl-C does nothing: a process that starts meanwhile ignores it for ever, as it does what its parent ignores."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def serve(connection: Connection) -> None:
+    """Carry out the tasks that are named, and answer each with the number of kernels that it compiled."""
+    from simfloat.tools.commands.workload import TASKS, count_compiled
+
+    terminal.silence()
+    sf.set_threads(1)  # the other cores belong to the other processes
+    with contextlib.suppress(EOFError):  # of a parent that has ended
+        while True:
+            task = TASKS[connection.recv()]
+            before = count_compiled()
+            task()
+            connection.send(count_compiled() - before)

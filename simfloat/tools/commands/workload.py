@@ -1,0 +1,158 @@
+"""Tasks that together call every kernel: the self-test's checks, and calls of the kernels that they leave out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+import simfloat as sf
+from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.arithmetic.machines import CPU
+from simfloat.arithmetic.sources import BFLOAT16, FLOAT16
+from simfloat.kernels.compile import jit, processor
+from simfloat.kernels.elementwise import loops as elementwise
+from simfloat.kernels.lanes import tiles
+from simfloat.kernels.rounding import grid
+from simfloat.sums.trees import ROUNDED_ORDERS
+from simfloat.tools.selftest import CHECKS
+
+MODES = (sf.nearest_even, sf.toward_zero, sf.to_odd, sf.stochastic(), sf.stochastic(4))
+
+
+def count_compiled() -> int:
+    """How many versions of kernels this process has compiled, since they were not on disk."""
+    return sum(sum(kernel.stats.cache_misses.values()) for kernel in jit.KERNELS)
+
+
+def operations() -> None:
+    """Every operation in FP64, where float64 has no bit to spare, with more random bits than it has, and in float32."""
+    for name in elementwise.OPERATIONS:
+        numbers = [np.array([0.5, 0.75])] * len(OPERATIONS[name].operands)
+        getattr(sf, name)(*numbers, sf.FP64)
+        getattr(sf, name)(*numbers, sf.FP32, sf.stochastic(), stream=sf.BitStream(0))
+        getattr(sf, name)(*[number.astype(np.float32) for number in numbers], sf.TF32)
+
+
+def flags() -> None:
+    """Exceptions of results in every pair of array types, of drawn ones, and by the loops of their own."""
+    modes = ((sf.nearest_even, None), (sf.stochastic(), sf.BitStream(0)))
+    for dtype, format, (mode, stream) in product((np.float32, np.float64), (sf.FP16, sf.Format(11, 20)), modes):
+        sf.round(np.ones(2, dtype), format, mode, stream=stream, flags=True)
+        sf.add(np.ones(2, dtype), 1.0, format, mode, stream=stream, flags=True)
+    sf.round(np.ones(2, np.float32), sf.BF16, flags=True)
+    loops = CPU.loops.flag_loops
+    for names, dtype, format in (
+        (loops.double_flags, np.float64, sf.FP64),
+        (loops.single_flags, np.float32, sf.BF16),
+        (loops.converted_flags, np.float32, sf.FP16),
+        (loops.native_flags, np.float32, sf.FP32),
+    ):
+        for name in names:
+            getattr(sf, name)(*[np.array([0.5, 0.75], dtype)] * len(OPERATIONS[name].operands), format, flags=True)
+
+
+def sums() -> None:
+    """Every order of sums, with every kind of step: those that operands allow, and those that they force."""
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((3, 5))
+    narrow, spread = sf.round(a, sf.FP16), sf.round(a * 2.0 ** rng.integers(-60, 60, a.shape), sf.BF16)
+    orders: list[Callable[..., sf.Accumulator]] = [
+        *(order.make for order in ROUNDED_ORDERS),
+        partial(sf.sequential, products=sf.BF16),
+    ]
+    for order, format, mode in product(orders, (sf.E5M2, sf.FP16, sf.TF32, sf.Format(8, 30), sf.FP32, sf.FP64), MODES):
+        for operand in (narrow, narrow.astype(np.float32), spread, a, 2.0**300 * a):
+            with contextlib.suppress(ValueError):  # what cannot be emulated has no kernel
+                sf.matmul(operand, operand.T, accumulate=order(format, mode), stream=sf.BitStream(0))
+    modes = (sf.nearest_even, sf.nearest_away, sf.toward_positive, sf.toward_zero, sf.to_odd)
+    for format, mode in product((sf.BF16, sf.FP16, sf.E4M3), modes):
+        lanes = [sf.sequential(format, rounding=mode, products=products) for products in (None, format)]
+        for operand, accumulate in product((narrow, sf.round(narrow, sf.E4M3)), lanes):
+            sf.matmul(operand, operand.T, accumulate=accumulate)
+        for order in (sf.kahan, sf.pairwise):
+            sf.matmul(sf.round(narrow, sf.E4M3), narrow.T, accumulate=order(format, rounding=mode))
+    if processor.ROUNDS_LANES:  # loops for small sums, which other processors of the same level may take
+        one, numbers = np.ones((1, 1), np.float32), grid.pack_grid(sf.FP16, sf.to_odd)
+        for name, loop in tiles.steps.items():
+            if name.endswith("_small"):
+                loop(one, one, np.zeros((1, 1), np.float32), numbers, numbers, 1.0)
+    long = np.ones(1 << 12)
+    for format, mode in product((sf.FP16, sf.BF16, sf.TF32, sf.FP32, sf.FP64), modes):
+        with contextlib.suppress(ValueError):
+            sf.sum(long, accumulate=sf.numpy_sum(format, mode))
+            sf.sum(long.astype(np.float32), accumulate=sf.numpy_sum(format, mode))
+    sf.sum(rng.standard_normal(1 << 12), accumulate=sf.numpy_sum(sf.Format(8, 30)))
+    sf.dot(narrow[0], narrow[0], accumulate=sf.numpy_sum(sf.FP32, products=sf.FP16))
+    for name in ("mkl-avx2", "torch-sum"):
+        sf.sum(long, accumulate=sf.library_sum(name))
+        sf.dot(2 * long, 2 * long, accumulate=sf.library_sum(name))
+    for rounded in ROUNDED_ORDERS:
+        if rounded.order == "chain":
+            sf.partial_sums(a[0], a[0], accumulate=rounded.make(sf.FP16, sf.nearest_even))
+    for format in (sf.FP32, sf.FP64):
+        sf.matmul(a, a.T, inputs=format, accumulate=sf.sequential(format, products=format))
+        sf.matmul(narrow.astype(np.float32), narrow.T, accumulate=sf.sequential(format, products=format))
+
+
+def units() -> None:
+    """The units that read block scales, that of few bits, and one whose operands leave no room for sums in 32 bits."""
+    sf.dot([2.0**100, 2.0**-100], np.ones(2), accumulate=sf.matrix_core("cdna3", sf.BF16))
+    x = np.ones((2, 64))
+    sf.matmul(x, x.T, accumulate=sf.tensor_core("hopper", sf.E4M3))
+    for format in (sf.E2M1, sf.E4M3):
+        unit = sf.tensor_core("blackwell", format, scales=(32, sf.E8M0))
+        left, right = sf.block_quantize(x, format), sf.block_quantize(x.T, format, axis=0)
+        sf.matmul(left, right, accumulate=unit)
+
+
+def own_units() -> None:
+    """Fused sums of every kind of loop, in 32 bits and, of operands too far apart, in float64."""
+    near, far = np.ones((2, 4)), np.array([[2.0**100, 2.0**-100]])
+    common = (sf.FP32, None), (sf.BF16, sf.nearest_even), (sf.BF16, sf.stochastic()), (sf.FP64, None)
+    units = *((*total, sf.toward_zero) for total in common), (sf.FP32, None, sf.to_odd)
+    for (output, rounding, align), x in product(units, (near, far)):
+        unit = sf.fused(4, 24, output, rounding=rounding, align=align)
+        sf.matmul(x, x.T, inputs=sf.BF16, accumulate=unit, stream=sf.BitStream(0))
+
+
+def lookups_and_codes() -> None:
+    """Functions of so many 16-bit numbers that they are looked up; codes of every size."""
+    for operands in (BFLOAT16, FLOAT16):
+        for _ in range(2):
+            sf.exp(operands.numbers(), sf.BF16)
+        sf.exp(operands.numbers(), sf.BF16, flags=True)
+    for format, dtype in product((sf.E4M3, sf.BF16, sf.TF32, sf.Format(5, 14)), (np.float32, np.float64)):
+        sf.decode(sf.encode(np.ones(2, dtype), format), format)
+
+
+def observed_training() -> None:
+    """A step of every kind of update, plain and observed, with results in float32 and in float64."""
+    x = np.random.default_rng(0).standard_normal((8, 4))
+    policies = product((sf.BF16, sf.FP32, sf.Format(11, 10)), ("nearest", "stochastic", "kahan"))
+    for seed, (format, update) in enumerate(policies):
+        model = sf.nn.MLP([4, 3, 2], rng=0)
+        optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+        policy = sf.Policy(compute=format, update=update)
+        for half, observer in enumerate((None, sf.Recorder())):
+            with sf.simulate(policy, seed=2 * seed + half, observer=observer):
+                optimizer.zero_grad()
+                sf.nn.cross_entropy(model(x), np.arange(8) % 2).backward()
+                optimizer.step()
+
+
+#: Every task by its name. Those that compile the most come first, lest a process be left with one at the end.
+TASKS: dict[str, Callable[[], object]] = {
+    "sums": sums,
+    "operations": operations,
+    **{name: partial(lambda check: deque(check(True), maxlen=0), CHECKS[name]) for name in reversed(CHECKS)},
+    "flags": flags,
+    "units": units,
+    "own units": own_units,
+    "lookups and codes": lookups_and_codes,
+    "observed training": observed_training,
+}

@@ -1,0 +1,144 @@
+"""The numbers that an operation of PyTorch takes, and what is said of those that have no rules.
+
+Numbers that a movement puts into a tensor: each is rounded to the format of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from simfloat.formats import Format
+from simfloat.simulation.place import Place, widest_format
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tensors import numbers_of, stored_format, tag_of
+
+Arguments = tuple[Any, ...]
+Options = dict[str, Any]
+
+#: As what PyTorch gives several tensors.
+LISTS = (list, tuple)
+
+#: What there is to do about numbers that have no rules.
+COMPLEX = "complex numbers have no rules; write the module in real numbers."
+SPARSE = "sparse tensors have no rules; make the layer dense, as by nn.Embedding(sparse=False)."
+
+
+def floating_tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors of floating or complex numbers among arguments, in their order."""
+    tensors: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.dtype.is_floating_point or value.dtype.is_complex:
+                tensors.append(value)
+        elif isinstance(value, LISTS):
+            tensors += floating_tensors_in(value)
+    return tensors
+
+
+def operands_of(run: RunContext, func: Any, args: Arguments, options: Options) -> list[torch.Tensor]:
+    """The tensors of floating numbers among an operation's arguments; ValueError for complex and sparse ones."""
+    # This runs for every operation, and most have no options: then no tuple is built.
+    operands = floating_tensors_in((*args, *options.values()) if options else args)
+    for x in operands:
+        if x.dtype.is_complex:
+            raise refusal(run, func, COMPLEX)
+        if x.layout is not torch.strided:
+            raise refusal(run, func, SPARSE)
+    return operands
+
+
+def integer_result(func: Any, args: Arguments, options: Options) -> tuple[Any, list[torch.Tensor]]:
+    """Return PyTorch's result for arguments without floating numbers, and the floating tensors in it.
+
+    These are quotients and the like, which a policy rounds; what is made of no tensor is data, and not among them.
+    """
+    result = func(*args, **options)
+    # arange or full of integers makes numbers of no tensor. These are data, as an input is, and are not rounded.
+    is_of_tensors = any(isinstance(x, torch.Tensor) for x in args)
+    return result, floating_tensors_in(result if isinstance(result, LISTS) else (result,)) if is_of_tensors else []
+
+
+def refusal(run: RunContext, func: Any, remedy: str) -> ValueError:
+    """Return the error for an operation that cannot be carried out."""
+    where = f"in layer {run.path!r}" if run.path else "outside of any layer"
+    return ValueError(f"{func} {where} cannot be simulated: {remedy}")
+
+
+Tensor = torch.Tensor
+
+#: By PyTorch's name: the arguments that may be a single number.
+NUMBER_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("masked_fill", "index_fill", "fill", "scatter", "constant_pad_nd"), ("value",)),
+    **dict.fromkeys(("copy", "select_scatter", "slice_scatter", "as_strided_scatter", "diagonal_scatter"), ("src",)),
+    **dict.fromkeys(("index_put", "_index_put_impl", "_unsafe_index_put", "heaviside"), ("values",)),
+    **dict.fromkeys(("masked_scatter", "index_copy", "put"), ("source",)),
+    **dict.fromkeys(("full_like", "new_full"), ("fill_value",)),
+    "where": ("self", "other"),
+    "_unsafe_masked_index": ("fill",),
+}
+
+
+@cache
+def number_arguments(func: Any) -> tuple[tuple[int, str], ...]:
+    """The places and names of the arguments of an operation that may be a single number."""
+    names = NUMBER_ARGUMENTS.get(func.overloadpacket.__name__.removesuffix("_"), ())
+    return tuple((at, x.name) for at, x in enumerate(func._schema.arguments) if x.name in names)
+
+
+def is_number(x: Any) -> bool:
+    """Whether an argument is one number: Python's, or a tensor without axes."""
+    return not x.ndim if isinstance(x, Tensor) else isinstance(x, int | float) and not isinstance(x, bool)
+
+
+class InsertedNumbers:
+    """The numbers among the arguments of a movement, and the format of what they are put into."""
+
+    def __init__(self, func: Any, args: Arguments, options: Options) -> None:
+        self._args, self._options = args, options
+        positional = {at: args[at] for at, _ in number_arguments(func) if at < len(args)}
+        named = {name: options[name] for _, name in number_arguments(func) if name in options}
+        requested_dtype = options.get("dtype")
+        is_floating = requested_dtype is None or requested_dtype.is_floating_point
+        candidates = (positional | named).items() if is_floating else ()
+        self.numbers: dict[int | str, Any] = {key: x for key, x in candidates if is_number(x)}
+        others = [x for at, x in enumerate(args) if at not in self.numbers]
+        others += [x for name, x in options.items() if name not in self.numbers]
+        #: The operands whose formats decide that of the result.
+        self.target_operands = floating_tensors_in(others)
+        # As torch.where(condition, 1.0, 0.0), where no operand is a tensor with axes.
+        if not self.target_operands:  # a choice between numbers, of which those that were rounded count
+            single = [x for x in self.numbers.values() if isinstance(x, Tensor) and x.is_floating_point()]
+            self.target_operands = [x for x in single if tag_of(x).format is not None] or single
+
+    @property
+    def format(self) -> Format | None:
+        """The format of the result; None where nothing is known of what the numbers are put into."""
+        formats = [tag_of(x).format for x in self.target_operands]
+        return (
+            None
+            if all(format is None for format in formats)
+            else widest_format(map(stored_format, self.target_operands))
+        )
+
+    def round_arguments(self, place: Place, format: Format) -> tuple[Arguments, Options]:
+        """The arguments, with these numbers rounded to the format."""
+        rounded_numbers = {key: _round_number(x, place, format) for key, x in self.numbers.items()}
+        args = tuple(rounded_numbers.get(at, x) for at, x in enumerate(self._args))
+        return args, {name: rounded_numbers.get(name, x) for name, x in self._options.items()}
+
+
+def _round_number(x: Any, place: Place, format: Format) -> Any:
+    """A number rounded to a format; itself where it is one of the format's."""
+    value = numbers_of(x)
+    rounded = place.round_constant(value, format)
+    # The argument itself, not a float of equal value: PyTorch may treat an int otherwise, as in the type of a result.
+    if value == rounded and np.signbit(value) == np.signbit(rounded):
+        return x
+    if not isinstance(x, Tensor):
+        return float(rounded)
+    return torch.tensor(float(rounded), dtype=x.dtype if x.is_floating_point() else torch.float64)

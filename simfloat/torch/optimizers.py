@@ -1,0 +1,259 @@
+"""The steps of PyTorch's optimizers: which tensors belong to which parameter, and the policy's last addition."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, MutableMapping
+from inspect import Parameter, signature
+from threading import get_ident
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.weak import WeakIdKeyDictionary
+
+from simfloat.arithmetic import Observer
+from simfloat.arithmetic.target import notify, wants
+from simfloat.kernels.rounding.events import TOTAL, UNCHANGED, wants_optional_counts
+from simfloat.simulation import Simulation
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.place import Place
+from simfloat.simulation.streams import Streams
+from simfloat.simulation.updates import COMPENSATION, count_stalled
+from simfloat.torch.open_run import active_run, is_going_on
+from simfloat.torch.tensors import FORMAT_OF, Tag, numbers_of, put_own_tag, put_tag, tag_of, tensor_of, weight_path
+
+#: What optimizers count in tensors: numbers of their own, which belong to no parameter and are exact.
+# A step counter is a float32 tensor: in BF16 it would stop at 256. NAdam's mu_product is float32, too.
+COUNTERS = ("step", "mu_product", "mu", "eta")
+
+
+#: The moment that an optimizer begins as a copy of a gradient, where others begin as zeros.
+COPIED_MOMENTS: dict[type[torch.optim.Optimizer], str] = {torch.optim.SGD: "momentum_buffer"}
+
+#: A running maximum, which is no rounding's result: its elements stay as they were in most steps, and lose nothing.
+RUNNING_MAXIMUM = "max_exp_avg_sq"
+
+#: The random streams with which a parameter was last updated, and which state of its memory that left.
+_LAST_UPDATES: MutableMapping[torch.Tensor, tuple[Streams, tuple[int, int]]] = WeakIdKeyDictionary()
+
+
+def check_calls_no_closure(optimizer: torch.optim.Optimizer, caller: str) -> None:
+    """Raise ValueError for an optimizer whose steps evaluate the loss themselves, as LBFGS's do."""
+    closure = signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is Parameter.empty:
+        name = type(optimizer).__name__
+        raise ValueError(f"{name} calls a closure, which {caller} does not have; give another optimizer.")
+
+
+def _state_of(parameter: torch.Tensor) -> tuple[int, int]:
+    """Return a pair that changes if something writes to a parameter, or gives it other memory."""
+    return parameter._version, parameter.data_ptr()
+
+
+class MomentEvents(Observer):
+    """The events of a moment in one step, of the last rounding of each element, until the step ends."""
+
+    def __init__(self, observer: Observer, before: NDArray | None, size: int) -> None:
+        self._observer, self._before, self._size = observer, before, size
+        self._events: NDArray[np.int64] | None = None
+        self.more = wants_optional_counts(observer)
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Keep the events of one rounding in the place of those before, or add them where it is of further elements."""
+        if self._events is None or self._events[TOTAL] >= self._size:
+            self._events = events
+        else:
+            self._events += events
+
+    def release(self, after: NDArray, gradient: NDArray | None) -> None:
+        """Give the observer the events, with how many elements the step left as they were."""
+        if self._events is not None:
+            self._events[UNCHANGED] = count_stalled(self._before, after, gradient)
+            notify(self._observer, self._events, "moment")
+
+
+class OptimizerSteps:
+    """The state of a run that concerns the optimizer whose step runs."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._thread = 0
+        self._hooks: list[Any] = []
+        self._fused: list[dict[str, Any]] = []  # groups that ask for one operation, and take a step by their formula
+        self._step: tuple[FrameType, torch.optim.Optimizer] | None = None  # the call of the step, and what steps
+        self._parameters: Mapping[str, torch.nn.Parameter] = {}
+        self._follow: Callable[[], None] = lambda: None
+        self._before: dict[str, NDArray] = {}  # what moments were before the step, by their paths
+        self._moments: dict[str, MomentEvents] = {}  # what happened to them in it
+
+    def begin(self, parameters: Mapping[str, torch.nn.Parameter], follow: Callable[[], None]) -> None:
+        """Listen to the optimizers of this thread; parameters are those of the model, by path.
+
+        `follow` is called before each step, and finds the paths anew where parts of the model have moved.
+        """
+        self._thread, self._parameters, self._follow = get_ident(), parameters, follow
+        self._hooks = [
+            # These hooks are those of all optimizers of the process, in every thread.
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        ]
+
+    def end(self) -> None:
+        """Listen no more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self._end_step()
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer that steps."""
+        if self._step is None:
+            return None
+        call, optimizer = self._step
+        if is_going_on(call):
+            return optimizer
+        self._end_step()
+        return None
+
+    def _end_step(self) -> None:
+        self._step = None
+        self._before, self._moments = {}, {}
+        while self._fused:
+            self._fused.pop()["fused"] = True
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if get_ident() != self._thread or active_run() is None:
+            return
+        self._end_step()  # where the one before ended in an error
+        self._follow()
+        for group in optimizer.param_groups:
+            for name in ("capturable", "differentiable"):
+                if group.get(name):
+                    raise ValueError(
+                        f"{type(optimizer).__name__}({name}=True) computes inside of a graph, where nothing can be "
+                        f"rounded; leave {name} out."
+                    )
+            if group.get("fused"):
+                # A fused step is one operation on lists, which shows no single roundings. `_end_step` restores the
+                # option, so that a checkpoint of the optimizer has what the program chose.
+                group["fused"] = False  # the same formula, in operations
+                self._fused.append(group)
+            for parameter in group["params"]:
+                self._know(parameter, optimizer)
+                # A parameter that was updated by one block's draws, and then by those of a new block with the same
+                # seed, would take the same random bits twice. The state of its memory tells whether anything else wrote
+                # to it in between.
+                streams, state = _LAST_UPDATES.get(parameter, (None, None))
+                self._simulation.repeated_draws.update(streams if state == _state_of(parameter) else None)
+        # The frame of torch's `profile_hook_step` wrapper, which lives until the step has ended, by an error too:
+        # PyTorch calls no hook then.
+        self._step = sys._getframe(1), optimizer
+
+    def _know(self, parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """Tag the parameter's gradient and moments with its path."""
+        path = weight_path(parameter) or next((name for name, x in self._parameters.items() if x is parameter), None)
+        if path is None:
+            raise ValueError(
+                f"{type(optimizer).__name__} updates a parameter of shape {tuple(parameter.shape)} that the simulated "
+                "model does not have, or did not have when the block began; simulate a torch.nn.ModuleList of all that "
+                "are trained."
+            )
+        gradient = parameter.grad
+        if gradient is not None and not ((tag := tag_of(gradient)).is_gradient and tag.owner == path):
+            put_own_tag(gradient, tag._replace(is_gradient=True, owner=path))
+        for name, moment in optimizer.state.get(parameter, {}).items():
+            if isinstance(moment, torch.Tensor) and name not in COUNTERS:
+                put_tag(moment, tag_of(moment)._replace(is_gradient=False, owner=path, moment=name))
+                if wants(self._simulation.observer, f"{path}.{name}", "update"):
+                    self._before[f"{path}.{name}"] = numbers_of(moment).copy()
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if get_ident() != self._thread or active_run() is None:
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if self._simulation.place("update", str(weight_path(parameter))).draws:
+                    _LAST_UPDATES[parameter] = self._simulation.streams, _state_of(parameter)
+                for name, moment in optimizer.state.get(parameter, {}).items():
+                    if isinstance(moment, torch.Tensor) and name not in (*COUNTERS, COMPENSATION):
+                        self._store(str(weight_path(parameter)), name, moment)
+                        self._tell(f"{weight_path(parameter)}.{name}", moment, parameter.grad)
+        self._end_step()
+
+    def _tell(self, path: str, moment: torch.Tensor, gradient: torch.Tensor | None) -> None:
+        """Give the observer the events of the moment at a path."""
+        events = self._moments.get(path)
+        if events is not None:
+            if gradient is not None and gradient.layout is not torch.strided:
+                gradient = None
+            events.release(numbers_of(moment), None if gradient is None else numbers_of(gradient))
+
+    def to_moment(self, place: Place, name: str, size: int) -> Arithmetic:
+        """The arithmetic that makes a moment, whose observer receives each element of it once a step."""
+        arithmetic, path = place.to_moment(name), f"{place.path}.{name}"
+        observer = arithmetic.target.observer
+        if observer is None:
+            return arithmetic
+        if name == RUNNING_MAXIMUM:
+            return arithmetic.with_observer(None)
+        if path not in self._moments:
+            before = self._before.get(path)
+            self._moments[path] = MomentEvents(observer, before, size if before is None else before.size)
+        return arithmetic.with_observer(self._moments[path])
+
+    def _store(self, path: str, name: str, moment: torch.Tensor, *, is_first: bool = False) -> None:
+        """Round a moment to `optimizer_state`, unless its last rounding was to it; its first value in any case."""
+        place = self._simulation.place("update", path).in_type(FORMAT_OF[moment.dtype])
+        arithmetic = self.to_moment(place, name, moment.numel())
+        # An optimizer whose last operation on a moment was an addition has rounded it so. Other operations leave it in
+        # `weights`, the format of all that an optimizer computes.
+        if is_first or tag_of(moment).format != arithmetic.format:
+            moment.copy_(tensor_of(arithmetic.round(numbers_of(moment)), moment.dtype))
+        put_tag(moment, Tag(arithmetic.format, owner=path, moment=name))
+
+    def moment_of(self, tensor: torch.Tensor, tag: Tag) -> Tag:
+        """The tag, with the moment's name where a tensor of the optimizer's has become one in this step."""
+        if self.optimizer is None or tag.is_weight or tag.moment or tag.owner is None:
+            return tag
+        # An optimizer writes to views of a moment, or has made it within this step: then only the memory tells which it
+        # is.
+        memory = tensor.untyped_storage().data_ptr()
+        for name, moment in self.optimizer.state.get(self._parameters[tag.owner], {}).items():
+            is_tensor = isinstance(moment, torch.Tensor) and name not in COUNTERS
+            if is_tensor and moment.untyped_storage().data_ptr() == memory:
+                tag = tag._replace(moment=name)
+                put_tag(tensor, tag)
+                return tag
+        return tag
+
+    def round_first_moment(self, copy: torch.Tensor) -> torch.Tensor:
+        """A copy that an optimizer makes: rounded to `optimizer_state` if it is the first value of a moment."""
+        name, path = COPIED_MOMENTS.get(type(self.optimizer)), tag_of(copy).owner  # type: ignore[arg-type]
+        if name is not None and path is not None:
+            self._store(path, name, copy, is_first=True)
+        return copy
+
+    def last_addition(self, place: Place, w: NDArray, u: NDArray) -> NDArray:
+        """w + u in the way that the policy's `update` says."""
+        last = place.to_parameter
+        if place.recipe.update != "kahan":
+            return last.apply("update", w, u)
+        if self.optimizer is None:
+            raise ValueError(
+                f"The update of {place.path!r} is 'kahan', which keeps what was lost in the state of an optimizer; "
+                "update it by a torch.optim.Optimizer."
+            )
+        # Kahan 1965, as algorithm 1 of arXiv 2010.06192.
+        state, inner = self.optimizer.state[self._parameters[place.path]], place.to_update
+        if COMPENSATION in state:
+            u = inner.subtract(u, numbers_of(state[COMPENSATION]))
+        s = last.apply("update", w, u)
+        # Stored negated, as in `simfloat.optim`, so that checkpoints of both front ends mean the same.
+        lost = inner.subtract(inner.subtract(s, w), u)
+        state[COMPENSATION] = tensor_of(np.asarray(lost), self._parameters[place.path].dtype)
+        return s

@@ -1,0 +1,248 @@
+"""The parameters of a model: their paths, and the format that they are used and updated in."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from simfloat.arithmetic.operands import same_bits
+from simfloat.arithmetic.operations import round_array
+from simfloat.arithmetic.target import Target, carrier_of
+from simfloat.formats import Format, nearest_even
+from simfloat.policy import Policy
+from simfloat.policy.policy import policy_in_type
+from simfloat.policy.roles import UPDATE, Recipe
+from simfloat.simulation import Simulation
+from simfloat.simulation.place import Place
+from simfloat.torch.open_run import without_dispatch
+from simfloat.torch.tensors import (
+    FORMAT_OF,
+    NARROW,
+    STORED,
+    Tag,
+    extent_of,
+    forget_tag,
+    is_view,
+    memory_of,
+    numbers_of,
+    put_own_tag,
+    put_tag,
+    read_by,
+    replace_tensors,
+    tensor_of,
+    tensors_in,
+    view_like,
+    weight_path,
+)
+
+Options = dict[str, Any]
+
+
+class StoredParameters:
+    """The parameters of a run's model, by path; one that occurs twice has the path that is listed first.
+
+    A parameter is used as rounded to `weights`. Where what is stored is no number of that format, there is a rounded
+    copy, from which operations read: only an optimizer's step, and the program itself, write what is stored.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self.by_path: dict[str, torch.nn.Parameter] = {}
+        self._paths: dict[int, str] = {}  # by identity
+        self._modules: set[int] = set()  # of the model, by identity
+        self._is_outdated = False  # whether the policy was switched
+        self.copies: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # what is stored, and as rounded
+
+    def begin(self, model: torch.nn.Module) -> None:
+        """Know every parameter's memory by its path."""
+        self._modules = set(map(id, model.modules()))
+        for path, parameter in model.named_parameters():
+            if is_lazy(parameter):
+                raise ValueError(
+                    f"The parameter {path!r} has no shape yet; call the model once on a sample before it is simulated."
+                )
+            self.by_path[path], self._paths[id(parameter)] = parameter, path
+            self._simulation.note_path(path)
+        self._know_all()
+
+    def follow(self, model: torch.nn.Module) -> None:
+        """Know the parameters by the paths that they have now.
+
+        One that left the model keeps its path, and is known no more where another one has it now.
+        """
+        now = {id(parameter): path for path, parameter in model.named_parameters()}
+        new_paths, before = set(now.values()), list(self.by_path.items())
+        if all(now.get(id(parameter), path) == path for path, parameter in before):
+            return
+        with without_dispatch():
+            self.by_path.clear()
+            self._paths.clear()
+            self.copies.clear()
+            for path, parameter in before:
+                new = now.get(id(parameter), None if path in new_paths else path)
+                if new is None:
+                    forget_tag(parameter)
+                else:
+                    self.by_path[new], self._paths[id(parameter)] = parameter, new
+                    self._simulation.note_path(new)
+            self._know_all()
+
+    def renew(self) -> None:
+        """Know the parameters anew, as the policy now in force stores them, when they are next used going forward."""
+        self._is_outdated = True
+
+    def _know_all(self) -> None:
+        self._check_apart()
+        for path, parameter in self.by_path.items():
+            self._know(path, parameter.detach())
+        self._is_outdated = False
+
+    def end(self) -> None:
+        """Know the memory no more."""
+        for parameter in self.by_path.values():
+            forget_tag(parameter)
+        self.by_path.clear()
+        self._paths.clear()
+        self.copies.clear()
+
+    def check_known(self, path: str, module: torch.nn.Module) -> None:
+        """Raise ValueError for a parameter that a module of the model, or a part of it, got since the block began."""
+        parameters = [(name, x) for name, x in module._parameters.items() if isinstance(x, torch.nn.Parameter)]
+        for name, part in module._modules.items():
+            if part is not None and id(part) not in self._modules:
+                parameters += [(f"{name}.{inner}", x) for inner, x in part.named_parameters()]
+        for name, parameter in parameters:
+            if id(parameter) not in self._paths:
+                raise ValueError(
+                    f"The parameter {name!r} of {path or type(module).__name__!r} came after the block began, and "
+                    "would be used as it is stored; give it before. load_state_dict without assign=True writes to the "
+                    "parameters that are there."
+                )
+
+    def arguments_as_read(
+        self, function: Any, arguments: tuple[Any, ...], options: Options
+    ) -> tuple[tuple[Any, ...], Options]:
+        """The arguments of an operation as it reads them; views are taken of what is stored."""
+        # Not within a backward pass, which goes on with the parameters that its forward pass read.
+        if self._is_outdated and torch._C._current_autograd_node() is None:
+            if any(weight_path(x) is not None for x in tensors_in((arguments, options))):
+                self._know_all()
+        for x in arguments:
+            for each in x if type(x) is list else (x,):
+                # The identity of the Parameter is known, but its memory has no tag: `p.data = ...` was assigned.
+                # Nothing else tells of it.
+                if id(each) in self._paths and weight_path(each) is None:
+                    self._check_apart()
+                    self.conform(self._paths[id(each)], each)  # given other memory, as by `.data = ...`
+        # A view of a parameter stays one of what is stored: the program may write through it, and whatever reads it
+        # later is given the rounded numbers then.
+        if not self.copies or is_view(function):
+            return arguments, options
+        if options:
+            options = {name: x if name == "out" else replace_tensors(x, self.read) for name, x in options.items()}
+        return read_by(function, arguments, self.read), options
+
+    def read(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the tensor that an operation reads: of a parameter the rounded copy, if there is one."""
+        path = weight_path(x)
+        stored_and_copy = None if path is None else self.copies.get(path)
+        if stored_and_copy is None or memory_of(stored_and_copy[0]) != memory_of(x):  # as of an earlier rounded copy
+            return x
+        copy = view_like(x, *stored_and_copy)
+        # Autograd's questions about the copy (requires_grad, grad_fn) are answered by the tensor that it replaces.
+        setattr(copy, STORED, x)
+        return copy
+
+    def conform(self, path: str, tensor: torch.Tensor) -> None:
+        """Round what was written to a parameter, or to a part of it, to `weights`."""
+        rounded = self._round_to_weights(path, tensor)
+        if rounded is not None:
+            with torch.no_grad():
+                # detach shares the memory and counts the write, so that a backward pass that saved the parameter
+                # notices it.
+                tensor.detach().copy_(rounded)
+        self._know(path, self.by_path[path].detach())
+
+    def stand_in(self, path: str, x: torch.Tensor) -> None:
+        """Let a tensor of the program's be used as the parameter at a path is, rounded to `weights`."""
+        rounded = self._round_to_weights(path, x.detach())
+        if rounded is not None:
+            with without_dispatch():
+                x.data.copy_(rounded)
+        put_tag(x, Tag(self._format(path), owner=path, is_weight=True))
+
+    def note_written(self, path: str) -> None:
+        """Numbers of `weights` were written to a parameter, or to a part of it."""
+        if self.copies:
+            self._know(path, self.by_path[path].detach())
+
+    def _know(self, path: str, tensor: torch.Tensor) -> None:
+        """Know a parameter's memory by its path, and what is read where that is not what is stored."""
+        rounded = self._round_to_weights(path, tensor)
+        tag = Tag(self._format(path), owner=path, is_weight=True)
+        put_own_tag(tensor, tag)
+        if rounded is None:
+            self.copies.pop(path, None)
+        else:
+            # Laid out as the parameter, so that every view of it is the same view of the copy.
+            copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(rounded)
+            put_tag(copy, tag)
+            self.copies[path] = tensor, copy
+
+    def update_place(self, path: str) -> Place:
+        """Where a parameter is updated; its own type counts where a policy is written for such types."""
+        place, parameter = self._simulation.place("update", path), self.by_path.get(path)
+        return place if parameter is None else place.in_type(FORMAT_OF[parameter.dtype])
+
+    def _format(self, path: str) -> Format:
+        return self.update_place(path).recipe.weights
+
+    def check(self, policy: Policy) -> None:
+        """Raise ValueError where the type of a parameter does not hold its `weights` under a policy."""
+        for path, parameter in self.by_path.items():
+            recipe = policy.recipe(path, UPDATE)
+            recipe_in_type = (
+                policy_in_type(policy, FORMAT_OF[parameter.dtype]).recipe(path, UPDATE) if recipe.written else recipe
+            )
+            _check_type(path, parameter, recipe_in_type)
+
+    def _check_apart(self) -> None:
+        """Raise ValueError where two parameters share a part of their memory, but not all of it."""
+        # Tied weights are one memory and one parameter. Overlapping parts would belong to two owners.
+        extents = sorted((memory_of(x), extent_of(x), path) for path, x in self.by_path.items() if x.numel())
+        for (memory, (begin, end), path), (next_memory, (start, stop), later) in pairwise(extents):
+            if memory == next_memory and start < end and (begin, end) != (start, stop):
+                raise ValueError(
+                    f"The parameters {path!r} and {later!r} lie in the same memory in part, where it is not told which "
+                    "of them a number belongs to; give one its own, by p.data = p.data.clone()."
+                )
+
+    def _round_to_weights(self, path: str, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Numbers as rounded to `weights`; None if they are of it, ValueError where their type does not hold it."""
+        recipe = self.update_place(path).recipe
+        format = recipe.weights
+        _check_type(path, tensor, recipe)
+        array = numbers_of(tensor)
+        rounded = round_array(array, Target(format, nearest_even, carrier_of(format)))
+        # Bits, not values: a weight of -0 that became +0 would not be what is stored.
+        same = same_bits(rounded.astype(array.dtype, copy=False), array)
+        return None if same else tensor_of(rounded, tensor.dtype)
+
+
+def _check_type(path: str, tensor: torch.Tensor, recipe: Recipe) -> None:
+    """Raise ValueError unless the type of a parameter holds the numbers of its `weights`."""
+    format = recipe.weights
+    is_narrow = tensor.dtype in NARROW and not recipe.written
+    if tensor.is_complex() or is_narrow or tensor.device.type != "cpu":
+        raise ValueError(
+            f"The parameter {path!r} is {tensor.dtype} on {tensor.device}; simulated are float32 and float64 on "
+            "the CPU, in which numbers of narrow formats travel: use model.float().cpu(), or the policy 'as-written'."
+        )
+    if not format.fits_float32 and tensor.dtype != torch.float64:
+        raise ValueError(
+            f"The parameter {path!r} is stored in {format}, its role weights, which {tensor.dtype} does not hold; "
+            "make the model and its data double, by model.double()."
+        )

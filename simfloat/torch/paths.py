@@ -1,0 +1,219 @@
+"""Which module of a model runs, as its hooks tell, and which one ran when a node of autograd was made."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from types import FrameType
+from typing import Any
+
+import torch
+
+from simfloat.simulation import Simulation
+from simfloat.torch.forward_log import sequence_number
+from simfloat.torch.open_run import active_run, is_going_on, open_run
+from simfloat.torch.tensors import tensors_in
+
+#: How many changes of the module that runs are remembered; older ones are forgotten first.
+REMEMBERED = 1 << 18
+
+
+#: What called the hooks of a module, and the module's path; None for what goes on as long as its block does.
+Call = tuple[FrameType | None, str]
+
+
+class _Hook:
+    """A hook that goes with copies of its module, as functions do, and does nothing in what a pickle makes."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+
+    def __call__(self, *called: Any) -> None:
+        self._function(*called)
+
+    def __deepcopy__(self, _: Any) -> _Hook:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        # torch.save of a model pickles its hooks. The file has to load where simfloat is not installed, and a hook must
+        # not act in a copy, whose modules have no paths here.
+        return getattr, (nullcontext(), "__exit__")  # which takes anything: the pickle can be read without simfloat
+
+
+def _parts(module: torch.nn.Module) -> tuple[Any, ...]:
+    """The modules just inside by name, and the module's own parameters by name, as their identities."""
+    return *module._modules.items(), *[(name, id(x)) for name, x in module._parameters.items()]
+
+
+class ModulePaths:
+    """The paths of the modules that run, the innermost last."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._hooks: list[Any] = []
+        self._calls: list[Call] = []  # of the modules that run, the innermost last
+        self._model = torch.nn.Module()
+        self._modules: list[tuple[torch.nn.Module, tuple[Any, ...]]] = []  # of the model, with their parts
+        self._path_of: dict[int, str] = {}  # of the modules that are listened to, by identity
+        self._when_moved: Callable[[torch.nn.Module], None] = lambda model: None
+        self._node_numbers: list[int] = []  # that the next node had when
+        self._paths: list[str | None] = []  # this began to run; None is what lies outside of the block
+
+    def begin(
+        self,
+        model: torch.nn.Module,
+        check: Callable[[str, torch.nn.Module], None],
+        when_moved: Callable[[torch.nn.Module], None],
+    ) -> None:
+        """Listen to the modules of a model; one that occurs twice has the path that is listed first.
+
+        Each is checked before it runs; copies of them, which listen too, are not. `moved` is called where parts of
+        the model have other paths than before.
+        """
+        self._model, self._when_moved = model, when_moved
+        self._log("")
+        listed = list(model.named_modules())
+        self._path_of = {id(module): path for path, module in listed}
+        self._modules = [(module, _parts(module)) for _, module in listed]
+        for _, module in listed:
+
+            def enter(called: torch.nn.Module, _: Any, module: torch.nn.Module = module) -> None:
+                if self._is_here():
+                    self.forget_ended_calls()
+                    if not self._calls and torch._C._current_autograd_node() is None:
+                        self.follow()
+                    path = self._path_of[id(module)]
+                    if called is module:
+                        check(path, module)
+                    self._enter(path)
+
+            # `always_call` covers errors of a module, but torch's `_call_impl` catches Exception only: after Ctrl-C no
+            # hook tells that the module ended. The frames of the stack tell it later.
+            leave = _Hook(lambda *called: self._leave(called[-1]))
+            self._hooks += [
+                module.register_forward_pre_hook(_Hook(enter)),
+                module.register_forward_hook(leave, always_call=True),
+            ]
+
+    def end(self) -> None:
+        """Listen no more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._calls, self._modules = [], [], []
+        self._log(None)
+
+    def follow(self) -> None:
+        """Find the paths anew where a module has gained or lost a part, or has another one.
+
+        A module that left the model keeps its path, unless another one has it now.
+        """
+        # Asked for the outermost call of a module and for each step of an optimizer, not for inner modules or
+        # operations.
+        if all([parts == _parts(module) for module, parts in self._modules]):
+            return
+        listed = list(self._model.named_modules())
+        now, listed_paths = {id(module): path for path, module in listed}, {path for path, _ in listed}
+        for module, path in self._path_of.items():
+            self._path_of[module] = now.get(module, "" if path in listed_paths else path)
+        self._modules = [(module, _parts(module)) for _, module in listed]
+        self._when_moved(self._model)
+
+    def _check_open(self, gradient: torch.Tensor) -> None:
+        """Raise ValueError for a backward pass outside of the block, which PyTorch would compute as ever."""
+        if not self._hooks or active_run() is None:
+            raise ValueError(
+                "backward() was called outside of the block in which the model ran, or while that was paused, where "
+                "nothing is simulated; call it inside, and the optimizer's step too, unlike with torch.autocast."
+            )
+
+    @property
+    def path(self) -> str | None:
+        """The path of the module that runs, the innermost one; None where none does."""
+        return self._calls[-1][1] if self._calls else None
+
+    def pause(self) -> None:
+        """Know that the nodes from here on are none of the run's."""
+        self._log(None)
+
+    def resume(self) -> None:
+        """Know that the nodes from here on are those of the module that runs."""
+        self._log(self.path or "")
+
+    @contextmanager
+    def at_path(self, path: str) -> Iterator[None]:
+        """A block that runs where the module at this path does, wherever it is entered."""
+        before, self._calls = self._calls, [(None, path)]
+        self.resume()
+        try:
+            yield
+        finally:
+            self._calls = before
+            self.resume()
+
+    def forget(self) -> None:
+        """Know nothing of nodes that were made so far."""
+        self._node_numbers, self._paths = [], []
+
+    def path_at(self, number: int) -> str | None:
+        """The path of the module that ran when the node of this number was made; None outside of the block."""
+        # The log has one entry for each change of the module that runs. That is less than one for each node, and costs
+        # nothing for operations without a node.
+        place = bisect_right(self._node_numbers, number)
+        return self._paths[place - 1] if place else None
+
+    def _log(self, path: str | None) -> None:
+        number = sequence_number()
+        if self._node_numbers and self._node_numbers[-1] == number:
+            self._paths[-1] = path
+            return
+        self._node_numbers.append(number)
+        self._paths.append(path)
+        if len(self._node_numbers) > REMEMBERED:
+            del self._node_numbers[: REMEMBERED // 2], self._paths[: REMEMBERED // 2]
+
+    def _is_here(self) -> bool:
+        """Whether the module runs in a thread in which this run's block is open; ValueError where none is.
+
+        A copy that was made inside of the block listens for ever, and is on its own once the block has ended.
+        """
+        run = open_run()
+        if run is None and not self._hooks:
+            return False
+        if run is None:
+            raise ValueError(
+                f"{type(self._model).__name__} is simulated in another thread's block, and nothing would be in this "
+                "thread; call it in the thread that opened the block."
+            )
+        return run.simulation is self._simulation and active_run() is run
+
+    def _enter(self, path: str) -> None:
+        self._simulation.note_path(path)
+        # Frames from here: this function, `enter`, `_Hook.__call__`, and torch's `inner`, which `_call_impl` calls. The
+        # frame of `_call_impl` lives as long as the call of the module, whatever ends it.
+        self._calls.append((sys._getframe(4), path))  # of the module, which has its hooks called
+        self._log(path)
+
+    def _leave(self, result: Any) -> None:
+        run = active_run()
+        if run is None or run.simulation is not self._simulation:
+            return
+        self.forget_ended_calls()
+        if self._calls:
+            self._calls.pop()
+        if not self._calls:
+            # What the model returns is where a backward pass begins. A hook there is the only means to notice
+            # `backward()` after the block, which would otherwise compute float32 gradients without a word.
+            for x in tensors_in(result):
+                if x.grad_fn is not None:
+                    x.register_hook(self._check_open)
+        self.resume()
+
+    def forget_ended_calls(self) -> None:
+        """Know no more of calls that ended in an error of which PyTorch told nothing."""
+        calls = self._calls
+        # The stack is searched where modules begin and end, and between steps. Searching it at every operation gave the
+        # same answers, and took longer.
+        while calls and (call := calls[-1][0]) is not None and not is_going_on(call):
+            calls.pop()

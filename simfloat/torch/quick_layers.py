@@ -1,0 +1,363 @@
+"""PyTorch's linear layers as one call each, with their bias and their way back, where nobody looks at operations.
+
+PyTorch makes up to four operations of a linear layer and nine of its way back, each of which comes to Python. Bits are
+those of these operations: an observer, draws or an override, which tell them apart, leave the layer to them. Autograd's
+nodes are PyTorch's too, but for the product's own, so that gradients meet in the same order.
+
+Operations of PyTorch's as one call each, with their way back, where nobody looks at operations: ReLUs, and the two
+operations of cross-entropy.
+
+PyTorch makes an operation of each and one of its way back, and others to keep results and to find them again, each of
+which comes to Python. Bits are those of the operations, to which all is left where hooks of the program's keep what the
+way back reads, as a checkpoint's do: what these compute is simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+
+from simfloat.environment import in_usual_environment
+from simfloat.formats import Format
+from simfloat.policy.roles import MOVEMENT
+from simfloat.simulation.formulas import slopes
+from simfloat.simulation.inside import CompositeArithmetic
+from simfloat.simulation.place import Place
+from simfloat.torch.narrowing import linear_of_matrix
+from simfloat.torch.open_run import active_run, without_dispatch
+from simfloat.torch.phases import Backward
+from simfloat.torch.quick_recurrent import gradient_of, has_saved_tensor_hooks, is_plain, is_unwatched
+from simfloat.torch.rules.losses import nll_loss, nll_loss_slope
+from simfloat.torch.rules.pointwise import relu, threshold_backward
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tensors import Tag, match_layout, numbers_of, put_tag, tag_of, tensor_of, weight_path
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+
+
+def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of PyTorch's function of a linear layer."""
+    by_operations = linear_of_matrix(function)
+
+    @wraps(function)
+    def call(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        run: Any = active_run()
+        x = input
+        # An MLP's step of 65 calls that PyTorch hands to Python became one of 26 when linear layers and updates were
+        # one call each: 5.5 to 6.1 instead of 7.2 to 7.6 times torch float32 on the Xeon of benchmarks/README.md.
+        if run is None or not (is_unwatched(run) and _are_plain(x, weight, bias)):
+            return by_operations(x, weight, bias)
+        # What every operation asks for first: a switched policy, or memory that the program gave a parameter, is seen
+        # here.
+        run.parameters.arguments_as_read(aten.t.default, (weight, bias), {})
+        rows = x if x.ndim == 2 else _view_with_note(run, aten.view.default, x, -1, x.shape[-1])
+        # The transposition is a node of its own, as in PyTorch. Shares of the weight's gradient then meet in the same
+        # node, and are added in the same order, as those of the single operations.
+        weight = _view_with_note(run, aten.t.default, weight)
+        run.count_operation(aten.mm.default if bias is None else aten.addmm.default, "rule")
+        product = apply_linear(run, rows, weight, bias)
+        return (
+            product
+            if x.ndim == 2
+            else _view_with_note(run, aten.view.default, product, *x.shape[:-1], product.shape[1])
+        )
+
+    return call
+
+
+def _are_plain(x: Any, weight: Any, bias: Any) -> bool:
+    """Whether a layer's operands are float32 rows, in one matrix or in several that lie one behind the other, and
+    parameters of the model.
+    """
+    if not all(map(is_plain, (x, weight) if bias is None else (x, weight, bias))):
+        return False
+    if x.ndim not in (2, 3) or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
+        return False
+    if (x.ndim == 3 and not x.is_contiguous()) or tag_of(x).is_gradient or weight_path(weight) is None:
+        return False
+    return bias is None or (bias.shape == weight.shape[:1] and weight_path(bias) is not None)
+
+
+def _view_with_note(run: RunContext, operation: Any, x: Tensor, *shape: int) -> Tensor:
+    """A view of a tensor, with its node of autograd and its note, as the operation gives it."""
+    run.count_operation(operation, "movement")
+    with without_dispatch():
+        # Autograd makes its node all the same; only the way to Python is left out.
+        view = x.view(shape) if shape else x.t()
+    if torch.is_grad_enabled():
+        note, tag = run.notes.begin(run.simulation.place(MOVEMENT, run.path), [x]), tag_of(x)
+        if note is not None:
+            note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
+    return view
+
+
+class LayerProduct(torch.autograd.Function):
+    """(run, x, weight, bias or None) -> x (m, k) times weight (k, n), plus bias (n)."""
+
+    @staticmethod
+    @in_usual_environment
+    def forward(context: Any, run: RunContext, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The result."""
+        place = run.simulation.place("linear", run.path)
+        note = run.notes.begin(place, (x, weight) if bias is None else (x, weight, bias))
+        # Without this autograd makes zeros for a missing gradient.
+        context.set_materialize_grads(False)
+        context.run, context.note, context.are_turned = run, note, (_is_transposed(x), _is_transposed(weight))
+        # As PyTorch, of each what the gradient of the other one is made of.
+        _, of_x, of_weight, _ = context.needs_input_grad
+        context.save_for_backward(x if of_weight else None, weight if of_x else None)
+        with without_dispatch():
+            arithmetic, read = place.forward, run.parameters.read
+            inputs = place.input(weight_path(x)), place.input(weight_path(weight))
+            result = arithmetic.matmul(numbers_of(read(x)), numbers_of(read(weight)), *inputs)
+            if bias is not None:
+                arithmetic = run.simulation.sibling(place, "add", place.path, place.operations[:-1]).forward
+                result = arithmetic.add(result, numbers_of(read(bias)))
+            product = tensor_of(result, x.dtype)
+        put_tag(product, Tag(arithmetic.format))
+        if note is not None:
+            note.format, note.is_one_call = arithmetic.format, True
+        return product
+
+    @staticmethod
+    @in_usual_environment
+    def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
+        """The gradients of x, weight and bias."""
+        if g is None:
+            return None, None, None, None
+        needed, (x, weight) = context.needs_input_grad[1:], context.saved_tensors
+        if torch.is_grad_enabled():
+            return None, *_recorded_gradients(context, g, x, weight, needed)
+        with without_dispatch():
+            return None, *_array_gradients(context, g, x, weight, needed)
+
+
+#: Of a function of autograd, without its search for the transforms of torch.func, of which there are none.
+apply_linear: Callable[..., Tensor] = super(torch.autograd.Function, LayerProduct).apply
+
+
+def _is_transposed(x: Tensor) -> bool:
+    """Whether the columns of a matrix lie one behind the other."""
+    return x.stride() == (1, x.shape[0])
+
+
+def _recorded_gradients(
+    context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients by the operations of PyTorch's formula, for gradients of gradients; autograd sums the bias's."""
+    of_x = of_weight = None
+    # PyTorch's formula of mm computes the gradient of an operand whose columns are contiguous as a transposed one, and
+    # with it the layout that later operations meet.
+    is_x_turned, is_weight_turned = context.are_turned
+    if weight is not None and needed[0]:
+        of_x = weight.mm(g.t()).t() if is_x_turned else g.mm(weight.t())
+    if x is not None and needed[1]:
+        of_weight = g.t().mm(x).t() if is_weight_turned else x.t().mm(g)
+    return [of_x, of_weight, g if needed[2] else None]
+
+
+def _array_gradients(
+    context: Any, g: Tensor, x: Tensor | None, weight: Tensor | None, needed: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients."""
+    run, note = context.run, context.note
+    way, place, read = Backward(note, run.simulation, None), note.place, run.parameters.read
+    g = way.in_result_format(g)
+    values, gradients = numbers_of(g), list[Tensor | None]([None] * 3)
+    if weight is not None and needed[0]:
+        to_x = way.to_operand(0).arithmetic(())
+        product = to_x.matmul(values, numbers_of(read(weight)).T, place.gradient, place.input(weight_path(weight)))
+        gradients[0] = gradient_of(product, to_x.format, g.dtype)
+    if x is not None and needed[1]:
+        to_weight = way.to_operand(1).arithmetic(())
+        product = to_weight.matmul(values.T, numbers_of(read(x)), place.gradient, place.input(weight_path(x)))
+        gradient = _parameter_gradient(run, note.operands[1].path, product, to_weight.format)
+        gradients[1] = None if gradient is None else gradient.t()
+    if needed[2]:
+        addition = way.of_bias()
+        # The gradient of a bias is a sum: `roles_used` names the role `reduce` for this place from now on.
+        addition.place.has_summed = True
+        to_bias = addition.arithmetic(())
+        gradients[2] = _parameter_gradient(run, note.operands[2].path, to_bias.sum(values, (0,)), to_bias.format)
+    return gradients
+
+
+def _parameter_gradient(run: RunContext, path: str, array: NDArray, format: Format) -> Tensor | None:
+    """A parameter's gradient, for autograd to hand on; None where it is complete, and becomes `.grad` here.
+
+    Autograd, too, keeps it as it is, by up to two operations, each of which comes to Python.
+    """
+    leaf = run.backward_nodes.completed_parameter(path)
+    gradient = gradient_of(array, format, torch.float32, None if leaf is None else path)
+    # A hook of the program may have set `.grad` during the pass, which began without one.
+    if leaf is None or leaf.grad is not None or not leaf.is_contiguous():
+        return gradient
+    leaf.grad = gradient
+    return None
+
+
+#: The axis of classes.
+CLASSES = 1
+
+
+class FormulaCall(NamedTuple):
+    """An operation, and that of its way back, by their formulas: (arithmetic, *arguments) -> numbers.
+
+    The way back takes the gradient, the result or else the operand, labels, further arguments, and what the formula
+    gives beside the result.
+    """
+
+    name: str  # in policies
+    operation: Any
+    formula: Callable[..., Any]
+    way_back: Any
+    slope: Callable[..., Any]
+    reads_result: bool = True
+    is_composite: bool = True  # whose steps have places of their own
+
+
+RELU = FormulaCall(
+    "relu", aten.relu.default, relu, aten.threshold_backward.default, threshold_backward, is_composite=False
+)
+LOG_SOFTMAX = FormulaCall(
+    "log_softmax",
+    aten._log_softmax.default,
+    lambda u, x: slopes.log_softmax(u, x, (CLASSES,)),
+    aten._log_softmax_backward_data.default,
+    lambda u, g, y, *_: slopes.log_softmax_slope(u, g, y, (CLASSES,)),
+)
+NLL_LOSS = FormulaCall(
+    "cross_entropy", aten.nll_loss_forward.default, nll_loss, aten.nll_loss_backward.default, nll_loss_slope,
+    reads_result=False,
+)  # fmt: skip
+
+
+def relu_layer(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of PyTorch's function of a ReLU."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Tensor:
+        run: Any = active_run()
+        # Calls by keyword, and calls that do not fit, are left to PyTorch's function, which knows the names and the
+        # errors.
+        if run is None or options or len(args) != 1 or has_saved_tensor_hooks() or not is_unwatched(run, RELU.name):
+            return function(*args, **options)
+        if not _is_operand(args[0]):
+            return function(*args)
+        with without_dispatch():
+            return apply_formula(run, RELU, args[0], (), (), (0,))
+
+    return call
+
+
+def class_loss(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of PyTorch's function of the cross-entropy."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Tensor:
+        run: Any = active_run()
+        # F.cross_entropy hands all six on by position: input, target, weight, reduction, ignore_index and
+        # label_smoothing (torch 2.13).
+        if run is None or options or len(args) != 6 or has_saved_tensor_hooks() or not _are_classes(*args):
+            return function(*args, **options)
+        if not (_is_served(run, LOG_SOFTMAX) and _is_served(run, NLL_LOSS)):
+            return function(*args)
+        x, target, *others, _ = args
+        with without_dispatch():
+            # Two nodes, as PyTorch has them: log_softmax and nll_loss have places of their own, and roundings of their
+            # own. With ReLUs, cross-entropies and complete gradients in one call each PyTorch hands over 4 calls of an
+            # MLP's step (65 by single operations), which takes 3.7 times as long as torch float32 on Zen 4 (5.0
+            # before).
+            logarithms = apply_formula(run, LOG_SOFTMAX, x, (), (), (CLASSES, x.dtype))
+            return apply_formula(run, NLL_LOSS, logarithms, (target,), others, others)
+
+    return call
+
+
+def _are_classes(x: Any, target: Any, weight: Any, reduction: int, ignored: int, smoothing: float) -> bool:
+    """Whether rows of numbers come with a class each, all of one weight."""
+    if weight is not None or smoothing or not _is_operand(x) or x.ndim != 2:
+        return False
+    return type(target) is Tensor and target.dtype == torch.int64 and target.shape == x.shape[:1]
+
+
+def _is_served(run: RunContext, call: FormulaCall) -> bool:
+    """Whether nobody looks at the operation, and it is no fused composite, whose result is rounded once more."""
+    return is_unwatched(run, call.name) and not run.simulation.place(call.name, run.path).recipe.fused
+
+
+def _is_operand(x: Any) -> bool:
+    """Whether it is a tensor of a forward pass that lies in one piece, and no parameter."""
+    # Results of a formula lie in C order. For any other layout the single operations imitate PyTorch's.
+    if not is_plain(x) or not x.is_contiguous():
+        return False
+    tag = tag_of(x)
+    return not (tag.is_gradient or tag.is_weight)
+
+
+class FormulaNode(torch.autograd.Function):
+    """(run, call, x, labels, others, further) -> the call's formula of x, labels and others."""
+
+    @staticmethod
+    @in_usual_environment
+    def forward(
+        context: Any, run: RunContext, call: FormulaCall, x: Tensor, labels: Any, others: Any, further: Any
+    ) -> Tensor:
+        """The result."""
+        # The table of the run lists the operation as if PyTorch had handed it over.
+        run.count_operation(call.operation, "decomposition" if call.is_composite else "rule")
+        place = run.simulation.place(call.name, run.path)
+        note = run.notes.begin(place, (x,))
+        u: Any = CompositeArithmetic.forward(run.simulation, place, ()) if call.is_composite else place.forward
+        outputs = call.formula(u, numbers_of(x), *[label.numpy() for label in labels], *others)
+        result, *saved = outputs if isinstance(outputs, tuple) else (outputs,)
+        tensor, *saved = [_put_format(place, tensor_of(array, x.dtype)) for array in (result, *saved)]
+        if note is not None:
+            note.format, note.is_one_call = place.forward.format, True
+        # Without this autograd makes a tensor of zeros for a result without a gradient, and a formula would round
+        # zeros.
+        context.set_materialize_grads(False)
+        context.run, context.call, context.note = run, call, note
+        context.labels, context.further = len(labels), further
+        # Dispatch is off here, so that saving and unpacking make no operation: of its own results autograd saves a
+        # detached alias, which would come to Python for each.
+        context.save_for_backward(tensor if call.reads_result else x, *labels, *saved)
+        return tensor
+
+    @staticmethod
+    @in_usual_environment
+    def backward(context: Any, g: Tensor | None) -> tuple[Any, ...]:
+        """The gradient of x."""
+        if g is None:
+            return (None,) * 6
+        with without_dispatch():
+            call, saved = context.call, context.saved_tensors
+        read, labels, saved_outputs = saved[0], saved[1 : 1 + context.labels], saved[1 + context.labels :]
+        if torch.is_grad_enabled():
+            # With create_graph=True the backward pass itself is recorded, and autograd needs PyTorch's operation for
+            # the node.
+            gradient = call.way_back(g, read, *labels, *context.further, *saved_outputs)
+        else:
+            with without_dispatch():
+                arrays = [numbers_of(g), numbers_of(read), *[label.numpy() for label in labels]]
+                arithmetic = Backward(context.note, context.run.simulation, None).to_operand(0).arithmetic(())
+                slope = call.slope(arithmetic, *arrays, *context.further, *map(numbers_of, saved_outputs))
+                tensor = gradient_of(slope, arithmetic.format, g.dtype)
+                gradient = match_layout(tensor, g)
+                put_tag(gradient, tag_of(tensor))
+        return None, None, gradient, None, None, None
+
+
+#: Of a function of autograd, without its search for the transforms of torch.func, of which there are none.
+apply_formula: Callable[..., Tensor] = super(torch.autograd.Function, FormulaNode).apply
+
+
+def _put_format(place: Place, made: Tensor) -> Tensor:
+    """A result of the forward pass, of which its format is known."""
+    put_tag(made, Tag(place.forward.format))
+    return made

@@ -1,0 +1,461 @@
+"""The arithmetic of a recurrent layer's steps, as its single operations have it, on arrays and on recorded tensors.
+
+Whether several operations may be carried out as one call, since nobody looks at, or tells apart, single ones.
+
+The steps of a recurrent layer in one direction as one operation of autograd, with the bits of its single ones.
+
+Each gets a tensor of its own for the weights, by `StepWeights`, as each has a node of its own for them, so that shares
+of gradients are added in the same order. What a recorded way back reads are results, through whose gradients autograd
+comes back here.
+
+PyTorch's recurrent layers with the steps of each layer in one call, where nobody looks at single operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from simfloat.environment import in_usual_environment
+from simfloat.formats import Format
+from simfloat.simulation import Simulation
+from simfloat.simulation.arithmetic import Arithmetic, Elementwise
+from simfloat.simulation.formulas import slopes
+from simfloat.simulation.formulas.recurrent import CELLS, Cell, add_gradients
+from simfloat.simulation.place import Place
+from simfloat.torch.backward import current_node
+from simfloat.torch.forward_log import is_recomputing
+from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
+from simfloat.torch.phases import current_number, target_operand
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.search import USERS
+from simfloat.torch.tensors import Tag, numbers_of, put_tag, stored_format, tensor_of, weight_path
+
+
+class RecurrentArithmetic(Elementwise):
+    """The arithmetic of the steps of a layer in the forward pass: every operation at its own place."""
+
+    def __init__(self, simulation: Simulation, path: str) -> None:
+        self._simulation, self._path = simulation, path
+        self._arithmetics: dict[str, Arithmetic] = {}
+        self.products = self.place("linear")
+
+    def place(self, operation: str) -> Place:
+        """The place of an operation."""
+        return self._simulation.place(operation, self._path)
+
+    def _at(self, operation: str) -> Arithmetic:
+        # A step asks about ten times for an arithmetic, and a layer has many steps: the place is found once a call of
+        # the layer.
+        arithmetic = self._arithmetics.get(operation)
+        if arithmetic is None:
+            arithmetic = self._arithmetics[operation] = self._arithmetic_of(self.place(operation))
+        return arithmetic
+
+    def _arithmetic_of(self, place: Place) -> Arithmetic:
+        return place.forward
+
+    def apply(self, operation: str, *operands: NDArray) -> NDArray:
+        """An operation of the catalog."""
+        return self._at(operation).apply(operation, *operands)
+
+    def relu(self, x: NDArray) -> NDArray:
+        """x where it is above 0, else 0."""
+        return self._at("relu").round(slopes.where_above(x, x))
+
+    def hidden_gates(self, h: NDArray, weight: NDArray, path: str, bias: NDArray | None) -> NDArray:
+        """Return the contribution of the hidden state to the gates, by the weight at a path."""
+        place = self.products
+        product = place.forward.matmul(h, weight, place.input(), place.input(path))
+        return product if bias is None else self.add(product, bias)
+
+
+class RecurrentGradients(RecurrentArithmetic):
+    """The arithmetic of the backward pass through the steps of a layer."""
+
+    def _arithmetic_of(self, place: Place) -> Arithmetic:
+        return place.to_activation()
+
+    def negative(self, g: NDArray) -> NDArray:
+        """-g."""
+        return self._at("negative").round(-g)
+
+    def sigmoid(self, g: NDArray, y: NDArray) -> NDArray:
+        """The gradient through a sigmoid."""
+        return slopes.sigmoid(self._at("sigmoid"), g, y)
+
+    def tanh(self, g: NDArray, y: NDArray) -> NDArray:
+        """The gradient through a tanh."""
+        return slopes.tanh(self._at("tanh"), g, y)
+
+    def relu_slope(self, g: NDArray, y: NDArray) -> NDArray:
+        """The gradient through a ReLU."""
+        return self._at("relu").round(slopes.where_above(y, g))
+
+    def concatenate(self, parts: Sequence[NDArray | None]) -> NDArray | None:
+        """Gradients side by side."""
+        like = next((x for x in parts if x is not None), None)
+        return None if like is None else np.concatenate([np.zeros_like(like) if x is None else x for x in parts], 1)
+
+    def to_state(self, g: NDArray, weight: NDArray, path: str) -> NDArray:
+        """The gradient of the hidden state."""
+        place = self.products
+        return self._at("linear").matmul(g, weight.T, place.gradient, place.input(path))
+
+    def to_weight(self, g: NDArray, h: NDArray, path: str, number: int) -> NDArray:
+        """The gradient of the weight at a path."""
+        place = self.products
+        return place.to_weight(path, 1).matmul(g.T, h, place.gradient, place.input()).T
+
+    def to_bias(self, g: NDArray, path: str, number: int) -> NDArray:
+        """The gradient of the bias at a path."""
+        return self.place("add").to_weight(path, 1).sum(g, (0,))
+
+    def total(self, shares: Sequence[NDArray], path: str) -> NDArray:
+        """The sum of shares in the gradient of a parameter, in their order."""
+        first, *others = shares
+        for x in others:
+            first = self.products.to_weight(path, 1).add(first, x)
+        return first
+
+
+class RecordedGradients:
+    """The derivatives of RecurrentSlopes as operations that autograd records, for gradients of gradients."""
+
+    add, multiply, negative = staticmethod(torch.add), staticmethod(torch.mul), staticmethod(torch.neg)
+    sigmoid = staticmethod(torch.ops.aten.sigmoid_backward)
+    tanh = staticmethod(torch.ops.aten.tanh_backward)
+
+    @staticmethod
+    def relu_slope(g: torch.Tensor, y: torch.Tensor) -> Any:
+        """The gradient through a ReLU."""
+        return torch.ops.aten.threshold_backward(g, y, 0)
+
+    @staticmethod
+    def concatenate(parts: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+        """Gradients side by side."""
+        like = next((x for x in parts if x is not None), None)
+        return None if like is None else torch.cat([torch.zeros_like(like) if x is None else x for x in parts], 1)
+
+    @staticmethod
+    def to_state(g: torch.Tensor, weight: torch.Tensor, path: str) -> torch.Tensor:
+        """The gradient of the hidden state."""
+        return g.mm(weight.t())
+
+    @staticmethod
+    def to_weight(g: torch.Tensor, h: torch.Tensor, path: str, number: int) -> torch.Tensor:
+        """The gradient of the weight, the operand of this number."""
+        with target_operand(number):
+            return g.t().mm(h).t()
+
+    @staticmethod
+    def to_bias(g: torch.Tensor, path: str, number: int) -> torch.Tensor:
+        """The gradient of the bias, the operand of this number."""
+        with target_operand(number):
+            return g.sum(0)
+
+
+def is_alone(run: RunContext) -> bool:
+    """Whether operations come to the run only: nothing observes or lists them, and no rule, mode or transform does
+    something else with them.
+    """
+    if run.simulation.observer is not None or run.shown is not None or USERS:
+        return False
+    # Another mode, such as a FlopCounterMode of the program's, wants to see single operations.
+    return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed()
+
+
+def is_unwatched(run: RunContext, operation: str = "linear") -> bool:
+    """Whether a layer's operations in the forward pass need no place of their own: neither draws nor overrides tell
+    them apart, and float32 holds their results and gradients.
+    """
+    # In a composite operations have other places, and in an optimizer they are updates.
+    if not is_alone(run) or run.is_inside or run.optimizing.optimizer is not None:
+        return False
+    if torch.is_autocast_enabled("cpu") or not run.simulation.place(operation, run.path).is_uniform:
+        return False
+    return current_node() is None or is_recomputing()
+
+
+def has_saved_tensor_hooks() -> bool:
+    """Whether hooks of the program's keep what the way back reads, and may run operations again for it."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def is_plain(x: Any) -> bool:
+    """Whether it is an ordinary tensor of float32 numbers, one at least."""
+    is_usual = type(x) in (torch.Tensor, torch.nn.Parameter) and x.dtype == torch.float32 and x.layout is torch.strided
+    return is_usual and x.numel() > 0
+
+
+Tensor = torch.Tensor
+
+
+class RecurrentLayer(NamedTuple):
+    """A layer in one direction."""
+
+    run: RunContext
+    name: str  # of PyTorch's function
+    path: str
+    cell: Cell
+    is_reversed: bool
+    parameters: tuple[str, ...]  # paths of the weight and the bias of the hidden state
+    states: int
+    steps: int
+    has_saved_tensor_hooks: (
+        bool  # whether hooks of the program's keep what the way back reads, and may run the layer again for it
+    )
+
+    def without_run(self) -> AbstractContextManager[Any]:
+        """A block in which the run does not hear of tensors that are kept."""
+        return nullcontext() if self.has_saved_tensor_hooks else without_dispatch()
+
+    def order(self) -> range:
+        """The steps in their order."""
+        return range(self.steps - 1, -1, -1) if self.is_reversed else range(self.steps)
+
+
+class StepWeights(torch.autograd.Function):
+    """(layer, path, *a parameter, once for every step, the last one first) -> as many tensors of it transposed."""
+
+    @staticmethod
+    @in_usual_environment
+    def forward(context: Any, layer: RecurrentLayer, path: str, *parameters: Tensor) -> tuple[Tensor, ...]:
+        """The tensors."""
+        run, parameter = layer.run, parameters[0]
+        context.set_materialize_grads(False)
+        context.layer, context.path = layer, path
+        context.save_for_backward(parameter)
+        note = run.notes.begin(run.simulation.place("movement", layer.path), parameters)
+        tag = Tag(stored_format(parameter), owner=path, is_weight=True)
+        if note is not None:
+            note.format, note.weight = tag.format, path
+        array = numbers_of(run.parameters.read(parameter)).T
+        # All on one memory, which is only read. Each step has its tensor because each has a node of its own in PyTorch,
+        # and autograd adds the shares of the weight's gradient in the order of these nodes.
+        transposed = [torch.from_numpy(array) for _ in parameters]
+        for x in transposed:
+            put_tag(x, tag)
+        return tuple(transposed)
+
+    @staticmethod
+    @in_usual_environment
+    def backward(context: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
+        """The gradients; their sum where nothing else is computed with the parameter."""
+        layer, path, (parameter,) = context.layer, context.path, context.saved_tensors
+        shares, (leaf, _) = [g for g in gradients if g is not None], context.next_functions[0]
+        # Where the leaf has exactly as many shares as there are steps nothing else reads the parameter, and the engine
+        # would add these shares, in this order, each addition coming to Python.
+        if torch.is_grad_enabled() or len(shares) < 2 or layer.run.backward_nodes.share_count(leaf) != layer.steps:
+            return None, None, *(None if g is None else g.t() for g in gradients)
+        u = RecurrentGradients(layer.run.simulation, layer.path)
+        with without_dispatch():
+            total = u.total([numbers_of(g) for g in shares], path)
+            total_gradient = gradient_of(total.T, u.products.to_weight(path, 1).format, parameter.dtype)
+        return None, None, total_gradient, *[None] * (layer.steps - 1)
+
+
+class RecurrentSteps(torch.autograd.Function):
+    """(layer, given, *state, *weights of steps) -> for each step its state, and what the way back reads.
+
+    given is (L, N, gates * size): what the input makes of the gates.
+    """
+
+    @staticmethod
+    @in_usual_environment
+    def forward(context: Any, layer: RecurrentLayer, input_gates: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
+        """The results, step by step."""
+        run = layer.run
+        context.set_materialize_grads(False)
+        context.layer = layer
+        note = run.notes.begin(run.simulation.place(layer.name, layer.path), (input_gates, *operands))
+        u = RecurrentArithmetic(run.simulation, layer.path)
+        arrays = [numbers_of(x) for x in operands]
+        state, results = tuple(arrays[: layer.states]), []
+        weight, *biases = arrays[layer.states :: layer.steps]
+        inputs = numbers_of(input_gates)
+        for t in layer.order():
+            hidden = u.hidden_gates(state[0], weight, layer.parameters[0], biases[0] if biases else None)
+            state, saved = layer.cell.step(u, inputs[t], hidden, state)
+            results += [tensor_of(x, input_gates.dtype) for x in (*state, *saved)]
+        tag = Tag(u.products.forward.format)
+        for x in results:
+            put_tag(x, tag)
+        if note is not None:
+            note.format = tag.format
+        # Results, too, and not only what the formula reads: a recorded way back has to find them as results of this
+        # node, so that gradients of gradients are added in the same order.
+        context.save_for_backward(*operands, *results)
+        return tuple(results)
+
+    @staticmethod
+    @in_usual_environment
+    def backward(context: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
+        """The gradients of given, the state, and the weights."""
+        layer: RecurrentLayer = context.layer
+        with layer.without_run():
+            tensors, needed = context.saved_tensors, context.needs_input_grad[1:]
+        if torch.is_grad_enabled():
+            way = layer.run.backward_nodes.at_node(torch._C._current_autograd_node())
+            if way is not None:
+                # The prehook began to defer, since the operands have different roles. This node names them all itself.
+                way.deferred = None  # each gradient is computed once, and named
+            return None, *backward_steps(layer, RecordedGradients(), tensors, gradients, needed, torch.stack)
+        u = RecurrentGradients(layer.run.simulation, layer.path)
+        with without_dispatch():
+            arrays = [numbers_of(x) for x in tensors]
+            result_gradients = [None if g is None else numbers_of(g) for g in gradients]
+            step_gradients = backward_steps(layer, u, arrays, result_gradients, needed, np.stack)
+            format, dtype = u.place("multiply").to_activation().format, tensors[0].dtype
+            of_weights = 1 + layer.states
+            gradient_tensors = [
+                None if g is None else gradient_of(g, format, dtype) for g in step_gradients[:of_weights]
+            ]
+            for number, g in enumerate(step_gradients[of_weights:]):
+                path = layer.parameters[number // layer.steps]
+                format = u.products.to_weight(path, 1).format
+                gradient_tensors.append(None if g is None else gradient_of(g, format, dtype))
+        return None, *gradient_tensors
+
+
+def gradient_of(array: NDArray, format: Format, dtype: torch.dtype, owner: str | None = None) -> Tensor:
+    """A gradient as a tensor of which its format is known, and whose it is if it is a parameter's complete one."""
+    tensor = tensor_of(array, dtype)
+    put_tag(tensor, Tag(format, True, owner, node=current_number()))
+    return tensor
+
+
+def backward_steps(
+    layer: RecurrentLayer, u: Any, tensors: Sequence[Any], gradients: Sequence[Any], needed: Sequence[bool],
+    stack: Callable[[list[Any]], Any],
+) -> list[Any]:  # fmt: skip
+    """The gradients of given, of the state before the first step, and of weights, those of the last step first.
+
+    `needed` says of all of these whether they are asked for.
+    """
+    cell, states, steps, paths = layer.cell, layer.states, layer.steps, layer.parameters
+    count, width = states + len(paths) * steps, states + cell.saved_count
+    operands, results = tensors[:count], tensors[count:]
+    operand_gradients: list[Any] = [None] * (1 + count)
+    of_gates: list[Any] = [None] * steps
+    later: list[list[Any]] = [[] for _ in range(states)]  # what comes to each state from the step after it
+    for place, t in enumerate(reversed(layer.order())):
+        first = (steps - 1 - place) * width
+        after, saved = results[first : first + states], results[first + states : first + width]
+        before = operands[:states] if place == steps - 1 else results[first - width : first - width + states]
+        to_state = [
+            add_gradients(u, g, *more) for g, more in zip(gradients[first : first + states], later, strict=True)
+        ]
+        further = gradients[first + states : first + width]
+        of_input_gates, hidden, of_state = cell.slopes(u, to_state, further, saved, before, after)
+        of_gates[t], later = of_input_gates, [[g] for g in of_state]
+        # No gradient reaches the gates of this step, so its weights get none either.
+        if hidden is None:
+            continue
+        at = 1 + states + place
+        wanted = [at] * needed[at] + [0] * (place < steps - 1 or needed[1])
+        for number in wanted[:: -1 if len(paths) > 1 else 1]:  # in the order of PyTorch's addmm, and of its mm
+            if number:
+                operand_gradients[at] = u.to_weight(hidden, before[0], paths[0], at)
+            else:
+                later[0].append(u.to_state(hidden, operands[at - 1], paths[0]))
+        if len(paths) > 1 and needed[at + steps]:
+            operand_gradients[at + steps] = u.to_bias(hidden, paths[1], at + steps)
+    like = next((g for g in of_gates if g is not None), None)
+    if needed[0] and like is not None:
+        operand_gradients[0] = stack([like * 0 if g is None else g for g in of_gates])
+    operand_gradients[1 : 1 + states] = [
+        add_gradients(u, *more) if wanted else None for more, wanted in zip(later, needed[1:], strict=False)
+    ]
+    return operand_gradients
+
+
+def in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A wrapper of PyTorch's function of this name."""
+
+    def wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            run: Any = active_run()
+            if run is None or options or len(args) != 9 or not (is_unwatched(run) and are_parameters(name, args)):
+                return function(*args, **options)
+            # A step of nn.LSTM (2 layers of 64, 25 steps) by single operations is 2,477 calls that PyTorch hands over,
+            # 392,000 calls of Python functions, and took 444 to 530 ms. In one call a layer 110 are handed over; it
+            # takes 124 to 133 ms.
+            run.count_operation(getattr(torch.ops.aten, name).input, "loop")
+            return layers(run, name, *args)
+
+        return call
+
+    return wrapper
+
+
+def are_parameters(name: str, arguments: Sequence[Any]) -> bool:
+    """Whether the operands are those of layers in float32 whose weights are parameters of the model."""
+    x, states, parameters, has_biases, count, *_, batch_first = arguments
+    initial_states = states if isinstance(states, tuple | list) else (states,)
+    tensors, each = (x, *initial_states, *parameters), 4 if has_biases else 2
+    if not all(map(is_plain, tensors)) or x.ndim != 3 or len(parameters) not in (count * each, 2 * count * each):
+        return False
+    rows, size = parameters[1].shape[0], parameters[1].shape[-1]
+    shape = (len(parameters) // each, x.shape[0 if batch_first else 1], size)
+    if rows != CELLS[name].gates * size or any(state.shape != shape for state in initial_states):
+        return False
+    return all(weight_path(p) is not None for p in parameters)
+
+
+def layers(
+    run: RunContext, name: str, x: Tensor, states: Any, parameters: Sequence[Tensor], has_biases: bool, count: int,
+    dropout: float, training: bool, is_bidirectional: bool, batch_first: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return the outputs and the last states, by PyTorch's operations except those of the steps."""
+    each, directions = 4 if has_biases else 2, 1 + is_bidirectional
+    state = tuple(states) if isinstance(states, tuple | list) else (states,)
+    before = list(zip(*(s.unbind(0) for s in state), strict=True))
+    x = x.transpose(0, 1) if batch_first else x
+    after: list[tuple[Tensor, ...]] = []
+    for number in range(count):
+        sides = []
+        for direction in range(directions):
+            layer_parameters = parameters[len(after) * each : (len(after) + 1) * each]
+            input_gates = torch._C._nn.linear(x, layer_parameters[0], layer_parameters[2] if has_biases else None)
+            outputs, last = steps(run, name, input_gates, before[len(after)], layer_parameters[1::2], direction == 1)
+            sides.append(torch.stack(outputs, 0))
+            after.append(last)
+        x = sides[0] if len(sides) == 1 else torch.cat(sides, sides[0].ndim - 1)
+        if dropout and training and number < count - 1:
+            # Between layers as PyTorch has it: as many random numbers, in the same order, from the same generator.
+            x = torch.dropout(x, dropout, True)
+    ends = [torch.stack(ends, 0) for ends in zip(*after, strict=True)]
+    return (x.transpose(0, 1) if batch_first else x, *ends)
+
+
+def steps(
+    run: RunContext,
+    name: str,
+    input_gates: Tensor,
+    before: tuple[Tensor, ...],
+    hidden: Sequence[Tensor],
+    is_reversed: bool,
+) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    """The outputs of one layer in one direction, in the order of time, and its last state."""
+    count, cell = input_gates.shape[0], CELLS[name]
+    paths = tuple(str(weight_path(p)) for p in hidden)
+    layer = RecurrentLayer(run, name, run.path, cell, is_reversed, paths, len(before), count, has_saved_tensor_hooks())
+    # Tensors that autograd saves and unpacks would come to Python one by one.
+    with layer.without_run():
+        weights = [
+            w for p, path in zip(hidden, paths, strict=True) for w in StepWeights.apply(layer, path, *[p] * count)
+        ]
+        results = RecurrentSteps.apply(layer, input_gates, *before, *weights)
+    width = len(before) + cell.saved_count
+    outputs = list(results[::width])
+    last = results[len(results) - width :][: len(before)]
+    return outputs[::-1] if is_reversed else outputs, tuple(last)

@@ -1,0 +1,337 @@
+"""Products of matrices: operands are rounded by what they are, sums go through the policy's `accumulate`.
+
+Convolutions and their gradients: operands are rounded by what they are, sums go through `accumulate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.target import carrier_of
+from simfloat.formats import FP32
+from simfloat.simulation.arithmetic import Arithmetic, Input
+from simfloat.simulation.place import widest_format
+from simfloat.sums.geometry import Geometry, Pair, Volumes, as_images, geometry_of, mirrored_kernels
+from simfloat.sums.scales import Scales
+from simfloat.torch.arguments import Arguments
+from simfloat.torch.handlers import Handler, Rule
+from simfloat.torch.phases import Backward, Forward
+from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.tensors import numbers_of, weight_path
+
+
+def at_least_fp32(arithmetic: Arithmetic) -> Arithmetic:
+    """Return the arithmetic with results in FP32, or in its own format if that is wider."""
+    format = widest_format((FP32, arithmetic.format))
+    if format == arithmetic.format:
+        return arithmetic
+    return arithmetic.with_target(arithmetic.target._replace(format=format, dtype=carrier_of(format)))
+
+
+def product(
+    call: RuleCall, a: torch.Tensor, b: torch.Tensor, axes: int = 2, scales: Scales | None = None, *,
+    is_wide: bool = False,
+) -> NDArray:  # fmt: skip
+    """a (m, k) times b (k, n), or (batch, m, k) times (batch, k, n) with three axes; blocks may have scales.
+
+    With `is_wide` the sums are rounded to FP32 at least, for what comes before the rounding of the result.
+
+    Raises ValueError for shapes that do not fit: a rule is asked before PyTorch has looked at them.
+    """
+    if (a.ndim, b.ndim) != (axes, axes) or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        needed = "(m, k) by (k, n)" if axes == 2 else "(batch, m, k) by (batch, k, n)"
+        shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
+        raise ValueError(f"{call.phase.place.where}: {call.name} multiplies {needed}, got shapes {shapes}.")
+    # A kernel multiplies the sum by alpha before its one rounding to the type of the result. Rounded sums would be
+    # rounded twice.
+    arithmetic = at_least_fp32(call.begin()) if is_wide else call.begin()
+    return arithmetic.matmul(numbers_of(a), numbers_of(b), *call.inputs(a, b), scales)
+
+
+def mm(call: RuleCall, a: torch.Tensor, b: torch.Tensor, *, axes: int = 2) -> torch.Tensor:
+    """The product of matrices, or of a batch of them."""
+    return call.tensor(product(call, a, b, axes))
+
+
+def mv(call: RuleCall, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The product of a matrix and a vector, or of two vectors."""
+    rows = a if a.ndim > 1 else a.unsqueeze(0)
+    result = product(call, rows, b.unsqueeze(-1))
+    return call.tensor(result[..., 0] if a.ndim > 1 else result[0, 0])
+
+
+def addmm(
+    call: RuleCall,
+    c: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    axes: int = 2,
+) -> torch.Tensor:
+    """beta * c + alpha * a @ b: where both factors are 1 the product is rounded, and so is the sum.
+
+    Other factors multiply in FP32 or wider, as the sums of products are, before the one rounding.
+    """
+    alpha, beta = float(alpha), float(beta)
+    is_scaled = alpha != 1 or beta not in (0, 1)
+    result = product(call, a, b, axes, is_wide=is_scaled)
+    steps = at_least_fp32(call.arithmetic)
+    result = result if alpha == 1 else steps.multiply(numbers_of(alpha), result)
+    if c.ndim > axes or any(n not in (1, m) for n, m in zip(c.shape[::-1], result.shape[::-1], strict=False)):
+        raise ValueError(f"{call.name} adds to a product of shape {result.shape}, got shape {tuple(c.shape)}.")
+    if beta == 0:
+        return call.tensor(call.round(result) if is_scaled else result)
+    share = numbers_of(c) if beta in (0, 1) else steps.multiply(numbers_of(beta), numbers_of(c))
+    # From here on it is another operation of a policy, with a rounding, an override and random bits of its own.
+    call.phase = call.phase.sibling("add", call.format)
+    call.begin()
+    return call.tensor(call.add(result, share))
+
+
+def addmv(
+    call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """Return beta * c + alpha * a @ b for a matrix a and vectors b and c."""
+    return addmm(call, c.unsqueeze(-1), a, b.unsqueeze(-1), beta=beta, alpha=alpha).squeeze(-1)
+
+
+def addbmm(
+    call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """Return beta * c + alpha * the sum of a[i] @ b[i] over a batch: one sum through all products, in their order."""
+    if (a.ndim, b.ndim) != (3, 3) or (a.shape[0], a.shape[2]) != b.shape[:2]:
+        shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
+        raise ValueError(f"{call.name} multiplies (batch, m, k) by (batch, k, n), got shapes {shapes}.")
+    rows = a.transpose(0, 1).reshape(a.shape[1], -1)
+    return addmm(call, c, rows, b.reshape(-1, b.shape[-1]), beta=beta, alpha=alpha)
+
+
+def addr(
+    call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """Return beta * c + alpha * a b^T for vectors a and b."""
+    return addmm(call, c, a.unsqueeze(-1), b.unsqueeze(0), beta=beta, alpha=alpha)
+
+
+class SameTypeRule(Rule):
+    """A product or a convolution, of operands of one type: PyTorch promotes none of them."""
+
+    def type_of(self, phase: Forward, operands: list[torch.Tensor], args: Arguments) -> torch.dtype:
+        """The operands' type; ValueError for several, integers among them."""
+        first, *others = dict.fromkeys(x.dtype for x in args if isinstance(x, torch.Tensor))
+        if others:
+            raise ValueError(
+                f"{phase.place.where} takes operands of one type, as in PyTorch, got {first} and {others[0]}; bring "
+                f"one to the other's, as by x.to({operands[-1].dtype})."
+            )
+        return first
+
+
+class Contraction(SameTypeRule):
+    """A product whose operands are those of these numbers; with a parameter it is what a linear layer does."""
+
+    def __init__(self, rule: Any, first: int = 0) -> None:
+        super().__init__("matmul", rule)
+        self.first, self.is_primitive = first, not first
+
+    def operation_for(self, args: tuple[Any, ...]) -> str:
+        """Linear with a parameter among the operands, else matmul."""
+        # A product of two activations, as in attention, has overrides by another name than a layer's.
+        factors = args[self.first : self.first + 2]
+        return "linear" if any([weight_path(x) is not None for x in factors]) else "matmul"
+
+    def in_policy_order(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The factors first, then what is added."""
+        return operands[self.first :] + operands[: self.first]
+
+
+class Outer(Contraction):
+    """The product of a column and a row, whose types PyTorch promotes."""
+
+    type_of = Rule.type_of
+
+
+#: By PyTorch's name; overloads that ask for the type of the result, as of mm, have no rule.
+TABLE: dict[str, Handler] = {
+    "mm.default": Contraction(mm),
+    "bmm.default": Contraction(partial(mm, axes=3)),
+    "mv": Contraction(mv),
+    "dot": Contraction(mv),
+    "vdot": Contraction(mv),
+    "addr": Outer(addr, 1),
+    "addmm.default": Contraction(addmm, 1),
+    "addmv": Contraction(addmv, 1),
+    "addbmm": Contraction(addbmm, 1),
+    "baddbmm.default": Contraction(partial(addmm, axes=3), 1),
+}
+
+
+Sizes = Sequence[int]
+
+
+class Steps(NamedTuple):
+    """How a convolution goes along each axis; `more` is what a transposed one adds at the end of its results."""
+
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    groups: int
+    more: Sizes | None
+
+    @classmethod
+    def along(
+        cls, axes: int, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool, more: Sizes, groups: int
+    ) -> Steps:
+        """Along so many axes, for all of which one number may stand."""
+        stride, padding, dilation, more = (
+            [*sizes] * axes if len(sizes) == 1 else sizes for sizes in (stride, padding, dilation, more)
+        )
+        return cls(stride, padding, dilation, groups, more if transposed else None)
+
+    def of_depth(self) -> Steps:
+        """Along the first axis, as rows of one column."""
+        more = None if self.more is None else (self.more[0], 0)
+        return Steps((self.stride[0], 1), (self.padding[0], 0), (self.dilation[0], 1), self.groups, more)
+
+    def of_slices(self) -> Steps:
+        """Along the other axes."""
+        more = None if self.more is None else self.more[1:]
+        return Steps(self.stride[1:], self.padding[1:], self.dilation[1:], self.groups, more)
+
+
+def as_pair(sizes: Sizes, row: int) -> Pair:
+    """An option for rows and columns; images of one row have `row` for theirs."""
+    return (row, int(sizes[0])) if len(sizes) == 1 else (int(sizes[0]), int(sizes[1]))
+
+
+def geometry_for(x: NDArray, w: NDArray, steps: Steps) -> tuple[Any, Any]:
+    """The convolution's geometry and the size of its images or volumes; of a transposed one, x is the result."""
+    if x.ndim == 5:
+        # A volume's convolution is one of images in its last two axes and one of rows in its first.
+        depth, (size, _) = geometry_for(x[..., :1, 0], w[..., :1, 0], steps.of_depth())
+        slices, area = geometry_for(x[:, :, 0], w[:, :, 0], steps.of_slices())
+        return Volumes(depth, slices), (size, area)
+    stride, border, gaps = as_pair(steps.stride, 1), as_pair(steps.padding, 0), as_pair(steps.dilation, 1)
+    if steps.more is None:
+        return geometry_of(x, w, stride, border, gaps, steps.groups), (x.shape[2], x.shape[3])
+    window, places, more = (w.shape[2], w.shape[3]), (x.shape[2], x.shape[3]), as_pair(steps.more, 0)
+    rows, columns = (
+        (n - 1) * step - 2 * width + gap * (size - 1) + end + 1
+        for n, step, width, gap, size, end in zip(places, stride, border, gaps, window, more, strict=True)
+    )
+    return Geometry(window, stride, border, border, gaps, steps.groups, places), (rows, columns)
+
+
+def convolve(
+    arithmetic: Arithmetic, x: NDArray, w: NDArray, geometry: Geometry | Volumes, inputs: tuple[Input, Input]
+) -> NDArray:
+    """The convolution of images or volumes; sums go through (channel, slice, row, column)."""
+    if isinstance(geometry, Geometry):
+        return arithmetic.conv2d(x, w, geometry, *inputs)
+    slices = arithmetic.conv2d(x, w.reshape(len(w), -1, *w.shape[3:]), geometry, *inputs)
+    return slices.reshape(len(x), -1, *slices.shape[1:]).swapaxes(1, 2)
+
+
+def correlate(
+    arithmetic: Arithmetic, g: NDArray, x: NDArray, geometry: Geometry | Volumes, inputs: tuple[Input, Input]
+) -> NDArray:
+    """The gradient of kernels, slices among the channels; sums go through (example, depth, row, column)."""
+    images = g.swapaxes(1, 2).reshape(-1, g.shape[1], *g.shape[3:]) if g.ndim == 5 else g
+    return arithmetic.correlate(images, x, geometry, *inputs)
+
+
+def mirrored_volume_kernels(w: NDArray, groups: int) -> NDArray:
+    """Kernels as those of the transposed convolution, mirrored in all directions."""
+    images = w.reshape(*w.shape[:-2], w.shape[-2] * w.shape[-1]) if w.ndim == 5 else w
+    mirrored = mirrored_kernels(images, groups)
+    return mirrored.reshape(*mirrored.shape[:2], *w.shape[2:])
+
+
+def convolution(
+    call: RuleCall, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, stride: Sizes, padding: Sizes,
+    dilation: Sizes, transposed: bool, output_padding: Sizes, groups: int,
+) -> torch.Tensor:  # fmt: skip
+    """The convolution, or the transposed one; the addition of the bias is a second rounding."""
+    images, kernels = as_images(numbers_of(x)), as_images(numbers_of(w))
+    steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
+    geometry, size = geometry_for(images, kernels, steps)
+    if transposed:
+        kernels, geometry = mirrored_volume_kernels(kernels, groups), geometry.for_image_gradient(size)
+    result = convolve(call.begin(), images, kernels, geometry, call.inputs(x, w))
+    result = result[:, :, 0] if x.ndim == 3 else result
+    if bias is not None:
+        call.phase = call.phase.sibling("add", call.format)
+        call.begin()
+        result = call.add(result, numbers_of(bias).reshape(-1, *[1] * (x.ndim - 2)))
+    return call.tensor(result)
+
+
+def convolution_backward(
+    call: RuleCall, g: torch.Tensor, x: torch.Tensor, w: torch.Tensor, bias_sizes: Any, stride: Sizes, padding: Sizes,
+    dilation: Sizes, transposed: bool, output_padding: Sizes, groups: int, mask: Sequence[bool],
+) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
+    """The gradients of images, kernels and bias, as far as they are asked for.
+
+    What the addition of the bias passes back to the product is rounded; the sum for the bias adds what came to it.
+    """
+    if not isinstance(call.phase, Backward):
+        raise ValueError("aten.convolution_backward is simulated in a backward pass alone.")
+    way, came = call.phase, g
+    # The product reads the rounded gradient, the bias the one that came: between both lies the addition, whose way back
+    # is that rounding.
+    g = way.in_result_format(came) if way.may_narrow and (mask[0] or mask[1]) else came
+    gradient, images, kernels = (as_images(numbers_of(t)) for t in (g, x, w))
+    steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
+    geometry, size = geometry_for(images, kernels, steps)
+    gradients: list[torch.Tensor | None] = [None, None, None]
+    if mask[0]:
+        call.phase = way.to_operand(0)
+        arithmetic, inputs = call.begin(), call.inputs(g, w)
+        back = geometry if transposed else geometry.for_image_gradient(size)
+        reached = convolve(
+            arithmetic, gradient, kernels if transposed else mirrored_volume_kernels(kernels, groups), back, inputs
+        )
+        gradients[0] = call.tensor(reached.reshape(x.shape))
+    if mask[1]:
+        call.phase = way.to_operand(1)
+        arithmetic = call.begin()
+        if transposed:
+            reached = correlate(arithmetic, images, gradient, geometry, call.inputs(x, g))
+        else:
+            reached = correlate(arithmetic, gradient, images, geometry, call.inputs(g, x))
+        gradients[1] = call.tensor(reached.reshape(w.shape))
+    if mask[2]:
+        call.phase = bias = way.of_bias()
+        came = bias.in_result_format(came) if bias.may_narrow else came
+        call.begin()
+        gradients[2] = call.tensor(call.sum(numbers_of(came), (0, *range(2, came.ndim))))
+    return tuple(gradients)
+
+
+class ConvolutionBackward(SameTypeRule):
+    """Its way back, on which the gradient goes to the product and to the bias."""
+
+    is_entered = False
+
+
+class Convolution(SameTypeRule):
+    """A convolution, or a transposed one, of sequences, images or volumes: one operation's name for each."""
+
+    def operation_for(self, args: tuple[Any, ...]) -> str:
+        """Which of the two it is."""
+        is_transposed = len(args) > 6 and isinstance(args[6], bool) and args[6]
+        return "conv_transpose2d" if is_transposed else "conv2d"
+
+
+#: By PyTorch's name.
+TABLE |= {
+    "convolution": Convolution("conv2d", convolution),
+    "convolution_backward": ConvolutionBackward("conv2d", convolution_backward),
+}

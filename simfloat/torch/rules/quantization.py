@@ -1,0 +1,299 @@
+"""The scales that a program gives to a product of float8 or float4 matrices, as PyTorch and cuBLAS lay them out.
+
+Numbers that become those which integers stand for, as training for quantized inference has them.
+
+Products of matrices of float8 and float4 numbers with scales: torch._scaled_mm, torch.nn.functional.scaled_mm.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simfloat.sums.scales import Scales
+from simfloat.torch.arguments import Arguments, Options
+from simfloat.torch.handlers import Decomposition, Handler, Rule
+from simfloat.torch.open_run import without_dispatch
+from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.rules.contractions import product
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tensors import FORMAT_OF, NOTHING, PAIRED, Tag, numbers_of
+
+#: Kinds of scales by their numbers, as torch.nn.functional.ScalingType has them.
+KINDS = ("TensorWise", "RowWise", "BlockWise1x16", "BlockWise1x32", "BlockWise1x128", "BlockWise128x128")
+WHOLE, BY_ROW, BY_16, BY_32 = range(4)  # those with a rule
+
+#: The products of a block along k, and the type of its scale.
+BLOCKS = {BY_16: (16, torch.float8_e4m3fn), BY_32: (32, torch.float8_e8m0fnu)}
+
+#: Whether numbers may be float4, two to a byte, by the kind of scales.
+PAIRED_WITH = {WHOLE: (False,), BY_ROW: (False,), BY_16: (True,), BY_32: (False, True)}
+
+#: torch.nn.functional.SwizzleType.SWIZZLE_32_4_4, the layout of the scales of blocks: tiles of 128 rows by 4 blocks.
+SWIZZLED, ROWS, COLUMNS = 1, 128, 4
+
+
+class OperandScales(NamedTuple):
+    """The scales of one operand."""
+
+    kinds: list[int]
+    tensors: list[torch.Tensor]
+    layout: int  # of the first
+
+    @property
+    def names(self) -> str:
+        """The kinds, as PyTorch calls them."""
+        return " and ".join(KINDS[kind] for kind in self.kinds)
+
+
+def scales_of(arguments: dict[str, Any], a: torch.Tensor, b: torch.Tensor) -> tuple[list[NDArray], Scales | None]:
+    """Return the factors of the product of a (m, k) and b (k, n), and the scales of blocks if there are any.
+
+    Raises ValueError for kinds, types and layouts of scales that PyTorch's products do not take, or that have no rule.
+    """
+    left, right = _of_operand(arguments, "a"), _of_operand(arguments, "b")
+    kind = _common_kind(left, right)
+    _check_pairs(kind, a, b)
+    factors = [_factor(x, a.shape[0], b.shape[1]) for side in (left, right) for x in side.tensors[kind in BLOCKS :]]
+    if kind not in BLOCKS:
+        return factors, None
+    size, dtype = BLOCKS[kind]
+    count = -(-a.shape[1] * (2 if a.dtype == PAIRED else 1) // size)
+    rows, columns = _unswizzle(left, dtype, a.shape[0], count), _unswizzle(right, dtype, b.shape[1], count)
+    return factors, Scales(rows, columns.T, size, divide=False)
+
+
+def _of_operand(arguments: dict[str, Any], side: str) -> OperandScales:
+    """The scales of an operand; of torch._scaled_mm one, whose type and size tell its kind."""
+    scale, kinds = arguments[f"scale_{side}"], arguments.get(f"recipe_{side}")
+    if kinds is not None:
+        return OperandScales(list(kinds), list(scale), next(iter(arguments[f"swizzle_{side}"]), 0))
+    of_blocks = [kind for kind, (_, dtype) in BLOCKS.items() if scale.dtype == dtype]
+    return OperandScales(of_blocks or [WHOLE if scale.numel() == 1 else BY_ROW], [scale], SWIZZLED)
+
+
+def _common_kind(left: OperandScales, right: OperandScales) -> int:
+    """The kind of both operands' scales; of a whole operand and of rows each may have its own."""
+    are_plain = all(kinds in ([WHOLE], [BY_ROW]) for kinds in (left.kinds, right.kinds))
+    if not are_plain and (left.kinds != right.kinds or left.kinds not in ([BY_16], [BY_16, WHOLE], [BY_32])):
+        raise ValueError(
+            "scaled_mm has rules for scales of whole operands, of rows, and of the blocks of both operands: "
+            "BlockWise1x16, also with TensorWise, and BlockWise1x32; a has "
+            f"{left.names}, b {right.names}. Multiply numbers of other scales by them in float32, and those products."
+        )
+    return left.kinds[0]
+
+
+def _check_pairs(kind: int, a: torch.Tensor, b: torch.Tensor) -> None:
+    """Raise ValueError for float4 numbers with scales of another kind, and in pairs that do not lie along k."""
+    first, second = a.dtype == PAIRED, b.dtype == PAIRED
+    if first != second or first not in PAIRED_WITH[kind]:
+        raise ValueError(
+            "scaled_mm takes float4 numbers in both operands, with scales of blocks along k, and none but these with "
+            f"BlockWise1x16; got {a.dtype} and {b.dtype} with {KINDS[kind]}."
+        )
+    if first and (a.stride(1) != 1 or b.stride(0) != 1):
+        raise ValueError(
+            "scaled_mm takes float4 numbers in pairs along k: a (m, k / 2) in rows, b the transpose of such a matrix."
+        )
+
+
+def _factor(scale: torch.Tensor, rows: int, columns: int) -> NDArray:
+    """The numbers of a scale; ValueError unless it is that of a whole operand, or of rows and columns."""
+    if scale.numel() != 1 and tuple(scale.shape) not in ((rows, 1), (1, columns)):
+        raise ValueError(
+            f"scaled_mm takes a scale of a whole operand, or scales of rows ({rows}, 1) and columns (1, {columns}); "
+            f"got shape {tuple(scale.shape)}. Scales of blocks are of the type float8_e4m3fn or float8_e8m0fnu."
+        )
+    array = numbers_of(scale)
+    return array.reshape(()) if scale.numel() == 1 else array
+
+
+def _unswizzle(scales: OperandScales, dtype: torch.dtype, rows: int, count: int) -> NDArray:
+    """The scales (rows, count) of blocks along k, from cuBLAS's tiles, which are filled up.
+
+    In a tile the scale of row i and block j stands at (i mod 32) * 16 + (i div 32) * 4 + j.
+    """
+    scale, tiles = scales.tensors[0], (-(-rows // ROWS), -(-count // COLUMNS))
+    needed = tiles[0] * tiles[1] * ROWS * COLUMNS
+    if scale.dtype != dtype or scales.layout != SWIZZLED or scale.numel() != needed:
+        raise ValueError(
+            f"scaled_mm takes the scales of {rows} by {count} blocks as {needed} numbers of the type {dtype} in the "
+            f"layout SWIZZLE_32_4_4, tiles of {ROWS} by {COLUMNS} that are filled up; got {scale.numel()} of "
+            f"{scale.dtype}{'' if scales.layout == SWIZZLED else ', NO_SWIZZLE'}."
+        )
+    in_tiles = numbers_of(scale).reshape(*tiles, 32, ROWS // 32, COLUMNS).transpose(0, 3, 2, 1, 4)
+    return in_tiles.reshape(tiles[0] * ROWS, tiles[1] * COLUMNS)[:rows, :count]
+
+
+Tensor = torch.Tensor
+
+
+def fake_quantize(
+    call: RuleCall, x: Tensor, scale: NDArray | float, zero: NDArray | float, low: int, high: int, is_on: bool
+) -> tuple[Tensor, Tensor]:
+    """(q - zero) * scale with q = zero + the integer next to x * (1 / scale), and where q lies from low to high.
+
+    What lies outside is `low` or `high`; NaN is `low`. A zero that is no integer is added before q is found.
+    """
+    call.begin()
+    if not is_on:
+        return call.match_operand_layout(call.tensor(call.round(x))), torch.ones_like(x, dtype=torch.bool)
+    scaled = call.multiply(x, call.divide(np.array(1.0), scale))
+    zero = np.asarray(zero)
+    is_integer = zero.dtype.kind in "iu"
+    # The integer is added after rint, as PyTorch's kernel has it: added before, it would move ties.
+    q = np.rint(scaled) + zero.astype(np.float64) if is_integer else np.rint(call.add(scaled, zero))
+    clipped = np.fmin(np.fmax(q, float(low)), float(high))
+    dequantized = call.multiply(clipped - zero if is_integer else call.subtract(clipped, zero), scale)
+    return call.match_operand_layout(call.tensor(dequantized)), torch.from_numpy((q >= low) & (q <= high))
+
+
+class FakeQuantization(Rule):
+    """torch.fake_quantize_per_tensor_affine and its kin, whose scales and zeros are operands without a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__("fake_quantize", fake_quantize)
+
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The numbers, and where they pass a gradient on."""
+        names = [argument.name for argument in func._schema.arguments]
+        arguments = {**dict(zip(names, args, strict=False)), **options}
+        x, is_on = arguments["self"], bool(arguments.get("fake_quant_enabled", True))
+        shape = [1] * x.ndim
+        if "axis" in arguments:
+            shape[arguments["axis"]] = -1
+        scale, zero = (_laid_along(arguments[name], shape) for name in ("scale", "zero_point"))
+        bounds = arguments["quant_min"], arguments["quant_max"]
+        return super().__call__(run, func, (x, scale, zero, *bounds, is_on), {}, into)
+
+
+def _laid_along(value: Tensor | float, shape: list[int]) -> NDArray | float:
+    """A number, or those of a tensor along the axis of the shape that is not 1; integers stay such."""
+    if not isinstance(value, Tensor):
+        return value
+    array = numbers_of(value) if value.is_floating_point() else value.numpy()
+    return array.reshape(shape)
+
+
+def observe_and_quantize(
+    x: Tensor, is_observed: Tensor, is_on: Tensor, running_min: Tensor, running_max: Tensor, scale: Tensor,
+    zero_point: Tensor, share: float, low: int, high: int, axis: int, by_rows: bool = False, is_symmetric: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """x by the scale and zero that PyTorch chooses for running extremes, which first move by a share to those of x."""
+    if is_observed.item():
+        axes = [i for i in range(x.ndim) if not by_rows or i != axis % x.ndim]
+        for running, extremes in ((running_min, x.amin(axes)), (running_max, x.amax(axes))):
+            moved = (
+                extremes.reshape(-1)
+                if not running.numel()
+                else _move_towards(running, extremes.reshape(running.shape), share)
+            )
+            running.resize_(moved.shape).copy_(moved)
+    if not is_on.item():
+        return x * 1, torch.ones_like(x, dtype=torch.bool)
+    chosen = _chosen_by_pytorch(running_min, running_max, low, high, by_rows, is_symmetric)
+    for parameter, new in zip((scale, zero_point), chosen, strict=True):
+        parameter.resize_(new.shape).copy_(new)
+    if by_rows:
+        return torch.ops.aten.fake_quantize_per_channel_affine_cachemask(x, scale, zero_point, axis, low, high)
+    quantize = torch.ops.aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+    return quantize(x, scale, zero_point, is_on, low, high)
+
+
+def _move_towards(running: Tensor, extreme: Tensor, share: float) -> Tensor:
+    """Move a running extreme by a share of the way to a new one; take the new one where it is the first."""
+    running = torch.where(running.isinf(), extreme, running)
+    return running + (extreme - running) * share
+
+
+def _chosen_by_pytorch(
+    least: Tensor, most: Tensor, low: int, high: int, by_rows: bool, is_symmetric: bool
+) -> tuple[Tensor, Tensor]:
+    """The scale and the zero that PyTorch's own observer would choose for numbers that lie between these."""
+    with without_dispatch(), torch.no_grad():
+        extremes = torch.stack([least.reshape(-1), most.reshape(-1)], 1).float()
+        count, yes = len(extremes), torch.ones(1, dtype=torch.long)
+        running = (torch.full((count,), end) for end in (torch.inf, -torch.inf))
+        scale, zero = torch.ones(count), torch.zeros(count, dtype=torch.int32)
+        # PyTorch's own operation on the extremes alone, with averages that begin at infinity and a share of 1, so that
+        # it chooses from these numbers and no others.
+        observe = torch.ops.aten._fused_moving_avg_obs_fq_helper
+        observe(extremes, yes, yes, *running, scale, zero, 1.0, low, high, 0, by_rows, is_symmetric)
+    return scale, zero
+
+
+#: By PyTorch's name.
+TABLE: dict[str, Handler] = {
+    "fake_quantize_per_tensor_affine_cachemask": FakeQuantization(),
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": FakeQuantization(),
+    "fake_quantize_per_channel_affine_cachemask": FakeQuantization(),
+    "_fused_moving_avg_obs_fq_helper": Decomposition("fake_quantize", observe_and_quantize),
+}
+
+
+#: The types in which PyTorch's casts make an infinity the largest number: float8_e4m3fn, from version 2.13 on.
+SATURATING = frozenset(
+    dtype for dtype in FORMAT_OF if dtype != PAIRED and math.isfinite(torch.tensor(torch.inf).to(dtype).item())
+)
+
+
+class ScaledProduct(Handler):
+    """a @ b by the policy's `accumulate`, times both scales, plus a bias, times the scale of the result.
+
+    Each step is rounded to FP32, and the last result is rounded once to the type that is asked for, under every policy;
+    it saturates where PyTorch's casts to that type do. Scales of blocks multiply sums as those of a policy's casts do;
+    the scales of whole operands beside them are multiplied with each other first, as PyTorch hands them to cuBLAS.
+    """
+
+    how = "rule"
+
+    #: What a policy calls it, which may give it an accumulator of its own.
+    operation = "scaled_mm"
+
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The product."""
+        arguments = _arguments_by_name(func, args, options)
+        a, b = arguments["self"], arguments["mat2"]
+        bias, last = arguments.get("bias"), arguments.get("scale_result")
+        factors, blocks = scales_of(arguments, a, b)
+
+        dtype = _type_of(arguments)
+
+        def rule(call: RuleCall, *_: Tensor, **__: Any) -> Tensor:
+            call.force_format(FORMAT_OF[dtype], saturates=dtype in SATURATING)
+            result = product(call, a, b, scales=blocks)
+            for factor in [call.multiply(*factors)] if blocks and factors else factors:
+                result = call.multiply(result, factor)
+            result = result if bias is None else call.add(result, numbers_of(bias))
+            return call.tensor(result if last is None else call.multiply(result, numbers_of(last)))
+
+        operands = [a, b] if bias is None else [a, b, bias]
+        return Rule(self.operation, rule)(run, func, tuple(operands), {"dtype": dtype}, into)
+
+    def plain(self, func: Any, args: Arguments, options: Options) -> Any:
+        """Zeros of the result's shape and type: PyTorch has no float4 products on a CPU."""
+        arguments = _arguments_by_name(func, args, options)
+        return arguments["self"].new_zeros(
+            arguments["self"].shape[0], arguments["mat2"].shape[1], dtype=_type_of(arguments)
+        )
+
+
+def _arguments_by_name(func: Any, args: Arguments, options: Options) -> dict[str, Any]:
+    """An operation's arguments by their names."""
+    names = [argument.name for argument in func._schema.arguments]
+    return {**dict(zip(names, args, strict=False)), **options}
+
+
+def _type_of(arguments: dict[str, Any]) -> torch.dtype:
+    """The type of the result: that of the first operand unless another one is asked for, and BF16 of float4 numbers."""
+    dtype = arguments["self"].dtype
+    return arguments.get("out_dtype") or (torch.bfloat16 if dtype == PAIRED else dtype)
+
+
+#: By PyTorch's name.
+TABLE |= {"_scaled_mm": ScaledProduct(), "_scaled_mm_v2": ScaledProduct()}

@@ -1,0 +1,293 @@
+"""Which way an operation of PyTorch is carried out, users' rules among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+from torch._library.custom_ops import OPDEFS
+
+from simfloat.arithmetic.catalog import Kind, Operation, kind_of, register
+from simfloat.torch.arguments import COMPLEX, NUMBER_ARGUMENTS, SPARSE
+from simfloat.torch.attention import ATTENTION, Attention
+from simfloat.torch.formula import CompositeGradients, Formula
+from simfloat.torch.handlers import (
+    Decomposition,
+    ForEach,
+    Handler,
+    ImplicitComposite,
+    InPlace,
+    InPlaceMovement,
+    Movement,
+    OutVariant,
+    PassThrough,
+    Rule,
+    Unscaling,
+    UnsupportedOperation,
+    Zeros,
+)
+from simfloat.torch.rules import (
+    activations,
+    contractions,
+    images,
+    linalg,
+    losses,
+    movement,
+    norms,
+    pointwise,
+    pooling,
+    process_groups,
+    quantization,
+    reductions,
+    scattering,
+    spectra,
+)
+from simfloat.torch.rules.movement import CHOOSING, FILLING, KEEPING, MAKING, MOVEMENT, OVERWRITING
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_aten = torch.ops.aten
+
+#: Why some operations are refused, where there is a reason beside the missing rule.
+REMEDY = (
+    'give it a rule by @simfloat.torch.rule("{name}"), a function of its own arguments that is written in PyTorch\'s '
+    "operations; or write the module in other operations."
+)
+
+#: What there is to do about operations whose names have one of these words.
+REMEDIES = {
+    ("sparse", "coo"): SPARSE,
+    ("renorm",): (
+        "it writes over a table while the model runs; leave max_norm out of nn.Embedding, and shorten rows under "
+        "no_grad after the optimizer's step."
+    ),
+    ("fft", "complex"): COMPLEX,
+    ("_fake_quantize_learnable",): (
+        "it learns its scale by a formula of its own; write it in operations, such as x + (y - x).detach()."
+    ),
+    ("quantize_per_", "dequantize"): (
+        "its results are integers with a scale; torch.fake_quantize_per_tensor_affine and "
+        "fake_quantize_per_channel_affine give the numbers that these stand for."
+    ),
+}
+
+#: Operations that write to an operand beside their result: drawn factors, running statistics, what follows from them.
+WRITING = (
+    "rrelu_with_noise",
+    "_native_batch_norm_legit",
+    "_batch_norm_with_update",
+    "_fused_moving_avg_obs_fq_helper",
+)
+
+#: What computes with numbers of PyTorch's own, which no policy rounds.
+PLAIN = ("_amp_update_scale_",)
+
+RULES: dict[str, Handler] = {
+    ATTENTION: Attention(),
+    "_efficientzerotensor": Zeros(),
+    **{
+        name: pointwise.PointwiseRule(*row, name in pointwise.PRIMITIVES)
+        for name, row in pointwise.POINTWISE_FORMULAS.items()
+    },
+    **{
+        name: pointwise.SelectionRule(operation, getattr(_aten, name.partition(".")[0]))
+        for name, operation in pointwise.SELECTIONS.items()
+    },
+    "nan_to_num": pointwise.WithoutInfinities("clip", _aten.nan_to_num),
+    **pointwise.FORMULAS,
+    **contractions.TABLE,
+    **reductions.TABLE,
+    **activations.TABLE,
+    "_amp_foreach_non_finite_check_and_unscale_": Unscaling(),
+    **scattering.TABLE,
+    **contractions.TABLE,
+    **losses.TABLE,
+    **norms.TABLE,
+    **pooling.TABLE,
+    **quantization.TABLE,
+    **linalg.TABLE,
+    **quantization.TABLE,
+    **linalg.TABLE,
+    **scattering.TABLE,
+    **activations.TABLE,
+    **movement.TABLE,
+    **images.TABLE,
+    **losses.TABLE,
+    **losses.TABLE,
+    **pointwise.TABLE,
+    **images.TABLE,
+    **movement.TABLE,
+    **linalg.TABLE,
+    **reductions.TABLE,
+    **reductions.TABLE,
+    **images.TABLE,
+    **spectra.TABLE,
+}
+
+#: Rules of users, by the operation's name with its library's, such as ``mylib::op``.
+USERS: dict[str, Callable[..., Any]] = {}
+
+
+def name_operation(name: str, kind: Kind) -> None:
+    """Let policies name an operation of PyTorch's, or of a user's rule, unless they can already."""
+    if kind_of(name) is None:
+        register(Operation(name, ("x",), kind, "An operation of PyTorch models."), __name__)
+
+
+# Policies can name what only PyTorch has, from the time on that this part of the package is imported.
+for _handler in RULES.values():
+    if isinstance(_handler, Decomposition | Rule):
+        is_composite = isinstance(_handler, Decomposition | Formula | CompositeGradients)
+        name_operation(_handler.operation, "composite" if is_composite else "pointwise")
+name_operation(quantization.ScaledProduct.operation, "contraction")
+
+
+@cache
+def handler_of(func: Any) -> Handler:
+    """The way in which an operation is carried out; one that refuses it where there is none."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return UnsupportedOperation("it is no operation of a library but a program of its own.")
+    space, name, overload = func.namespace, func.overloadpacket.__name__, func._overloadname
+    if f"{space}::{name}" in USERS:
+        return Decomposition(name, USERS[f"{space}::{name}"])
+    if space == "torch_nn" and f"{space}::{name}" in OPDEFS:  # PyTorch's own programs in its own operations
+        return Decomposition("cross_entropy", OPDEFS[f"{space}::{name}"]._init_fn)
+    if space == "profiler" or name in PLAIN:
+        return PassThrough()
+    if space == "c10d" and name in process_groups.TABLE:
+        return process_groups.TABLE[name]
+    handler = _handler_in_tables(name, overload, func._schema.is_mutable) if space == "aten" else None
+    # An overload with `out` has the name of the movement.
+    if isinstance(handler, Movement) and func._schema.is_mutable:  # what is written to may be a parameter
+        handler = _derived_handler(func, name) or handler
+    return (
+        handler
+        or _derived_handler(func, name)
+        or _composite_handler(func)
+        or UnsupportedOperation(remedy_for(f"{space}::{name}"))
+    )
+
+
+def forget() -> None:
+    """Search anew, after a rule has come."""
+    # The cache is what makes the search free: it holds one entry for each overload that a program uses.
+    handler_of.cache_clear()
+
+
+def remedy_for(name: str) -> str:
+    """Return advice for an operation without a rule."""
+    for words, remedy in REMEDIES.items():
+        if any(word in name for word in words):
+            return remedy
+    return REMEDY.format(name=name)
+
+
+def _handler_in_tables(name: str, overload: str, is_mutable: bool) -> Handler | None:
+    """Return the handler in the tables; rules return results, and write to no operand."""
+    for key in (f"{name}.{overload}", name):
+        if key in RULES and (not is_mutable or name in WRITING or name.startswith("_amp_")):
+            return RULES[key]
+        if key in MAKING:
+            return Movement(makes=True, puts_in=name in NUMBER_ARGUMENTS)
+        if key in MOVEMENT:
+            return Movement(chooses=key in CHOOSING, puts_in=name in NUMBER_ARGUMENTS)
+        if key in OVERWRITING:
+            puts_in = name.removesuffix("_") in NUMBER_ARGUMENTS
+            return InPlaceMovement(keeps=key in KEEPING, puts_in=puts_in, fills=key in FILLING)
+    return None
+
+
+def _composite_handler(func: Any) -> Handler | None:
+    """The way of an operation that PyTorch itself has only made of others."""
+    with suppress(RuntimeError):  # operations of TorchScript alone never come to dispatch
+        if func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+            return ImplicitComposite()
+    return None
+
+
+def _on_lists(name: str) -> Handler | None:
+    """The way of an operation on lists of tensors."""
+    single, is_in_place = getattr(_aten, name, None), name.endswith("_")
+    if single is not None:
+        return ForEach(single, is_in_place)
+    functional = getattr(_aten, name.removesuffix("_"), None)
+    if not is_in_place or functional is None:
+        return None
+    to_out = getattr(functional, "out", None)
+
+    def write_result(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        if to_out is not None:
+            return to_out(x, *args, **options, out=x)
+        return x.copy_(functional(x, *args, **options))
+
+    return ForEach(write_result, True)
+
+
+def _derived_handler(func: Any, name: str) -> Handler | None:
+    """Derive a handler from that of another operation: on lists, in place, or written to `out`."""
+    if func.namespace != "aten":
+        return None
+    if name == "rrelu_with_noise_":
+        return InPlace(_aten.rrelu_with_noise.default, RULES["rrelu_with_noise"])
+    if name.startswith("_foreach_"):
+        return _on_lists(name.removeprefix("_foreach_"))
+    if not func._schema.is_mutable:
+        return None
+    names = [argument.name for argument in func._schema.arguments if argument.is_out]
+    base = getattr(_aten, name if names else name.removesuffix("_"), None)
+    if base is None or (names and names != ["out"]) or not (names or name.endswith("_")):
+        return None
+    functional = _functional_overload(base, func)
+    handler = None if functional is None else handler_of(functional)
+    if handler is None or isinstance(handler, UnsupportedOperation):
+        return None
+    return OutVariant(functional, handler) if names else InPlace(functional, handler)
+
+
+def _functional_overload(base: Any, func: Any) -> Any:
+    """The overload of `base` that takes what `func` does, apart from `out`, and writes to none of it; None without.
+
+    Functions that make tensors may take a type besides: of these it is the one of the same name, or else the default.
+    """
+    types, name = _types(func), func._overloadname.removesuffix("out").removesuffix("_")
+    overloads = [
+        each for each in (getattr(base, overload) for overload in base.overloads()) if not each._schema.is_mutable
+    ]
+    same = [each for each in overloads if _types(each) == types]
+    named = [each for overload_name in (name, "default") for each in overloads if each._overloadname == overload_name]
+    return next(iter((*same, *named)), None)
+
+
+def _types(func: Any) -> list[str]:
+    """The types of the arguments of an operation, without what its result is written to."""
+    return [str(argument.type) for argument in func._schema.arguments if not argument.is_out]
+
+
+def rule(name: str) -> Callable[[Function], Function]:
+    """A decorator that makes a function the rule of an operation, such as ``"mylib::op"``, or takes its rule's place.
+
+    The function takes the operation's own arguments and gives its result, in PyTorch's operations, which are then
+    simulated in the place of the operation. If the operation is differentiated by another operation, that one needs a
+    rule too. Example::
+
+        @simfloat.torch.rule("mylib::swish")
+        def swish(x):
+            return x * x.sigmoid()
+
+    Raises ValueError for a name without a library, and for what is no function.
+    """
+    if not isinstance(name, str) or name.count("::") != 1 or not all(name.split("::")):
+        raise ValueError(f"A rule is for an operation's name with its library's, such as 'mylib::op'; got {name!r}.")
+
+    def register(function: Function) -> Function:
+        if not callable(function):
+            raise ValueError(f"The rule of {name} is a function of its arguments, got {function!r}.")
+        name_operation(name.partition("::")[2], "composite")
+        USERS[name] = function
+        forget()
+        return function
+
+    return register

@@ -1,0 +1,275 @@
+"""torch.func.functional_call: a model is called with tensors of the program's in the place of its parameters.
+
+Settings of PyTorch under which every operation comes to dispatch by itself, and not inside of a fused kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import _VF
+from torch.nn.utils import stateless
+from torch.utils import checkpoint
+
+from simfloat.simulation.formulas.recurrent import CELLS
+from simfloat.torch.attention import ATTENTION, attention
+from simfloat.torch.forward_log import forward_pass, reentrant, remembering
+from simfloat.torch.narrowing import CHANNEL_DROPOUTS, RECURRENT, dropout_in_operand_format, with_autocast_types
+from simfloat.torch.open_run import active_run, scaling, without_dispatch
+from simfloat.torch.quick_layers import class_loss, linear_layer, relu_layer
+from simfloat.torch.quick_recurrent import in_one_call, is_alone
+from simfloat.torch.quick_updates import WHOLE_UPDATES
+from simfloat.torch.tensors import check_unwrapped, put_tag, tag_of
+
+
+def with_other_weights(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The call, for which tensors that take a parameter's place are weights: rounded, and used, as the parameter is."""
+
+    @wraps(function)
+    def call(module: torch.nn.Module, others: dict[str, Any], *args: Any, **options: Any) -> Any:
+        run = active_run()
+        if run is None:
+            return function(module, others, *args, **options)
+        above = next((path for path, each in run.run.model.named_modules() if each is module), None)
+        if above is None:
+            raise ValueError(
+                f"functional_call calls a {type(module).__name__} that is no part of the simulated model; simulate a "
+                "torch.nn.ModuleList of all modules that are called."
+            )
+        prefix = f"{above}." if above else ""
+        weights = {name: run.in_place_of(prefix + name, x) for name, x in others.items()}
+        return function(module, weights, *args, **options)
+
+    return call
+
+
+class Setting:
+    """A setting of the process that has a value while any block needs it, and then is again what it was."""
+
+    def __init__(self, read: Callable[[], Any], write: Callable[[Any], Any], value: Callable[[Any], Any]) -> None:
+        self._read, self._write, self._value = read, write, value
+        self._before: Any = None
+        self._blocks = 0
+
+    def begin(self) -> None:
+        """Give it the value that follows from what it was."""
+        if self._blocks == 0:
+            self._before = self._read()
+            self._write(self._value(self._before))
+        self._blocks += 1
+
+    def end(self) -> None:
+        """Restore it at the end of the last block."""
+        self._blocks -= 1
+        if self._blocks == 0:
+            self._write(self._before)
+
+
+class Backend:
+    """A kernel of attention, which is on or off while any block needs it; what the program sets holds after the block.
+
+    Inside of the block the program reads what it set: torch.nn.attention.sdpa_kernel changes nothing there.
+    """
+
+    def __init__(self, name: str, is_on: bool) -> None:
+        self._names, self._is_on = (f"_get_{name}_sdp_enabled", f"_set_sdp_use_{name}"), is_on
+        self._before = False
+        self._blocks = 0
+
+    def _read(self) -> bool:
+        """Whether a program finds it on."""
+        return bool(getattr(torch._C, self._names[0])())
+
+    def begin(self) -> None:
+        """Turn it on or off, and keep what the program reads and writes apart from it."""
+        if self._blocks == 0:
+            # torch.nn.attention.sdpa_kernel reads and writes these settings through torch._C. In the block it gets the
+            # program's own values, while the kernels that stay are the ones that can be taken apart.
+            self._functions = read, write = [getattr(torch._C, name) for name in self._names]
+            self._before = read()
+            write(self._is_on)
+            for name, function in zip(self._names, (lambda: self._before, self._keep), strict=True):
+                setattr(torch._C, name, function)
+        self._blocks += 1
+
+    def _keep(self, value: bool) -> None:
+        self._before = value
+
+    def end(self) -> None:
+        """Set what the program has set at the end of the last block."""
+        self._blocks -= 1
+        if self._blocks == 0:
+            for name, function in zip(self._names, self._functions, strict=True):
+                setattr(torch._C, name, function)
+            self._functions[1](self._before)
+
+
+class ReplacedKernel:
+    """A function that stands in the place of PyTorch's kernel of an operation while any block needs it, above autograd.
+
+    Wherever a program has the operation's function from, it comes here.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self._name, self._function = name, function
+        self._library: Any = None
+        self._blocks = 0
+
+    def _read(self) -> bool:
+        """Whether it stands there now."""
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{self._name}", "AutogradCPU"))
+
+    def begin(self) -> None:
+        """Put it in PyTorch's place."""
+        if self._blocks == 0:
+            self._library = torch.library.Library("aten", "IMPL")
+            # Replacing F.scaled_dot_product_attention would miss modules that have imported the function by name.
+            self._library.impl(self._name, self._function, "AutogradCPU")
+        self._blocks += 1
+
+    def end(self) -> None:
+        """Give PyTorch its place back at the end of the last block."""
+        self._blocks -= 1
+        if self._blocks == 0:
+            self._library._destroy()
+
+
+def off(before: bool) -> bool:
+    """Return the value of a setting that turns fused kernels off."""
+    return False
+
+
+def with_marked_gradients(engine: Callable[..., Any]) -> Callable[..., Any]:
+    """The start of a backward pass, which first marks the gradients that it begins with, and finds the ways back."""
+
+    def begin(
+        outputs: Any, gradients: Any, keeps: bool, is_recorded: bool, inputs: Any, *args: Any, **options: Any
+    ) -> Any:
+        run = active_run()
+        if run is None:
+            return engine(outputs, gradients, keeps, is_recorded, inputs, *args, **options)
+        check_unwrapped([*outputs, *gradients])
+        for gradient in gradients:
+            if isinstance(gradient, torch.Tensor):
+                # The ones, or what the caller gave. Without the mark the first product of the pass would take them for
+                # activations.
+                put_tag(gradient, tag_of(gradient)._replace(is_gradient=True, is_weight=False))
+        # backward() accumulates into `.grad`, torch.autograd.grad returns the gradients: both come through this one
+        # function.
+        accumulates = options.get("accumulate_grad", False)
+        with run.backward(outputs, accumulates=accumulates, is_recorded=is_recorded, is_whole=not inputs):
+            return engine(outputs, gradients, keeps, is_recorded, inputs, *args, **options)
+
+    return begin
+
+
+def without_dispatched_ones(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the function that makes the ones with which a backward pass begins: dispatch is off if nobody looks."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        run: Any = active_run()
+        if run is None or not is_alone(run):
+            return function(*args, **options)
+        with without_dispatch():
+            return function(*args, **options)
+
+    return call
+
+
+def while_scaling(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of torch.amp.GradScaler whose own multiplications are PyTorch's."""
+
+    @wraps(method)
+    def call(*args: Any, **options: Any) -> Any:
+        with scaling():
+            return method(*args, **options)
+
+    return call
+
+
+def step_after_unscaling(step: Callable[..., Any]) -> Callable[..., Any]:
+    """GradScaler.step, which unscales the gradients of a fused optimizer itself, as those of others."""
+
+    @wraps(step)
+    def call(scaler: Any, optimizer: Any, *args: Any, **options: Any) -> Any:
+        if active_run() is None or "_step_supports_amp_scaling" not in vars(optimizer):
+            return step(scaler, optimizer, *args, **options)
+        unscales = vars(optimizer).pop("_step_supports_amp_scaling")
+        try:
+            return step(scaler, optimizer, *args, **options)
+        finally:
+            optimizer._step_supports_amp_scaling = unscales
+
+    return call
+
+
+def function_setting(owner: Any, name: str, wrapper: Callable[..., Any]) -> Setting:
+    """A function that its owner has by this name."""
+    return Setting(lambda: getattr(owner, name), lambda function: setattr(owner, name, function), wrapper)
+
+
+#: The kernels of attention, by PyTorch's names.
+BACKENDS = [
+    name for name in ("flash", "mem_efficient", "cudnn", "overrideable", "fa3", "math")
+    if hasattr(torch._C, f"_set_sdp_use_{name}")
+]  # fmt: skip
+
+#: oneDNN, the fused kernels of attention, and the fast path of nn.MultiheadAttention and nn.TransformerEncoder; and the
+#: start of backward passes, what runs again in them, what scales losses, and functions whose operands autocast makes
+#: alike.
+SETTINGS: tuple[Setting | Backend | ReplacedKernel, ...] = (
+    ReplacedKernel(ATTENTION, attention),
+    # A kernel of oneDNN, such as that of a layer of an LSTM, is one operation, in which nothing can be rounded.
+    Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
+    *(Backend(name, name == "math") for name in BACKENDS),
+    # The fast path runs a whole encoder layer as one operation in inference mode.
+    Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, off),
+    function_setting(checkpoint, "_checkpoint_without_reentrant_generator", remembering),
+    Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),
+    function_setting(torch.autograd, "_make_grads", without_dispatched_ones),
+    function_setting(torch.autograd, "_engine_run_backward", with_marked_gradients),
+    function_setting(stateless, "_functional_call", with_other_weights),
+    *(function_setting(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
+    function_setting(torch.amp.GradScaler, "step", step_after_unscaling),
+    function_setting(torch.nn.functional, "linear", linear_layer),
+    function_setting(torch, "relu", relu_layer),
+    function_setting(torch._C._nn, "cross_entropy_loss", class_loss),
+    *(function_setting(_VF, name, with_autocast_types) for name in RECURRENT),
+    *(function_setting(_VF, name, in_one_call(name)) for name in CELLS),
+    *(function_setting(_VF, name, dropout_in_operand_format) for name in CHANNEL_DROPOUTS),
+    *(function_setting(*place, update) for place, update in WHOLE_UPDATES.items()),
+)
+
+# The settings are those of the process, and several threads may have blocks open.
+# Each setting counts its blocks, so the last one of any thread restores it. The lock covers the whole list: between two
+# settings another thread would see half of them.
+_lock = Lock()
+
+
+class without_fused_kernels:
+    """A ``with`` block without fused kernels; the settings come back after the last block of all threads."""
+
+    def __enter__(self) -> None:
+        with _lock:
+            for setting in SETTINGS:
+                setting.begin()
+
+    def __exit__(self, *_: object) -> None:
+        with _lock:
+            for setting in reversed(SETTINGS):  # functions that are wrapped twice are unwrapped from without
+                setting.end()
+
+
+class with_fused_kernels:
+    """A ``with`` block inside of one of :class:`without_fused_kernels`, in which settings are what they were before it."""
+
+    def __enter__(self) -> None:
+        without_fused_kernels().__exit__()
+
+    def __exit__(self, *_: object) -> None:
+        without_fused_kernels().__enter__()

@@ -1,0 +1,385 @@
+"""Replicas of a model, one after the other: each has a part of the batch, and their gradients are reduced to one.
+
+The options of an optimizer, which may differ between its groups of parameters.
+
+Evaluation during training, which changes no bit of it.
+
+One step of a training: forward, backward, update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.machines import Device, is_on_gpu, on_cpu
+from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.parameter import begin_update
+from simfloat.autodiff.variable import Variable
+from simfloat.common import as_rectangular_array, check_loss_function, one_number, type_name
+from simfloat.nn import Module
+from simfloat.nn.module import names_of
+from simfloat.optim import LossScale, LRScheduler, Optimizer, ReduceLROnPlateau, clip_grad_norm_
+from simfloat.optim.clipping import sequential_sum, sum_of_squares
+from simfloat.optim.options import name_of, number_from_zero
+from simfloat.simulation import Simulation, no_grad
+from simfloat.simulation.simulation import current
+from simfloat.simulation.switching import SwitchingRule
+from simfloat.sums import all_reduce, sequential
+from simfloat.train.data import Batch
+from simfloat.train.history import COLUMNS
+from simfloat.train.states import is_tensor
+
+
+def split_batch(batch: Batch, replicas: int) -> list[Batch]:
+    """The parts of a batch along the first axis, one for each replica.
+
+    Raises ValueError where they would have several sizes: the mean of their losses would not be that of the batch.
+    """
+    xs, ys = (_split(part, replicas) for part in batch)
+    return list(zip(xs, ys, strict=True))
+
+
+def _split(part: Any, replicas: int) -> Sequence[Any]:
+    """The parts of an array, or of each in a list or tuple."""
+    if isinstance(part, list | tuple) and any(hasattr(inner, "shape") for inner in part):
+        return [type(part)(each) for each in zip(*(_split(inner, replicas) for inner in part), strict=True)]
+    array = part if hasattr(part, "shape") else as_rectangular_array(part, "a batch")
+    if not array.ndim or not len(array) or len(array) % replicas:
+        raise ValueError(
+            f"Each batch is split into replicas={replicas} parts of one size along its first axis; got {array.shape}."
+        )
+    size = len(array) // replicas
+    return [array[size * number : size * (number + 1)] for number in range(replicas)]
+
+
+class Replicas:
+    """A ``with`` block in which each replica's gradients are kept; at its end parameters have those of all.
+
+    Every replica begins with the buffers that there were, and those of the first one stay.
+    """
+
+    def __init__(self, model: Module) -> None:
+        self._model = model
+        self._parameters = list(model.parameters())
+        self._initial_buffers = _copy_buffers(model)
+        self._first_buffers: dict[str, NDArray] = {}
+        self._gradients: list[list[NDArray | None]] = []
+
+    def __enter__(self) -> Replicas:
+        return self
+
+    def keep_gradients(self) -> None:
+        """Keep the gradients that there are now: those of the next replica."""
+        self._gradients.append([parameter.grad for parameter in self._parameters])
+        if len(self._gradients) == 1:
+            self._first_buffers = _copy_buffers(self._model)
+        _put_buffers(self._model, self._initial_buffers)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            return
+        _put_buffers(self._model, self._first_buffers)
+        for parameter, gradients in zip(self._parameters, zip(*self._gradients, strict=True), strict=True):
+            present = [gradient for gradient in gradients if gradient is not None]
+            if present:
+                parameter.grad = _reduce_gradients(
+                    parameter, [np.zeros_like(present[0]) if g is None else g for g in gradients]
+                )
+
+
+def _reduce_gradients(parameter: Parameter, gradients: Sequence[NDArray]) -> NDArray:
+    """The mean of the gradients, as replicas in a ring make it: each divides its own, then they are added."""
+    u = begin_update(parameter).to_replicas
+    shares = [u.divide(gradient, np.array(float(len(gradients)))) for gradient in gradients]
+    target = u.target
+    adds = sequential(target.format, rounding=target.rounding)
+    return all_reduce(np.stack(shares), accumulate=adds, stream=target.stream, observer=target.observer)
+
+
+def _copy_buffers(model: Module) -> dict[str, NDArray]:
+    return {path: array.copy() for path, array in model.named_buffers()}
+
+
+def _put_buffers(model: Module, buffers: dict[str, NDArray]) -> None:
+    """Give the model's modules these buffers, in arrays of their own."""
+    modules = dict(model.named_modules())
+    for path, array in buffers.items():
+        module, _, name = path.rpartition(".")
+        setattr(modules[module], name, array.copy())
+
+
+def group_options(names: Iterable[str], groups: Sequence[Mapping[str, Any]], has_schedule: bool) -> dict[str, Any]:
+    """Each option: its value, or where groups differ a tuple of theirs; of the lr that from which a schedule starts."""
+    options = {}
+    for name in names:
+        first = "initial_lr" if name == "lr" and has_schedule else name
+        values = [group.get(first, group[name]) for group in groups]
+        options[name] = values[0] if all(value == values[0] for value in values) else tuple(values)
+    return options
+
+
+def run_evaluation(model: Any, evaluate: Callable[[Any], Any], aside: AbstractContextManager[Any]) -> dict[str, float]:
+    """Return the numbers that `evaluate(model)` gives, by name; the model is in evaluation mode meanwhile.
+
+    `aside` is a block in which `evaluate` changes no bit of the training.
+    """
+    with _evaluation_mode(model), aside:
+        values = evaluate(model)
+    if not isinstance(values, Mapping) or not values:
+        raise ValueError(f"evaluate must give numbers by name, such as {{'accuracy': 0.9}}, got {values!r}.")
+    if "step" in values:
+        raise ValueError("evaluate cannot name a number 'step', under which the history tells when it was called.")
+    return {name: as_number(f"evaluate's {name}", value) for name, value in values.items()}
+
+
+def as_number(what: str, value: Any) -> float:
+    """The value as a float; ValueError, saying what it is of, for what is no number."""
+    if isinstance(value, Real):
+        return float(value)
+    number = one_number(value.tolist() if is_tensor(value) else on_cpu(value))
+    if number is None:
+        raise ValueError(f"{what} must be a number, got {value!r}.")
+    return number
+
+
+@contextmanager
+def _evaluation_mode(model: Any) -> Iterator[None]:
+    """A ``with`` block in which the model is in evaluation."""
+    modes = [(module, module.training) for _, module in model.named_modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+#: (output of the model, target) -> a number; arrays come in.
+Metric = Callable[[Any, Any], Any]
+
+
+class TrainingStep:
+    """The parts of a step, which are checked once: ValueError for parts that do not belong together."""
+
+    #: Schedules that belong to an optimizer, and those of them that follow a measure.
+    schedules: type[Any] = LRScheduler
+    measure_schedules: type[Any] = ReduceLROnPlateau
+
+    def __init__(
+        self,
+        model: Module,
+        loss_fn: Callable[[Any, Any], Any],
+        optimizer: Optimizer,
+        *,
+        scaler: LossScale | None,
+        clip: float | None,
+        accumulation: int,
+        metrics: Mapping[str, Metric] | None = None,
+        machine: Device | None = None,
+        replicas: int = 1,
+    ) -> None:
+        self.check_parts(model, loss_fn, optimizer, scaler)
+        if clip is not None:
+            number_from_zero("clip", clip)
+        metrics = _checked_metrics(metrics)
+        if reserved := [name for name in metrics if name in COLUMNS]:
+            raise ValueError(f"A metric cannot be called {reserved[0]!r}, which is a column of every history.")
+        self.model, self.loss_fn, self.optimizer, self.scaler = model, loss_fn, optimizer, scaler
+        self.clip, self.accumulation, self.metrics, self.machine = clip, accumulation, metrics, machine
+        self.replicas = replicas
+        self._is_checked = False  # whether it is known what the loss depends on
+
+    @staticmethod
+    def simulation_in_force() -> Simulation:
+        """The simulation in whose block the training is; ValueError outside of any."""
+        return current()
+
+    @staticmethod
+    def check_parts(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
+        """Raise ValueError for parts of other kinds, and for those that do not belong together."""
+        _check_kinds(model, loss_fn, optimizer, scaler)
+        _check_parameters(model, optimizer)
+
+    def paths(self) -> list[str]:
+        """Return the paths of all modules and parameters, which overrides of the policy may name."""
+        names = names_of(self.model)
+        return [*names.modules.values(), *names.parameters.values()]
+
+    def parts(self, simulation: Simulation) -> dict[str, Any]:
+        """Return the parts whose states checkpoints hold, by name; None for a part that is missing."""
+        trained_parts = {name: getattr(self, name) for name in ("model", "optimizer", "scaler")}
+        return {**trained_parts, "simulation": simulation}
+
+    def options(self, schedule: Any) -> dict[str, Mapping[str, Any]]:
+        """The options of optimizer, scaler and schedule, which the manifest holds."""
+        has_rates = isinstance(schedule, LRScheduler)
+        return {
+            "optimizer": group_options(self.optimizer.options, self.optimizer.param_groups, has_rates),
+            "scaler": self.scaler.options() if self.scaler else {},
+            "schedule": schedule.arguments() if has_rates else {},
+        }
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of other packages that compute, by name."""
+        return {}
+
+    @contextmanager
+    def aside(self, simulation: Simulation) -> Iterator[None]:
+        """A ``with`` block of an evaluation, which changes no bit and records nothing for backward."""
+        with simulation.aside(), no_grad():
+            yield
+
+    def switch(self, simulation: Simulation, rule: SwitchingRule, steps: int) -> None:
+        """Ask a rule, after so many steps, for the policy of the next one."""
+        simulation.follow(rule, steps)
+
+    def replay(self, schedule: Any, steps: int) -> None:
+        """Bring a new schedule to where it would be after so many steps."""
+        for _ in range(steps):
+            schedule.step()
+
+    def make_step(self, batches: Sequence[Batch]) -> dict[str, Any]:
+        """Make a step with these batches, whose gradients are added; return its row of the history."""
+        losses: list[float] = []
+        measured: list[dict[str, float]] = []
+        if self.replicas == 1:
+            self._add_gradients(batches, losses, measured)
+        else:
+            shares = [split_batch(batch, self.replicas) for batch in batches]
+            with Replicas(self.model) as replicas:
+                for each in zip(*shares, strict=True):
+                    self._add_gradients(each, losses, measured)
+                    replicas.keep_gradients()
+        row = {"loss": _mean(losses), "lr": float(self.optimizer.param_groups[0]["lr"]), **self._update()}
+        return row | {name: _mean([values[name] for values in measured]) for name in self.metrics}
+
+    def _add_gradients(
+        self, batches: Sequence[Batch], losses: list[float], metric_values: list[dict[str, float]]
+    ) -> None:
+        """The gradients of these batches, added; their losses, and what was measured, go to the lists."""
+        self.model.zero_grad()
+        for batch in batches:
+            x, y = batch if self.machine is None else (_move_batch(part, self.machine) for part in batch)
+            output = self.model(x)
+            loss = _checked_loss(self.loss_fn(output, y))
+            losses.append(loss.item())
+            self._backward(loss, len(batches))
+            arrays = _output_arrays(output)
+            metric_values.append({name: as_number(name, of(arrays, y)) for name, of in self.metrics.items()})
+
+    def _backward(self, loss: Tensor, batches: int) -> None:
+        """Add the gradients of a loss that is one of so many of the step."""
+        if not self._is_checked:
+            _check_leaves(loss, self.model)
+            self._is_checked = True
+        share = loss / batches if batches > 1 else loss
+        (self.scaler.scale(share) if self.scaler else share).backward()
+
+    def _update(self) -> dict[str, Any]:
+        """Step the optimizer; return the scale, the norms, and whether the step was skipped."""
+        optimizer, scaler, skipped = self.optimizer, self.scaler, False
+        row: dict[str, Any] = {"scale": scaler.get_scale() if scaler else 1.0}
+        scaled_norm = norm = _optimizer_norm(optimizer)
+        if scaler:
+            scaler.unscale_(optimizer)
+            norm, skipped = _optimizer_norm(optimizer), scaler.is_skipping(optimizer)
+        if self.clip is not None and not skipped:
+            clip_grad_norm_(optimizer.params, self.clip)
+        if scaler:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+        return row | {"skipped": skipped, "scaled_norm": scaled_norm, "norm": norm}
+
+
+def _check_kinds(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
+    if not isinstance(model, Module):
+        raise ValueError(f"fit trains a simfloat.nn.Module or a torch.nn.Module, got a {type_name(model)}.")
+    check_loss_function(loss_fn)
+    if not isinstance(optimizer, Optimizer):
+        raise ValueError(f"fit takes an optimizer of simfloat.optim, got a {type_name(optimizer)}.")
+    if scaler is not None and not isinstance(scaler, LossScale):
+        raise ValueError(f"scaler must be a loss scale of simfloat.optim, got a {type_name(scaler)}.")
+
+
+def _checked_metrics(metrics: Any) -> Mapping[str, Metric]:
+    if metrics is None:
+        return {}
+    if not isinstance(metrics, Mapping):
+        raise ValueError(f"metrics are functions by name, {{'accuracy': function}}, got a {type(metrics).__name__}.")
+    for name, metric in metrics.items():
+        if not callable(metric):
+            raise ValueError(f"{name} must be a function, got a {type(metric).__name__}.")
+    return metrics
+
+
+def _check_parameters(model: Module, optimizer: Optimizer) -> None:
+    """Raise ValueError for a parameter that is not the model's: a checkpoint would not hold it."""
+    parameter_ids = {id(parameter) for parameter in model.parameters()}
+    for number, parameter in enumerate(optimizer.params):
+        if id(parameter) not in parameter_ids:
+            raise ValueError(
+                f"The optimizer updates {name_of(number, parameter)} of shape {parameter.shape}, which is not the "
+                "model's: make it with model.parameters(), or make the parameter a part of the model."
+            )
+
+
+def _checked_loss(loss: Any) -> Tensor:
+    if not isinstance(loss, Tensor) or loss.size != 1:
+        got = f"one of shape {loss.shape}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        raise ValueError(f"loss_fn(model(x), y) must give a Tensor of one element, got {got}.")
+    return loss
+
+
+def _check_leaves(loss: Tensor, model: Module) -> None:
+    """Raise ValueError for a parameter on which the loss depends and that is not the model's."""
+    parameter_ids = {id(parameter) for parameter in model.parameters()}
+    visited: set[int] = set()
+    stack: list[Variable] = [loss]
+    while stack:
+        variable = stack.pop()
+        if isinstance(variable, Parameter) and id(variable) not in parameter_ids:
+            raise ValueError(
+                f"The loss depends on {variable.path or 'a parameter'} of shape {variable.shape}, which is not the "
+                "model's: nothing would train it, and no checkpoint hold it. Make it a part of the model: layers in a "
+                "Python list are none, those in a simfloat.nn.ModuleList are. What shall not learn runs inside "
+                "`with simfloat.no_grad()`."
+            )
+        parents = variable.node.parents if variable.node else ()
+        stack += (parent for parent in parents if parent.requires_grad and id(parent) not in visited)
+        visited.update(map(id, parents))
+
+
+def _output_arrays(output: Any) -> Any:
+    """A model's output with arrays for tensors."""
+    if isinstance(output, Tensor):
+        return output.data
+    return type(output)(map(_output_arrays, output)) if isinstance(output, list | tuple) else output
+
+
+def _move_batch(part: Any, machine: Device) -> Any:
+    """Move the arrays of a batch to the machine."""
+    if isinstance(part, list | tuple):
+        return type(part)(_move_batch(inner, machine) for inner in part)
+    return machine.to_device(part) if isinstance(part, np.ndarray) or is_on_gpu(part) else part
+
+
+def gradient_norm(gradients: Iterable[NDArray]) -> float:
+    """The Euclidean norm of all gradients, in float64."""
+    return math.sqrt(sequential_sum(map(sum_of_squares, gradients)))
+
+
+def _optimizer_norm(optimizer: Optimizer) -> float:
+    return gradient_norm(p.grad for p in optimizer.params if p.grad is not None)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sequential_sum(values) / len(values)
