@@ -49,7 +49,7 @@ def test_completion_offers_what_is_ours():
     assert offered == sorted(sf.__all__)
 
 
-INNER = ("commands", "cuda", "kernels")
+INNER = ("analysis", "kernels", "tools")
 
 
 @pytest.mark.parametrize("room", [m.name for m in pkgutil.iter_modules(sf.__path__) if m.ispkg and m.name not in INNER])

@@ -7,9 +7,10 @@ Operations of users, which policies and observers know by name: primitives with 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, update_wrapper, wraps
-from inspect import Parameter, Signature, getdoc, isfunction, signature
+from inspect import Signature, getdoc, isfunction, signature
 from typing import Any
 
 import numpy as np
@@ -325,9 +326,9 @@ def operation(
 def _operands(function: Callable[..., Any]) -> tuple[str, ...]:
     """The names of the parameters that are not keyword-only."""
     parameters = signature(function).parameters.values()
-    if any(p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for p in parameters):
+    if any(p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) for p in parameters):
         raise ValueError(f"The operands and options of an operation are known by name; {function.__name__} takes any.")
-    return tuple(p.name for p in parameters if p.kind is not Parameter.KEYWORD_ONLY)
+    return tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
 
 
 def _check_derivatives(name: str, derivatives: tuple[Slope | None, ...], operands: tuple[str, ...]) -> None:

@@ -18,13 +18,11 @@ import simfloat
 from simfloat.arithmetic import machines
 from simfloat.kernels.compile import intrinsics
 
-ROOMS = ("kernels", "cuda")
-
 
 @cache
 def modules():
     """The modules of `simfloat.kernels.gpu` once more, by name; nothing in them, nor in what they call, is compiled."""
-    packages, compiled = {room: getattr(simfloat, room) for room in ROOMS}, taken_out()
+    kernels, compiled = simfloat.kernels, taken_out()
     config.DISABLE_JIT = True
     try:
         importlib.import_module("simfloat.kernels.compile.intrinsics").fma = fma
@@ -40,7 +38,8 @@ def modules():
     finally:
         config.DISABLE_JIT = False
         taken_out()
-        put_in(compiled, packages)
+        put_in(compiled)
+        simfloat.kernels = kernels
 
 
 @contextmanager
@@ -49,14 +48,15 @@ def in_place():
     made, gpu = modules(), machines.GPU
     kept = {name: sys.modules[name] for name in made if name in sys.modules}
     package, loops = simfloat.kernels.gpu, gpu.loops
-    put_in(made, {"cuda": made["simfloat.kernels.gpu"]})
+    put_in(made)
     object.__setattr__(gpu, "loops", made["simfloat.kernels.gpu"])
     try:
         yield
     finally:
         for name in made:
             del sys.modules[name]
-        put_in(kept, {"cuda": package})
+        put_in(kept)
+        simfloat.kernels.gpu = package
         object.__setattr__(gpu, "loops", loops)
 
 
@@ -65,10 +65,12 @@ def as_it_is(**options):
     return lambda function: function
 
 
-def put_in(modules, packages):
+def put_in(modules):
+    """Make these the modules of their names, and each the attribute of its package."""
     sys.modules.update(modules)
-    for name, package in packages.items():
-        setattr(simfloat, name, package)
+    for name, module in modules.items():
+        package, _, attribute = name.rpartition(".")
+        setattr(sys.modules[package], attribute, module)
 
 
 def fma(a, b, c):
@@ -83,6 +85,6 @@ def processors_fma(a, b, c):
 
 
 def taken_out():
-    """The modules of both rooms, which the next import makes anew."""
-    names = [name for name in sys.modules if name.startswith("simfloat.") and name.split(".")[1] in ROOMS]
+    """The modules of the kernels, which the next import makes anew."""
+    names = [name for name in sys.modules if name == "simfloat.kernels" or name.startswith("simfloat.kernels.")]
     return {name: sys.modules.pop(name) for name in names}
