@@ -181,14 +181,14 @@ def fixed(bits: int, fraction_bits: int = 0, *, signed: bool = True, symmetric: 
     return Format(*arguments.args, **arguments.kwargs)
 
 
-def _check_integers(**given: Any) -> None:
-    for key, value in given.items():
+def _check_integers(**options: Any) -> None:
+    for key, value in options.items():
         if not is_integer(value):
             raise ValueError(f"{key} must be an integer, got {value!r}.")
 
 
-def _check_booleans(**given: Any) -> None:
-    for key, value in given.items():
+def _check_booleans(**options: Any) -> None:
+    for key, value in options.items():
         if not isinstance(value, bool | np.bool):
             raise ValueError(f"{key} must be True or False, got {value!r}.")
 

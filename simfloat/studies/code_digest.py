@@ -232,18 +232,18 @@ class CodeDigest(ABC):
 
     def _write_if_installed(self, module: Any) -> bool:
         """Write the package and its version if it is installed, and nothing if the module is of the user's."""
-        found = package_of(module)
-        if found:
-            self._write_pieces(found)
-        return bool(found)
+        package = package_of(module)
+        if package:
+            self._write_pieces(package)
+        return bool(package)
 
     def _is_found_by_name(self, value: Any) -> bool:
         """Whether an installed module has this very object by its name, which then stands for it."""
         module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
-        found: Any = sys.modules.get(module) if isinstance(module, str) else None
+        named_object: Any = sys.modules.get(module) if isinstance(module, str) else None
         for step in str(name).split("."):
-            found = getattr(found, step, None)
-        if found is not value or not self._write_if_installed(module):
+            named_object = getattr(named_object, step, None)
+        if named_object is not value or not self._write_if_installed(module):
             return False
         self._write_pieces(str(module), name)
         return True
@@ -320,8 +320,8 @@ class CodeDigest(ABC):
                 self._chains(name, getattr(builtins, name), uses)
             else:
                 self._write_pieces(name, "missing")
-        for found in uses.imports:
-            self._add_import(found, function.__globals__)
+        for statement in uses.imports:
+            self._add_import(statement, function.__globals__)
 
     def _chains(self, name: str, value: Any, uses: NameUses) -> None:
         """What a name stands for; of a module only what the function takes from it."""
@@ -399,9 +399,9 @@ class CodeDigest(ABC):
         self._write_pieces("content of", value.__name__)
         self._add_named_values(own)
         for name, field in fields.items():
-            given = {slot: getattr(field, slot, None) for slot in field.__slots__ if slot != "type"}
+            options = {slot: getattr(field, slot, None) for slot in field.__slots__ if slot != "type"}
             self._write_pieces(name)
-            self._add_named_values(given, f".{name}.")
+            self._add_named_values(options, f".{name}.")
 
 
 @cache
@@ -433,8 +433,8 @@ def _is_installed(top: str) -> bool:
 def _version(top: str) -> str:
     """An installed package's version, and its list of files where there is one: two builds may have one version."""
     try:
-        found = distribution(top)
+        installed = distribution(top)
     except (PackageNotFoundError, ValueError):
         return f"{top} {getattr(sys.modules.get(top), '__version__', '')}"
-    files = hashlib.sha256((found.read_text("RECORD") or "").encode()).hexdigest()
-    return f"{top} {found.version} {files}"
+    files = hashlib.sha256((installed.read_text("RECORD") or "").encode()).hexdigest()
+    return f"{top} {installed.version} {files}"

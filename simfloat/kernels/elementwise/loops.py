@@ -307,15 +307,15 @@ def no_quick_formula(x, y, z, sign):
 
 def _functions():
     """The pairs of the files of `kernels/functions`, by their names: name -> (how they are called, quick, wide)."""
-    found = {}
+    pairs = {}
     for file in iter_modules(functions.__path__):
         module = import_module(f"{functions.__name__}.{file.name}")
         for name, wide in vars(module).items():
             if name.endswith("_wide") and name[0] != "_" and wide.__module__ == module.__name__:
                 name = name.removesuffix("_wide")
                 called = (_accept_one, _accept_two)[getattr(wide, "py_func", wide).__code__.co_argcount - 1]
-                found[name] = called, getattr(module, f"{name}_quick", None), wide
-    return found
+                pairs[name] = called, getattr(module, f"{name}_quick", None), wide
+    return pairs
 
 
 #: name -> (how its functions are called, quick, wide): the exact result in one float64, and in two with an exponent.
