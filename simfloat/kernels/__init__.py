@@ -5,6 +5,7 @@ simfloat`` stays as quick as ``import numpy``.
 """
 
 import importlib
+import sys
 from collections.abc import Callable
 from types import ModuleType
 
@@ -48,8 +49,11 @@ def import_lazily(package: str) -> Callable[[str], ModuleType]:
     def __getattr__(name: str) -> ModuleType:
         if name.startswith("_"):
             raise AttributeError(name)
+        path = FAMILIES.get(name, name) if package == __name__ else name
         with uninterrupted():
-            return importlib.import_module(f"{package}.{FAMILIES.get(name, name) if package == __name__ else name}")
+            module = importlib.import_module(f"{package}.{path}")
+        setattr(sys.modules[package], name, module)  # a family is no submodule of that name, which Python would keep
+        return module
 
     return __getattr__
 
