@@ -137,9 +137,23 @@ def other_models():
         yield name, optimizer
 
 
+def results():
+    """Results of analyses."""
+    rng = np.random.default_rng(1)
+    model = sf.nn.Sequential(sf.nn.Linear(3, 4, rng=0), sf.nn.Tanh(), sf.nn.Linear(4, 1, rng=1))
+    batch = rng.standard_normal((8, 3)), rng.standard_normal((8, 1))
+    policy = sf.policies["fp16-standard"]
+    yield "attribution", sf.attribute(model, sf.nn.mse_loss, batch, policy)
+    yield "policy comparison", sf.compare(model, sf.nn.mse_loss, batch, ["bf16-standard", "fp16-standard"])
+    yield "cost", sf.cost(model, sf.nn.mse_loss, batch, policy)
+    yield "revealed order", sf.reveal(lambda a, b: sf.dot(a, b, accumulate=sf.pairwise(sf.FP16)), 8, inputs=sf.FP16)
+    yield "limits", sf.finfo(sf.FP16)
+    yield "diagnosis", sf.diagnose(model, sf.nn.mse_loss, [(1e4 * batch[0], batch[1])], policy, steps=3)
+
+
 def objects():
     """Name and object of each."""
-    for part in (numbers, sums, policies, trained, other_models):
+    for part in (numbers, sums, policies, trained, other_models, results):
         yield from part()
 
 
