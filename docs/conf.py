@@ -27,6 +27,7 @@ include_patterns = [
     "experiments/README.md",
     "experiments/*/README.md",
     "notebooks/*.ipynb",
+    "simfloat/*/README.md",
     "tests/accumulate/recorded/README.md",
 ]
 templates_path = ["_templates"]

@@ -1,7 +1,7 @@
-"""The directive of the reference: ``.. names:: simfloat.nn``, and below it files of that room.
+"""The directive of the reference: ``.. names:: simfloat.nn``, and below it files of that module.
 
-It stands for the public names that these files define, in their order: a name that a room exports is on its page. With
-``:inherited: Variable`` classes show what they inherit too, from the bases before `Variable`.
+It stands for the public names that these files define, in their order: a name that the module exports is on its page.
+With ``:inherited: Variable`` classes show what they inherit too, from the bases before `Variable`.
 """
 
 from importlib import import_module
@@ -11,9 +11,9 @@ from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
 
-def defined(room, file):
-    """The public classes and functions of a room that a file defines, by name."""
-    home, public = import_module(f"{room}.{file}"), import_module(room).__all__
+def defined(module, file):
+    """The public classes and functions of a module that a file defines, by name."""
+    home, public = import_module(f"{module}.{file}"), import_module(module).__all__
     return {
         name: value
         for name, value in vars(home).items()
@@ -22,7 +22,7 @@ def defined(room, file):
 
 
 class Names(SphinxDirective):
-    """The names of files of a room, each with its docstring."""
+    """The names of files of a module, each with its docstring."""
 
     required_arguments = 1
     option_spec = {"inherited": directives.unchanged_required}
@@ -30,9 +30,10 @@ class Names(SphinxDirective):
 
     def run(self):
         """What autodoc makes of each name."""
-        (room,) = self.arguments
-        found = {name: value for file in " ".join(self.content).split() for name, value in defined(room, file).items()}
-        lines = [f".. currentmodule:: {room}", ""]
+        (module,) = self.arguments
+        files = " ".join(self.content).split()
+        found = {name: value for file in files for name, value in defined(module, file).items()}
+        lines = [f".. currentmodule:: {module}", ""]
         for name, value in found.items():
             inherited = "".join(f"   :inherited-members: {base}\n" for base in self.options.values())
             of_class = f".. autoclass:: {name}\n   :members:\n{inherited}"

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.flags import Flags
-from simfloat.arithmetic.target import Observer
 from simfloat.arithmetic.operands import OperandLike
+from simfloat.arithmetic.target import Observer
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
