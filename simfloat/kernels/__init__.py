@@ -1,4 +1,4 @@
-"""How the arithmetic is done, compiled.
+"""The arithmetic, compiled: scalar functions, and the loops over arrays that are made of them.
 
 Submodules are imported on first use (``kernels.rounding.arrays.nearest(...)``), because they import Numba: ``import
 simfloat`` stays as quick as ``import numpy``.
@@ -23,7 +23,7 @@ FAMILIES = {
     "integer_sums": "units.integers",
     "lane_orders": "lanes.orders",
     "long_orders": "sums.long_orders",
-    "lookups": "elementwise.lookups",
+    "lookups": "elementwise.half",
     "matrix_core_loops": "units.matrix_cores",
     "operation_loops": "elementwise.loops",
     "pairwise_loops": "sums.trees",

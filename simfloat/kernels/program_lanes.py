@@ -1,9 +1,9 @@
-"""Instructions of programs in float32's lanes: float32's own results, and whether each is the exact one rounded once.
+"""Instructions of programs in float32's lanes: float32's own results, whether each is right, and what they count.
 
 Loops go over `count` numbers of registers u and v, or of u and a scalar y, and write to another register. None of the
-results counts if one is in doubt. Where registers and the scalar are float32 numbers, FP32's results are float32's;
-where they have few bits, those of few bits are float32's, rounded once more (`few_bits`). Any other scalar y is taken
-as a float32 number and what is left of it:
+results counts if one is in doubt, that is, not known to be the exact one rounded once. Where registers and the scalar
+are float32 numbers, FP32's results are float32's; where they have few bits, those of few bits are float32's, rounded
+once more (`kernels/elementwise/float32.py`). Any other scalar y is taken as a float32 number and what is left of it:
 
 * To few bits, x * y is rounded in the image of float32's product of x and the nearest number to y. Both roundings move
   an image by less than two units: what lies so close beside a tie is in doubt. So it is of sums, if they are no smaller
@@ -15,10 +15,9 @@ as a float32 number and what is left of it:
 
 A quotient is the product with 1 / y, which float64 makes with an error below those.
 
-What the results of an instruction of a program show, counted in float32's lanes: a block of a register each.
-
-That an exact result is zero shows in the operands, so it need not be made. Results that are infinite or NaN, or as
-large as the format's largest number, are not counted here.
+The counts of an instruction are made of a block of each register. That an exact result is zero shows in the operands,
+so it need not be made. Results that are infinite or NaN, or as large as the format's largest number, are not counted
+here.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """A program of rounded operations on float32 vectors, carried out in one go.
 
-A program is a table of instructions (`program_table`), which are carried out block by block. Registers hold a block of
-float32 numbers. An instruction's result goes to another register than its operands are in, so that its loop, of few
+A program is a table of instructions (`program_table.py`), which are carried out block by block. Registers hold a block
+of float32 numbers. An instruction's result goes to another register than its operands are in, so that its loop, of few
 operations, vectorises. One compiled loop serves all programs.
 
 Which instruction serves, that is, what is known of operands, is the caller's matter (`arithmetic/programs.py`).
-Scalars are float64 numbers that are not extreme (see `machine.is_extreme`). Then float64 holds products of two
+Scalars are float64 numbers that are not extreme (see `intrinsics.is_extreme`). Then float64 holds products of two
 registers, and quotients and roots that it rounds to nearest lie on a number of 25 bits, or on the middle between two of
 24 bits, only where they are exact: numerators that differ from a multiple of the divisor do so by a part of at least
 2^-50. The same holds of sums of numbers of one grid, for an addend that float64 loses is less than a quarter of a
 spacing of the other. So a later rounding to nearest even is the rounding of the exact result. Most results need no
-float64 at all (`program_lanes`).
+float64 at all (`program_lanes.py`).
 
-Of an instruction that is counted, results are counted while they are in the cache (`program_counts`), with the outcome
-of `counting`. What is too large for the format, or NaN, is left to the operations one by one.
+Of an instruction that is counted, results are counted while they are in the cache (`program_lanes.py`), with the
+outcome of `kernels/rounding/arrays.py`. What is too large for the format, or NaN, is left to the operations one by one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compiled kernels on disk: one file for each compiled version, and no index that processes could race for.
 
 A file's name holds a digest of everything that its content follows from, so a file is right or absent, never stale,
-and checkouts and processors of one level (`levels.py`) that share a directory share what they have in common. It is
+and checkouts and processors of one level (`processor.py`) that share a directory share what they have in common. It is
 written under another name and renamed, so it is there as a whole or not at all; should it be damaged all the same, or
 stand under another's name, its checksum tells, and the kernel is compiled. Nothing that goes wrong with files is an
 error: without a place for them every process compiles for itself.

@@ -1,12 +1,13 @@
-"""What Python has no word for, and each machine does in its own way: the bits of a float, and the fused multiply-add.
+"""The bits of a float, and the fused multiply-add: Python has no word for them, and each machine has its own way.
 
 Each function has a plain body, its meaning, which also runs under ``NUMBA_DISABLE_JIT=1``; the overloads below it
 are what the CPU compiles. They work on float32 and float64 alike.
 
-A product that is added to something is a rounded product everywhere in these kernels: where a single rounding is meant
-stands `fma`. LLVM keeps them apart on the CPU, since fastmath is off; a compiler that contracts a * b + c by itself, as
-NVIDIA's does by default, must be told not to (``fma=0``). What would change its bits otherwise: the rests in `exact`
-and `pairs`, the series in `functions`, unfused steps of the hardware's own arithmetic, and the sums of matrix units.
+A product that is added to something is a rounded product everywhere in these kernels: where a single rounding is meant,
+the code says `fma`. LLVM keeps them apart on the CPU, since fastmath is off; a compiler that contracts a * b + c by
+itself, as NVIDIA's does by default, must be told not to (``fma=0``). Contraction would change the bits of the rests in
+`kernels/elementwise/exact.py`, of the series in `functions`, of unfused steps of the hardware's own arithmetic, and of
+the sums of matrix units.
 """
 
 from __future__ import annotations

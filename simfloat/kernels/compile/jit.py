@@ -1,4 +1,4 @@
-"""How kernels are compiled: the one place for compile flags.
+"""The compilation of kernels: the one place for compile flags.
 
 Two kinds of function are compiled:
 

@@ -1,27 +1,23 @@
-"""Instruction levels: kernels are compiled for a set of instructions that many processors have, not for one of them.
+"""The processor that kernels are compiled for: its instruction level, what it does itself, and the entry of a kernel.
 
-So the files of compiled kernels fit all processors of a level: a shared home directory, a container's image or a wheel
-can have them. The levels of x86 are those of its psABI, with AVX512-FP16 as one of our own, since sums in FP16 are many
-times quicker by it. Kernels use no instruction that a processor has beyond its level (91 of them were searched, on an
-Intel Xeon with AVX512-FP16), and are as quick as those compiled for the processor by name: benchmarks/README.md. How
-wide vectors are is asked for in `jit.py`. Processors below all levels, and those with vectors that no level has (SVE),
-are compiled for by name.
+**Levels.** Kernels are compiled for a set of instructions that many processors have, not for one of them. So the files
+of compiled kernels fit all processors of a level: a shared home directory, a container's image or a wheel can have
+them. The levels of x86 are those of its psABI, with AVX512-FP16 as one of our own, since sums in FP16 are many times
+quicker by it. Kernels use no instruction that a processor has beyond its level (91 of them were searched, on an Intel
+Xeon with AVX512-FP16), and are as quick as those compiled for the processor by name: benchmarks/README.md. How wide
+vectors are is asked for in `jit.py`. Processors below all levels, and those with vectors that no level has (SVE), are
+compiled for by name.
 
-Results are the same at every level.
+**What the processor does itself**, by what LLVM knows of it. Results are the same everywhere; loops are chosen by it.
+What LLVM does not take a processor to have is not used: without FP16 arithmetic LLVM would widen the operands, round
+twice where a fused multiply-add is meant, and call what may not be there.
 
-What the processor that kernels are compiled for does itself, by what LLVM knows of it.
-
-Results are the same everywhere; loops are chosen by it. What LLVM does not take a processor to have is not used:
-without FP16 arithmetic LLVM would widen the operands, round twice where a fused multiply-add is meant, and call what
-may not be there. The processor is that of the level which kernels are compiled for (`levels.py`).
-
-The entry of a compiled kernel: what is compiled runs in the usual floating-point environment.
-
-What Python calls is a wrapper that Numba writes around a kernel: it reads the arguments, calls the kernel, and makes
-Python objects of the results. Here a second function comes between the two. It asks the processor for its control
-register, sets the usual content if it finds another one, calls the kernel, and puts the register back. Kernels have no
-callbacks and raise errors by the number that they return, so there is no other way out. The kernel is not inlined
-there: LLVM would take its arithmetic for a function of the operands, and may move it across a write of the register.
+**The entry of a kernel.** What is compiled runs in the usual floating-point environment. Python calls a wrapper that
+Numba writes around a kernel: it reads the arguments, calls the kernel, and makes Python objects of the results. Here a
+second function comes between the two. It asks the processor for its control register, sets the usual content if it
+finds another one, calls the kernel, and puts the register back. Kernels have no callbacks and raise errors by the
+number that they return, so there is no other way out. The kernel is not inlined there: LLVM would take its arithmetic
+for a function of the operands, and may move it across a write of the register.
 
 To ask takes too little to be measured beside the call, to set and restore about 0.1 microseconds (AMD Zen 3). See
 `simfloat.environment` for everything that is not compiled.

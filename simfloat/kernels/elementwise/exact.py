@@ -1,12 +1,11 @@
-"""Exact results of + - * / sqrt and fma, in a form that is rounded once afterwards.
+"""Exact results of + - * / sqrt and fma, in a form that is rounded once afterwards, and the pairs that hold them.
 
 `*_odd` give float64's round-to-odd of the exact result: a later rounding to at most 50 bits, in any deterministic
 mode, is then the rounding of the exact result (Boldo and Melquiond, IEEE TC 57(4), 2008). They need operands whose
 error terms stay inside float64's range. `*_wide` take any operands: they work on significands near one and keep the
 exponent apart, as result = (high + low) * 2^exponent.
 
-Numbers of about 106 bits as unevaluated sums of two float64: high + low with |low| <= ulp(high) / 2.
-
+A pair is a number of about 106 bits, the unevaluated sum of two float64: high + low with |low| <= ulp(high) / 2.
 Relative errors are a few 2^-104. Algorithms: Dekker, Numerische Mathematik 18 (1971); Joldes, Muller and Popescu,
 "Tight and rigorous error bounds for basic building blocks of double-word arithmetic", ACM TOMS 44(2), 2017.
 """

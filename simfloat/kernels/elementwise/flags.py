@@ -1,5 +1,6 @@
-"""IEEE exceptions of results: of exact ones in float64 or in float32's lanes that are rounded, and loops for results
-that the hardware rounds, in FP64 and FP32.
+"""IEEE exceptions of results: of exact ones that are rounded, and of those that the hardware rounds.
+
+Exact ones are in float64 or in float32's lanes. The hardware's are in FP64 and FP32; loops make them and their flags.
 
 The definition, and what each flag means, is `formats/exceptions.py`. What is no number, or comes of what is none, is
 left to `arithmetic/flags.py`. Operands are vectors of the results' length, or of length 1 for a scalar.
@@ -91,8 +92,10 @@ def rounding_flag_loop(round_block):
 
 
 def single_flag_loop(function, round_block):
-    """Results of float32 operands as `single.single_loop` or the hardware rounds them, and their flags; returns whether
-    there are others."""
+    """Results of float32 operands as `float32.single_loop` or the hardware rounds them, and their flags.
+
+    Returns whether there are others.
+    """
 
     @kernel
     def loop(a, b, c, sign, out, grid_numbers, kind, thresholds, flags):

@@ -1,7 +1,8 @@
-"""Operations on numbers of few bits: float32's own result, rounded once more, is the exact one rounded once.
+"""Operations on float32 numbers in float32's lanes, twice as many as float64's: three ways to results rounded once.
 
-Of numbers of p bits float32 makes sums, products, quotients and roots whose later rounding to nearest, to p bits, is
-that of the exact ones if 24 >= 2 p + 2: what float32 rounds never becomes a tie (Figueroa, When is double rounding
+**Few bits** (the kind FEW_BITS of `single_loop`). Float32's own result, rounded once more, is the exact one rounded
+once. Of numbers of p bits float32 makes sums, products, quotients and roots whose later rounding to nearest, to p bits,
+is that of the exact ones if 24 >= 2 p + 2: what float32 rounds never becomes a tie (Figueroa, When is double rounding
 innocuous?, SIGNUM Newsletter 30(3), 1995). So it is for BF16's numbers, of 8 bits. In a format with float32's
 exponents, where numbers are subnormal,
 
@@ -17,19 +18,16 @@ A fused multiply-add has no such rule: its product is a float32 number, if it is
 is rounded to odd. All are written for three operands and a sign, as operations everywhere; sums of zeros have the sign
 of the modes to nearest.
 
-Results of float32 numbers in float32's lanes, twice as many as float64's: rounded to odd there, then once more.
+**Rounded to odd** in float32's 24 bits, then once more: for formats of at most 22 bits whose smallest number is at
+least four of float32's (see `kernels/elementwise/exact.py`). Here it holds at both ends of float32's range, too. Where
+an error term would be too small for float32, operands are scaled by powers of two, which leave its sign as it is; a
+result beyond the largest number is the largest number, whose last bit is set, and a tiny one is the smallest.
 
-Round-to-odd in float32's 24 bits serves formats of at most 22 bits whose smallest number is at least four of
-float32's: see `unrounded`. Here it holds at both ends of float32's range, too. Where an error term would be too small
-for float32, operands are scaled by powers of two, which leave its sign as it is; a result beyond the largest number is
-the largest number, whose last bit is set, and a tiny one is the smallest.
-
-Results in FP16 of float32 numbers, which the hardware rounds to it: see `processor.CONVERTS_FP16`.
-
-Each result is moved to odd in float32, whose 24 bits are more than the 11 + 2 that rounding to FP16 needs. Where
-its error term leaves float32's range, the result lies far beyond FP16's: it is zero or infinite either way. A fused
-multiply-add alone takes float64 for that, but in a block that holds only numbers of FP16, whose products are float32
-numbers (`few_bits`). For the other operations a look at the operands takes longer than it spares.
+**Converted**: results in FP16, to which the hardware rounds (see `processor.CONVERTS_FP16`). Each result is moved to
+odd in float32, whose 24 bits are more than the 11 + 2 that rounding to FP16 needs. Where its error term leaves
+float32's range, the result lies far beyond FP16's: it is zero or infinite either way. A fused multiply-add alone takes
+float64 for that, but in a block that holds only numbers of FP16, whose products are float32 numbers. For the other
+operations a look at the operands takes longer than it spares.
 """
 
 from __future__ import annotations
@@ -185,9 +183,9 @@ def repeat_scalar_for_block(operand, size):
 
 @scalar
 def round_each(block, results, grid_numbers, kind):
-    """Round a block as `rounding_loops` do: by round_image, round_nearest, round_directed, round_to_odd, kinds 0 to 3.
+    """Round a block as the loops of `kernels/rounding/arrays.py` do.
 
-    FEW_BITS is rounded by round_image, too.
+    Kinds 0 to 3 are round_image, round_nearest, round_directed, round_to_odd. FEW_BITS is rounded by round_image, too.
     """
     if kind == 0 or kind == FEW_BITS:
         round_each_image(block, results, grid_numbers)
@@ -220,7 +218,7 @@ def single_loop(function, few, images):
             z, block, results = operand_slice(c, c_repeated, start, stop), exact[: stop - start], out[start:stop]
             if kind == FEW_BITS:
                 # The or of all images shows whether any operand has a bit below the format's last one; if not,
-                # float32's own result, rounded once more, is the exact one rounded once (`few_bits`).
+                # float32's own result, rounded once more, is the exact one rounded once (see above).
                 bits = U32(0)
                 for i in range(results.size):
                     bits = U32(bits | images(F32(x[i]), F32(y[i]), F32(z[i])))

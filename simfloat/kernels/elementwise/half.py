@@ -1,15 +1,12 @@
-"""FP16 by the hardware: float32 rounded to it, and its own arithmetic.
+"""FP16 by the hardware, and results of functions of 16-bit numbers that are looked up in tables.
 
-`round_to_half` is an instruction on most machines (see `processor.CONVERTS_FP16`), and takes the place of ten. Few machines
-compute in FP16 (`processor.COMPUTES_FP16`): there a number is held as its image, an integer of 16 bits, on which Numba
-does no arithmetic of its own.
+`round_to_half` is an instruction on most machines (see `processor.CONVERTS_FP16`), and takes the place of ten. Few
+machines compute in FP16 (`processor.COMPUTES_FP16`): there a number is held as its image, an integer of 16 bits, on
+which Numba does no arithmetic of its own. As in `kernels/compile/intrinsics.py`, each function has a plain body, its
+meaning, and an overload, which the CPU compiles.
 
-As in `machine`, each function has a plain body, its meaning, and an overload, which the CPU compiles.
-
-Results that are looked up: of functions of 16-bit numbers, which have 65,536 operands.
-
-A number's place in the table is its image in 16 bits: the upper half of float32's for BF16, the hardware's conversion
-for FP16 (see `processor.CONVERTS_FP16`). Both loops give up at the first block that holds another number.
+A table has a result for each of the 65,536 operands. A number's place in it is its image in 16 bits: the upper half of
+float32's for BF16, the hardware's conversion for FP16. Both loops give up at the first block that holds another number.
 """
 
 from __future__ import annotations
@@ -112,7 +109,7 @@ def _llvm_number(typing_context, image):
 
 
 def _on_images(operation, count):
-    """An operation of LLVM's `round_to_half` type on so many images; `operation` is the builder's method of that name."""
+    """An operation of LLVM's type `half` on so many images; `operation` is the builder's method of that name."""
 
     def generate(context, builder, signature, arguments):
         result = getattr(builder, operation)(*(builder.bitcast(argument, HALF) for argument in arguments))

@@ -1,16 +1,14 @@
-"""Exact results of functions, and their roundings.
+"""Loops over the results of operations: exact ones, ready to be rounded once, or rounded ones.
 
-Operands are flat arrays of one length, or of length 1 for a scalar. Results are computed by the quick formula, which
-vectorises, in one float64; those of extreme operands and NaN, for which it need not hold, by the careful one, `wide`,
-in parts: (high + low) * 2^exponent. So are all where one float64 has too few bits.
+Operands are flat arrays of one length, or of length 1 for a scalar.
 
-A function's formulas are long, and take seconds to compile. So each stands in one loop, that of the parts in float64
-alone, and what becomes of the parts is left to loops that serve all functions.
+**Functions.** Results are computed by the quick formula, which vectorises, in one float64; those of extreme operands
+and NaN, for which it need not hold, by the careful one, `wide`, in parts: (high + low) * 2^exponent. So are all where
+one float64 has too few bits. A function's formulas are long, and take seconds to compile. So each stands in one loop,
+that of the parts in float64 alone, and what becomes of the parts is left to loops that serve all functions.
 
-Loops over the results of an operation: exact ones in float64's round-to-odd, ready to be rounded once; or rounded.
-
-Every operation is a function of three operands and the sign of zero sums; those that need fewer ignore the rest.
-Arithmetic has loops of its own here; functions have those of `function_loops.py`.
+**Arithmetic** has loops of its own, which give exact results in float64's round-to-odd, or round them. Every operation
+is a function of three operands and the sign of zero sums; those that need fewer ignore the rest.
 """
 
 from __future__ import annotations

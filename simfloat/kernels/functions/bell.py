@@ -1,20 +1,16 @@
-"""Integrals of the bell curve exp(-rate t^2 / 2), from their values at even steps and the series around the nearest.
+"""The error function, the normal distribution function, gelu, and their inverses, complements and logarithms.
 
-The error function has rate 2, the normal distribution rate 1; both are `start + slope * integral from 0 to x`.
+**Integrals** of the bell curve exp(-rate t^2 / 2) come from their values at even steps and the series around the
+nearest. The error function has rate 2, the normal distribution rate 1; both are `start + slope * integral from 0 to x`.
 
-erf and erfc.
+**gelu**(x) = x / 2 * (1 + erf(x / sqrt 2)) is x times the probability that a normal variable lies below x (D. Hendrycks
+and K. Gimpel, "Gaussian error linear units", arXiv 1606.08415). With Q(z), the probability of more than z, it is
+max(x, 0) - |x| Q(|x|), where nothing cancels.
 
-gelu(x) = x / 2 * (1 + erf(x / sqrt 2)): x times the probability that a normal variable lies below x.
+**erfinv and ndtri**, the inverses, are Halley's method on a first guess in float64 (Abramowitz and Stegun, 26.2.23);
+its last step is added to a float64 number, so that the sum is known to the bits of erf or erfc there.
 
-D. Hendrycks and K. Gimpel, "Gaussian error linear units", arXiv 1606.08415. With Q(z), the probability of more than z,
-it is max(x, 0) - |x| Q(|x|), where nothing cancels.
-
-erfinv and ndtri, the inverses of the error function and of the normal distribution function.
-
-Halley's method on a first guess in float64 (Abramowitz and Stegun, 26.2.23); its last step is added to a float64
-number, so that the sum is known to the bits of erf or erfc there.
-
-exp(x^2) erfc(x), and the logarithm of the normal distribution function: tails without underflow.
+**Tails without underflow** are exp(x^2) erfc(x), and the logarithm of the normal distribution function.
 """
 
 from __future__ import annotations

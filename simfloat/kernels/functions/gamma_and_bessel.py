@@ -1,17 +1,13 @@
-"""Stirling's series, the Taylor series of log Gamma around 2, and the numbers of which they are made.
+"""The logarithm of |Gamma(x)| and its derivative, zeta(s, q), and the modified Bessel functions I0 and I1.
 
-The logarithm of |Gamma(x)|, and its derivative.
+**Gamma.** Where x is positive, by Taylor's series of log Gamma around 2 or by Stirling's; below, by Euler's reflection.
+The numbers of which both series are made stand first.
 
-Where x is positive, by Taylor's series around 2 or by Stirling's; below, by Euler's reflection.
+**zeta**(s, q), the sum of (q + k)^-s over k = 0, 1, ..., by Euler's and Maclaurin's formula from a term on (Abramowitz
+and Stegun, 23.2); for negative q, where s is an integer, terms below zero are those of another such sum.
 
-zeta(s, q), the sum of (q + k)^-s over k = 0, 1, ..., by Euler's and Maclaurin's formula from a term on.
-
-Abramowitz and Stegun, 23.2; for negative q, where s is an integer, terms below zero are those of another such sum.
-
-The modified Bessel functions I0 and I1, as they are and times exp(-|x|).
-
-By their power series, whose terms are all positive, or, from FAR on, by Hankel's expansion: Abramowitz and Stegun,
-9.6.10 and 9.7.1.
+**I0 and I1**, the modified Bessel functions, as they are and times exp(-|x|), by their power series, whose terms are
+all positive, or, from FAR on, by Hankel's expansion: Abramowitz and Stegun, 9.6.10 and 9.7.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""expm1, sinh and cosh, by exp(x) = 2^k (1 + q), of which nothing cancels.
+"""Hyperbolic functions and their inverses: expm1, sinh and cosh, then asinh, acosh and atanh.
 
-asinh, acosh and atanh, by logarithms of one and more.
+The first three are made by exp(x) = 2^k (1 + q), of which nothing cancels, the inverses by logarithms of one and more.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""1 / sqrt(x), decided by exact remainders.
+"""Powers and logarithms: 1 / sqrt(x), log, log2 and log10, x to the power y, and log1p.
 
-log, log2 and log10, by a table of logarithms and a short series.
+**1 / sqrt(x)** is decided by exact remainders.
 
-P. T. P. Tang, "Table-driven implementation of the logarithm function in IEEE floating-point arithmetic", ACM TOMS
-16(4), 1990, in double-word arithmetic.
+**Logarithms** come from a table of logarithms and a short series: P. T. P. Tang, "Table-driven implementation of the
+logarithm function in IEEE floating-point arithmetic", ACM TOMS 16(4), 1990, in double-word arithmetic. log1p is that of
+1 + x.
 
-x to the power y, as 2^(y log2 |x|), with exact results recognised.
-
-Specials follow IEEE 754-2019, section 9.2.1.
-
-log1p, the logarithm of 1 + x.
+**Powers** are 2^(y log2 |x|), with exact results recognised. Specials follow IEEE 754-2019, section 9.2.1.
 """
 
 from __future__ import annotations
@@ -349,7 +346,7 @@ def _exact(x, y):
         if power > 2.0**53:
             return 0.0, 0.0, 0
     high, low = two_product(power, m)
-    # `round_sum_to_odd_of` and its like want a number near one.
+    # `round_pair_to_odd` and its like want a number near one.
     significand, shift = split(high)
     return significand, low * power_of_two(-shift), exponent * n + shift
 

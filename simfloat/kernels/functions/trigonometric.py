@@ -1,6 +1,7 @@
-"""sin, cos and tan, by reduction to an eighth of a turn and Taylor series.
+"""Trigonometric functions and their inverses: sin, cos and tan, then atan, asin, acos and atan2.
 
-atan, asin, acos and atan2: the angle of a point, by a table of arctangents and a short series.
+The first three reduce x to an eighth of a turn and sum a Taylor series. The others are the angle of a point, by a table
+of arctangents and a short series.
 """
 
 from __future__ import annotations

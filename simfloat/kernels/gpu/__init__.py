@@ -1,8 +1,8 @@
 """The loops of `kernels` on an NVIDIA GPU: under the same names, with the same signatures and the same bits.
 
 Arithmetic is not written again: what a thread does is one element's part of a loop, in the scalar functions that the
-CPU's loops are made of (`thread_loops`). numba-cuda and NVIDIA's NVVM compile it, without contraction, which needs no
-GPU (`compiling`); CuPy loads and starts it. Submodules are imported on first use.
+CPU's loops are made of (`threads.py`). numba-cuda and NVIDIA's NVVM compile it, without contraction, which needs no
+GPU (`compiling.py`); CuPy loads and starts it. Submodules are imported on first use.
 """
 
 import importlib

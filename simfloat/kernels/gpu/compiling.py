@@ -1,22 +1,22 @@
-"""numba-cuda, which takes the place of Numba's own `numba.cuda`: imported from here, beside NumPy 2.5 as well.
+"""Thread loops compiled to PTX, on any machine: by numba-cuda and NVIDIA's NVVM, which ask for no GPU.
 
+**numba-cuda** takes the place of Numba's own `numba.cuda`, and is imported from here, beside NumPy 2.5 as well.
 numba-cuda 0.30 asks NumPy for `row_stack`, which is `vstack` and which NumPy 2.5 no longer has, and for times without a
 unit, of which that warns.
 
-All that a kernel receives, as one argument: a structure of its numbers, laid out as in C.
+**One argument.** A kernel receives all as one argument: a structure of its numbers, laid out as in C. Numba gives a
+kernel a parameter for every number, and there are 28 of them in a grid, and at least seven in an array. CuPy converts
+each at every launch, which took half of its time. A structure costs what a single number does: the kernel's PTX reads
+its parameters from one (:func:`with_one_parameter`), and what a launch receives is laid out as that
+(:func:`pack_arguments`). Every number lies at the next multiple of its size, which is where a driver puts parameters,
+too.
 
-Numba gives a kernel a parameter for every number, and there are 28 of them in a grid, and at least seven in an array.
-CuPy converts each at every launch, which took half of its time. A structure costs what a single number does: the
-kernel's PTX reads its parameters from one (:func:`with_one_parameter`), and what a launch receives is laid out as that
-(:func:`pack_arguments`). Every number lies at the next multiple of its size, which is where a driver puts parameters, too.
+**No contraction.** NVVM contracts a * b + c to one rounding unless it is told not to, which no option of numba-cuda's
+decorators does; so its intermediate code is handed to NVVM here. With ``fma=0`` every sum and product is written with a
+rounding of its own (``add.rn``), which the driver's assembler keeps; subnormal numbers are kept, divisions and roots
+are rounded.
 
-Thread loops compiled to PTX, on any machine: by numba-cuda and NVIDIA's NVVM, which ask for no GPU.
-
-NVVM contracts a * b + c to one rounding unless it is told not to, which no option of numba-cuda's decorators does; so
-its intermediate code is handed to NVVM here. With ``fma=0`` every sum and product is written with a rounding of its
-own (``add.rn``), which the driver's assembler keeps; subnormal numbers are kept, divisions and roots are rounded.
-
-The code is one for all GPUs: a driver assembles what was written for the oldest generation for its own. NVVM writes the
+**One code for all GPUs.** A driver assembles what was written for the oldest generation for its own. NVVM writes the
 newest version of PTX that it knows, which drivers older than itself refuse, though it says nothing there that the
 version of that generation does not; so that one is named.
 """

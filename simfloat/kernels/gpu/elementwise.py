@@ -1,13 +1,11 @@
-"""What arrays hold: see `kernels/rounding/arrays.py`. To read counts and facts is to wait for the GPU.
+"""Loops over elements on a GPU: what arrays hold, random words, results of operations, and rounding.
 
-Random words where they are needed: a thread makes the four of its elements, and nothing is kept in memory.
-
-Words come to a loop in one of three forms: a WordPlace, from which threads find theirs; the user's own draws, on the
-GPU; and a single word, which none reads, where no rounding draws.
-
-Results of operations: see `kernels/elementwise/loops.py`. An operand is a vector, or numbers by value: one.
-
-Rounding: see `kernels/rounding/arrays.py`. Loops that may draw have a thread for every four elements.
+* What arrays hold: see `kernels/rounding/arrays.py`. To read counts and facts is to wait for the GPU.
+* Random words are made where they are needed: a thread makes the four of its elements, and nothing is kept in memory.
+  Words come to a loop in one of three forms: a WordPlace, from which threads find theirs; the user's own draws, on the
+  GPU; and a single word, which none reads, where no rounding draws.
+* Results of operations: see `kernels/elementwise/loops.py`. An operand is a vector, or numbers by value: one.
+* Rounding: see `kernels/rounding/arrays.py`. Loops that may draw have a thread for every four elements.
 """
 
 from __future__ import annotations

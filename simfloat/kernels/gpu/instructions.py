@@ -1,23 +1,25 @@
-"""Sums, products and fused multiply-adds that a GPU rounds in one instruction, and no processor does.
+"""Steps that a GPU's instructions round and no processor's do: in BF16, in pairs of 16 bits, and in directed modes.
 
-* BF16 to nearest even, on images as in `kernels/elementwise/half.py`: ``fma.rn.bf16``, from Ampere on, which keeps subnormal
-  numbers (PTX ISA 9.7.4). A sum is a * 1 + b, which has its bits, signs of zeros included; a product is a * b - 0.
-  Instructions for these alone came with Hopper, and are no quicker.
+**Sums, products and fused multiply-adds in one instruction:**
+
+* BF16 to nearest even, on images as in `kernels/elementwise/half.py`: ``fma.rn.bf16``, from Ampere on, which keeps
+  subnormal numbers (PTX ISA 9.7.4). A sum is a * 1 + b, which has its bits, signs of zeros included; a product is
+  a * b - 0. Instructions for these alone came with Hopper, and are no quicker.
 * Two such steps at once, in FP16 or BF16, on images of neighbouring columns in a word: ``fma.rn.f16x2`` and
   ``fma.rn.bf16x2``, each half as the instruction for one.
 * FP32 in the directed modes: ``fma.rz.f32`` and its like, rounded as IEEE 754-2019 defines it (PTX ISA 9.7.3): what is
   beyond the largest number stays there where the mode points back, and x - x is -0 under toward_negative.
 
-As in `kernels/compile/intrinsics.py` each function has a plain body, its meaning, here in the functions that emulate the step.
+As in `kernels/compile/intrinsics.py` each function has a plain body, its meaning, here in the functions that emulate
+the step.
 
-Steps of what a GPU's instructions round down, up or toward zero.
-
-As on a processor's lanes (`kernels/lanes/operations.py`, which has the reasons): the image of a truncated result, to which
-up to half a unit, or all bits that the format lacks, are added before they are cut off. Two instructions toward zero
-and ten to nearest even take the place of some thirty, for any operands of float32. In formats with float32's exponents
-what is too small or too large is so for float32, too. In others sums and left factors are *lifted*: multiplied by the
-power of two that brings the format's smallest normal number to float32's. Then underflow is float32's own, and a step
-looks in the end whether its result is beyond the largest number.
+**Steps that cut** what instructions round down, up or toward zero. As on a processor's lanes
+(`kernels/lanes/operations.py`, which has the reasons): the image of a truncated result, to which up to half a unit, or
+all bits that the format lacks, are added before they are cut off. Two instructions toward zero and ten to nearest even
+take the place of some thirty, for any operands of float32. In formats with float32's exponents what is too small or too
+large is so for float32, too. In others sums and left factors are *lifted*: multiplied by the power of two that brings
+the format's smallest normal number to float32's. Then underflow is float32's own, and a step looks in the end whether
+its result is beyond the largest number.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ from simfloat.kernels.rounding.grid import Grid, pack_grid
 from simfloat.kernels.rounding.one_number import nearest, one_nan, round_in_direction
 from simfloat.kernels.sums.orders import StepKind
 
-#: What a GPU does itself, as `kernels/compile/processor.py` says it of a processor: all generations that code is made for do.
+#: What a GPU does itself, as `kernels/compile/processor.py` says it of a processor: all generations that code is made
+#: for do.
 CONVERTS_FP16 = COMPUTES_FP16 = COMPUTES_BF16 = COMPUTES_DIRECTED = True
 
 #: Its threads have numbers, and no lanes; subnormal numbers do not slow it down.

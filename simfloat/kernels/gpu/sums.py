@@ -1,16 +1,11 @@
-"""Sums in ascending order of k, a thread for every element of the result or for a tile of them: see
-`kernels/sums/sequential.py`.
+"""Sums of products on a GPU, a thread for every element of the result: the loops of `kernels/sums`.
 
-Sums by the steps of an order, a thread for every element of the result: see `kernels/sums/rows.py`.
-
-Pairwise sums, a thread for every element of the result: see `kernels/sums/trees.py`.
-
-The tree is walked as there, product by product: sums that wait for their right neighbours lie on the thread's stack,
-each with the word of the product that it begins with.
-
-Sums in the order of a program, a thread for every element of the result: see `kernels/sums/trees.py`.
-
-Exact sums in pieces on a few grids, a thread for every element of the result: see `kernels/sums/exact.py`.
+* In ascending order of k, a thread for an element or for a tile of them: see `kernels/sums/sequential.py`.
+* By the steps of an order: see `kernels/sums/rows.py`.
+* Pairwise: see `kernels/sums/trees.py`. The tree is walked as there, product by product: sums that wait for their right
+  neighbours lie on the thread's stack, each with the word of the product that it begins with.
+* In the order of a program: see `kernels/sums/trees.py`.
+* Exact, in pieces on a few grids: see `kernels/sums/exact.py`.
 """
 
 from __future__ import annotations

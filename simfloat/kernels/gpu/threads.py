@@ -1,12 +1,12 @@
-"""Loops whose steps are threads: each does what `body(i, *arguments)` says of its number i, in any order.
+"""Loops whose steps are threads, and the memory of threads.
 
-Arrays on the GPU reach a body as vectors and matrices in C order. Small NumPy arrays, which hold the numbers of a grid
-or an operand that is one number, are handed over by value and reach it as tuples: `len` and an index serve for both.
-CuPy starts a loop: its arguments' types go to the compiler, once, and its numbers to the GPU (`one_argument.py`).
+Each thread does what `body(i, *arguments)` says of its number i, in any order. Arrays on the GPU reach a body as
+vectors and matrices in C order. Small NumPy arrays, which hold the numbers of a grid or an operand that is one number,
+are handed over by value and reach it as tuples: `len` and an index serve for both. CuPy starts a loop: its arguments'
+types go to the compiler, once, and its numbers to the GPU (`compiling.py`).
 
-Memory of threads: counters that several of them add to, and stacks of their own.
-
-The plain bodies are for simulators, whose threads are Python's.
+Threads have counters that several of them add to, and stacks of their own. The plain bodies are for simulators, whose
+threads are Python's.
 """
 
 from __future__ import annotations

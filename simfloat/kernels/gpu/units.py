@@ -1,7 +1,7 @@
-"""Sums of tensor cores, a thread for every element of the result or for eight of them below one another: see
-`kernels/units/aligned.py`.
+"""Sums of matrix units on a GPU, a thread for every element of the result or for eight of them below one another.
 
-Sums of AMD's matrix cores, a thread for every element of the result: see `kernels/units/matrix_cores.py`.
+Tensor cores: see `kernels/units/aligned.py`. AMD's matrix cores, a thread for every element: see
+`kernels/units/matrix_cores.py`.
 """
 
 from __future__ import annotations

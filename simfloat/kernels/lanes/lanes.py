@@ -1,12 +1,11 @@
-"""Lanes: neighbours in a row that a vector of the processor holds.
+"""Lanes, the neighbours in a row that a vector of the processor holds, as numbers and as images.
 
 LLVM makes vectors of a loop over columns, but keeps its sums in memory from one step to the next, and where rows are
 short the checks before such a loop take longer than the loop. Lanes are local variables, so they stay in registers.
 
-Lanes as numbers and as images: integer arithmetic on the images of lanes, and what is chosen among them.
-
-Numbers are lanes of float32, images lanes of uint32; comparisons give truths. As in `machine`, each function has a
-plain body, its meaning, and arrays have the same operators.
+Numbers are lanes of float32, images lanes of uint32, with integer arithmetic; comparisons give truths, by which lanes
+are chosen. As in `kernels/compile/intrinsics.py`, each function has a plain body, its meaning, and arrays have the same
+operators.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rounding of float32's sums to shorter formats, on lanes.
 
-Float32 rounds an exact result down, up or toward zero (`lane_rounding`): that is where the bits that a format drops
-are cut off, and what lies below them has no say but through whether it is zero. The larger neighbour is one more in
-the image's bits that are kept. No mode needs to know anything of the operands:
+Float32 rounds an exact result down, up or toward zero (`kernels/lanes/rounding.py`): that is where the bits that a
+format drops are cut off, and what lies below them has no say but through whether it is zero. The larger neighbour is
+one more in the image's bits that are kept. No mode needs to know anything of the operands:
 
 * toward zero: the truncated image without the dropped bits;
 * nearest with ties away: half a unit is added to it first;
@@ -89,7 +89,7 @@ def cut_in_place(grid, sign):
 @scalar
 def _make_cut(grid, sign, scale):
     # All fields are numbers of the loop, not constants of its code: one compiled loop serves every format. `sign` in
-    # particular has to be read at run time, or LLVM moves the negation of `lane_rounding._by_mode_upward` through the
+    # particular has to be read at run time, or LLVM moves the negation of `rounding._by_mode_upward` through the
     # operation, and both neighbours become the same number.
     drop = U32(23.0 - grid.mantissa_bits)
     unit = shift_left(U32(1), drop)

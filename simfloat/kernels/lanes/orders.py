@@ -1,8 +1,9 @@
-"""Sums in other orders than one after the other, rounded at every step on lanes (`lane_steps`).
+"""Sums in other orders than one after the other, rounded at every step on lanes (`kernels/lanes/operations.py`).
 
-`a` is (m, k), `b` (k, n) and `out` (m, n), of float32, and stacks of such matrices are taken (`stack`); the grid is
-float64's. Every order that is a step (`order_steps`) has its loops, in tiles whose states stay in registers for a panel
-of products; pairwise sums have a loop of their own, for a row and two vectors of columns at a time.
+`a` is (m, k), `b` (k, n) and `out` (m, n), of float32, and stacks of such matrices are taken (`kernels/sums/rows.py`);
+the grid is float64's. Every order that is a step (`kernels/sums/orders.py`) has its loops, in tiles whose states stay
+in registers for a panel of products; pairwise sums have a loop of their own, for a row and two vectors of columns at a
+time.
 
 Where a number may leave the format otherwise than to float32's infinity, what is too large becomes NaN, which no later
 step makes a number again; the loop returns whether it met one, and nothing of its sums is of use then.
@@ -154,7 +155,7 @@ def stepwise_loop(order: Order, operations: LaneOperations, watches: bool) -> An
 
 
 def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
-    """The loop of pairwise sums, a tree of neighbours that is walked as in `pairwise_loops`."""
+    """The loop of pairwise sums, a tree of neighbours that is walked as in `kernels/sums/trees.py`."""
     multiply, add, _ = order_operations(operations, watches)
 
     @on_lanes

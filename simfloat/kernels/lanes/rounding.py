@@ -242,7 +242,7 @@ ROUNDED: tuple[tuple[str, int, tuple[Callable, ...]], ...] = (
 )
 MODES = (X86_DOWN, X86_UP, X86_TO_ZERO, None)
 # The last operand of every function is the sign, a plain number. Only operations by the mode that are rounded upward
-# read it; the others get it so that `lane_steps` need not know which processor it compiles for.
+# read it; the others get it so that `operations.py` need not know which processor it compiles for.
 for _name, _count, _functions in ROUNDED:
     for _rounded, _mode in zip(_functions, MODES, strict=True):
         define(_rounded, _count, 1, same, _rounding(_name, _mode))

@@ -1,15 +1,14 @@
-"""Tiles of a product whose sums stay in registers, and the loop over them: for steps that are made on lanes.
+"""Sums in ascending order of k, rounded at every step on lanes, in tiles whose sums stay in registers.
 
 A tile has TALL rows and two vectors of columns: eight sums that do not wait for each other, enough to keep two
 multipliers busy for the four cycles that one takes. Its columns of `b` are read for all rows, so they are copied
-to where they lie side by side: rows of 512 numbers, 2048 bytes apart, share a few sets of the first cache.
+to where they lie side by side: rows of 512 numbers, 2048 bytes apart, share a few sets of the first cache. The loop
+over tiles serves all steps that are made on lanes (`kernels/lanes/operations.py`).
 
-Sums rounded at every step on lanes (`lane_steps`), in tiles that stay in registers (`register_tiles`).
-
-`a` is (m, k), `b` (k, n) and `out` (m, n), of float32, and stacks of such matrices are taken (`stack`); the grids are
-float64's. Where a sum may leave the format otherwise than to float32's infinity, the largest image is followed, and
-rows of a tile in which one was too large, or none of a number, are summed again in float64, which needs to know
-nothing of the operands either: float64 holds their products, and rounds a sum to odd.
+`a` is (m, k), `b` (k, n) and `out` (m, n), of float32, and stacks of such matrices are taken (`kernels/sums/rows.py`);
+the grids are float64's. Where a sum may leave the format otherwise than to float32's infinity, the largest image is
+followed, and rows of a tile in which one was too large, or none of a number, are summed again in float64, which needs
+to know nothing of the operands either: float64 holds their products, and rounds a sum to odd.
 """
 
 from __future__ import annotations

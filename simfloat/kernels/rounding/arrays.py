@@ -1,9 +1,10 @@
-"""Loops that round arrays.
+"""Loops that round arrays, and loops that read what arrays hold.
 
-Every loop takes (x, words, out, numbers), so that a plan can hold any of them; only random ones read `words`, which
-are words or bytes (see `random.as_word`).
+Every loop that rounds takes (x, words, out, numbers), so that a plan can hold any of them; only random ones read
+`words`, which are words or bytes (see `random.as_word`).
 
-What arrays hold: what roundings did, in the layout of `kernels/rounding/events.py`, and how many bits numbers have.
+The other loops find out what roundings did, in the layout of `kernels/rounding/events.py`, and how many bits numbers
+have.
 """
 
 from __future__ import annotations

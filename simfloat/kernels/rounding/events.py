@@ -1,4 +1,4 @@
-"""What is counted of roundings, as a vector of int64: its layout, for those who count and those who read.
+"""The vector of int64 in which events of roundings are counted: its layout, for those who count and those who read.
 
 The first entries are the counts named in COUNTS; then comes a histogram, how many finite nonzero results have which
 exponent floor(log2|result|), from LOWEST_EXPONENT on. Behind them stand the infinite results, the causes of NaN, named

@@ -189,7 +189,7 @@ def has_exponents_of_float32(format: Format) -> bool:
     return ieee and format.exponent_bits == 8 and format.emax == 127 and format.mantissa_bits < 23
 
 
-#: The kind of rounding, for `single.single_loop`, of formats and modes that the rules of `few_bits` hold for.
+#: The kind of rounding, for `float32.single_loop`, of formats and modes that the rules for few bits hold for.
 FEW_BITS = 4
 
 

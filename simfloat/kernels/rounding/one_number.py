@@ -1,25 +1,21 @@
-"""The rounding of one number to a plain grid (see grid.has_plain_grid), in float32 or float64.
+"""The rounding of one number: to a plain grid (see `grid.has_plain_grid`), at random, and to any grid in any mode.
 
-Adding to a magnitude an anchor whose last bit is worth one spacing, and subtracting it again, leaves the nearest
-multiple of the spacing, ties to even: the hardware rounds. What was cut off is then known exactly, and decides the
-other modes. Below the smallest normal number the spacing, and with it the anchor, stops shrinking: underflow is
-gradual without a special case. An anchor is a power of two times another, so a fused multiply-add makes and adds it
-in one go.
+**To a plain grid, in float32 or float64.** Adding to a magnitude an anchor whose last bit is worth one spacing, and
+subtracting it again, leaves the nearest multiple of the spacing, ties to even: the hardware rounds. What was cut off is
+then known exactly, and decides the other modes. Below the smallest normal number the spacing, and with it the anchor,
+stops shrinking: underflow is gradual without a special case. An anchor is a power of two times another, so a fused
+multiply-add makes and adds it in one go.
 
-Stochastic rounding of one number to a plain grid, in float32 or float64.
+**At random, to a plain grid.** Two ways lead to the same bits. `round_by_threshold` compares what was cut off with a
+threshold, for any number that can be rounded at all. `round_at_random` adds the draw to the number's integer image: a
+sum that reaches the next number of the grid carries into the bits that are kept. That takes half as many operations,
+but needs numbers that stay exact when the smallest normal number is added to those below it: then they have its
+spacing, as the grid does there. A draw is the upper bits of a word. Under variant C of P3109 an odd draw must be
+exceeded, not met, because a distance that lies half a step below it counts as the even step below.
 
-Two ways to the same bits. `round_by_threshold` compares what was cut off with a threshold, for any number that can be rounded
-at all. `round_at_random` adds the draw to the number's integer image: a sum that reaches the next number of the grid carries
-into the bits that are kept. That takes half as many operations, but needs numbers that stay exact when the smallest
-normal number is added to those below it: then they have its spacing, as the grid does there.
-
-A draw is the upper bits of a word. Under variant C of P3109 an odd draw must be exceeded, not met, because a distance
-that lies half a step below it counts as the even step below.
-
-The rounding of one number to any grid in any mode, in float64 and without haste.
-
-The steps are those of the plain rounding, with care for significands of one bit, missing subnormals, missing signs,
-and for grids that reach the ends of float64's range: numbers are brought nearer to one by a power of two first.
+**To any grid, in float64 and without haste.** The steps are those of the plain rounding, with care for significands of
+one bit, missing subnormals, missing signs, and for grids that reach the ends of float64's range: numbers are brought
+nearer to one by a power of two first.
 """
 
 from __future__ import annotations

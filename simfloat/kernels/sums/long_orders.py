@@ -4,8 +4,8 @@
 product `first` + (r * steps + s) * stride + l, and products beyond the vectors' ends are those of zeros. Of every
 `turned` steps the last one comes first.
 
-`numpys` adds the numbers of a vector in the order of `pairwise_sum` of NumPy's loops: fewer than eight one after the
-other; up to `largest` in eight sums that take every eighth number; more in two halves.
+`numpys` adds the numbers of a vector in the order of NumPy's own C function `pairwise_sum`: fewer than eight one after
+the other; up to `largest` in eight sums that take every eighth number; more in two halves.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def numpy_order_loop(add: Any, sum_leaves: Any) -> Any:
                 count, leaf, depth = count + 1, leaf + 1, depth - 1
             elif halves[depth - 1] < 2:
                 left = size // 2 - size // 2 % LANES
-                # The recursion of NumPy's `pairwise_sum`, walked by a stack of sizes: `halves` counts which of both
-                # parts are done, and sums of complete parts wait in `waiting`.
+                # The recursion of NumPy's C function `pairwise_sum`, walked by a stack of sizes: `halves` counts which
+                # of both parts are done, and sums of complete parts wait in `waiting`.
                 sizes[depth], halves[depth] = size - left if halves[depth - 1] else left, 0
                 halves[depth - 1] += 1
                 depth += 1

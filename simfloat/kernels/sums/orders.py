@@ -1,18 +1,16 @@
-"""Orders of summation, each written as one step: what a sum does with the next product.
+"""Orders of summation, each written as one step, and the rounded operations of which steps are made.
 
-A step is made for a kind of rounded operations, of :mod:`simfloat.kernels.sums.orders`: `multiply`, `add` and
+**A step** says what a sum does with the next product. It is made for a kind of operations: `multiply`, `add` and
 `subtract`, each called as ``add(a, b, draw, options)``. It gets the sum's state, a tuple of numbers that begins with
 the running sum, two factors, and a draw for each of its stages, as its roundings are called; it returns the new state.
-The first number of a state is at first what the sum starts from, the others are zero. The loops around it (`stepwise`,
-and `cuda/thread_stepwise`) are the same for all.
+The first number of a state is at first what the sum starts from, the others are zero. The loops around it
+(`kernels/sums/rows.py`, and `kernels/gpu/sums.py`) are the same for all.
 
 A step in which nothing but operands of operations depends on numbers is carried out on rows of them, too. One that
 compares numbers does so by :func:`simfloat.kernels.elementwise.half.magnitude`, since they may be images.
 
-The rounded operations that sums are made of, in the kinds that their loops are made for.
-
-Every kind has two functions: `product(x, y, draw, options)` and `add(a, b, draw, options)`, each the exact result
-rounded once. They differ in what they must take care of:
+**A kind** of operations has two functions: `product(x, y, draw, options)` and `add(a, b, draw, options)`, each the
+exact result rounded once. Kinds differ in what they must take care of:
 
 * native: the carrier's own operations are wanted (FP64, and FP32 on FP32 operands);
 * plain: the carrier's sum, rounded again, is right (nearest even);
@@ -21,9 +19,10 @@ rounded once. They differ in what they must take care of:
 * halves: the hardware's own arithmetic on images of FP16 numbers (`processor.COMPUTES_FP16`);
 * directed: other deterministic modes; sticky: to odd; `sign` is -1 under toward_negative, where x - x is -0;
 * random: stochastic modes; sums are moved to odd; `draw` is a random word;
-* drawn_odd: the same where numbers can be rounded in their images (see `round_at_random`); drawn_sums where that goes for sums
-  only;
-* likely: the same in float64, for sums in float32 whose roundings are almost always known sooner (see `likely`);
+* drawn_odd: the same where numbers can be rounded in their images (see `round_at_random`); drawn_sums where that goes
+  for sums only;
+* likely: the same in float64, for sums in float32 whose roundings are almost always known sooner (see
+  `kernels/sums/likely.py`);
 * wide: any operands, grid and mode, without haste; `draw` is the word, and `pair` tells that results need more bits
   than float64 shows, for a long draw or below its smallest number.
 """

@@ -1,20 +1,18 @@
-"""Stacks of matrices: several products in one call of a loop.
+"""Loops of the orders that are written as a step (`orders.py`), over rows of sums, and the rows of a stack.
 
-`a` is (m, k), `b` (k, n) and `out` (m, n); of a stack, the matrices of `b` and of `out` lie below one another, and so
-do those of `a`, unless one matrix serves all. How many there are follows from the shapes.
+**Stacks of matrices** are several products in one call of a loop. `a` is (m, k), `b` (k, n) and `out` (m, n); of a
+stack, the matrices of `b` and of `out` lie below one another, and so do those of `a`, unless one matrix serves all. How
+many there are follows from the shapes.
 
-The loop of every order of summation that is written as a step (`order_steps`), for every kind of operations.
+**`stepwise_loops`** has a loop for every order and every kind of operations. `a` and `b` are of the carrier's type, and
+may be stacks; `out` of that type holds what the sums start from, and in the end the sums, every NaN of which becomes
+the one NaN. A stage of a step draws at the step's k; what finishes a sum draws from the last stage, at the first step.
 
-`a` is (m, k), `b` is (k, n), both of the carrier's type; `out` (m, n) of that type holds what the sums start from, and
-in the end the sums, every NaN of which becomes the one NaN. Stacks of matrices are taken, too (`stack`). A stage of a
-step draws at the step's k; what finishes a sum draws from the last stage, at the first step.
-
-The loop that keeps every running sum of an order that is written as a step (`order_steps`).
-
-Such a sum cannot go on from a running sum alone, for its state holds more. `a` is (1, k), `b` is (k, 1), and `out`
-(k, 1), all of float64; the first number of `out` is what the sum starts from, and in the end number i is the sum of the
-products up to number i, as `stepwise` makes it: the same draws belong to the same steps. Operations are those of the
-kind `wide`, which takes any operands, grid and mode, so one loop serves them all.
+**`running_loops`** has a loop for every order that keeps every running sum. Such a sum cannot go on from a running sum
+alone, for its state holds more. `a` is (1, k), `b` is (k, 1), and `out` (k, 1), all of float64; the first number of
+`out` is what the sum starts from, and in the end number i is the sum of the products up to number i, as
+`stepwise_loops` make it: the same draws belong to the same steps. Operations are those of the kind `wide`, which takes
+any operands, grid and mode, so one loop serves them all.
 """
 
 from __future__ import annotations
@@ -171,7 +169,7 @@ def _subtract_unless_in_doubt(a, b, draw, options):
 def row_steps(order: Order, one: Any) -> Any:
     """The step of every column in float32 by what is likely; where that is not certain, it is made again by `one`.
 
-    Each operation is a loop over a row of its own (`likely`).
+    Each operation is a loop over a row of its own (`likely.py`).
     """
     step = order.step(_multiply_unless_in_doubt, _add_unless_in_doubt, _subtract_unless_in_doubt)
     draws_of = scalar_from_text(

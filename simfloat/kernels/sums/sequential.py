@@ -1,9 +1,10 @@
 """Sums in ascending order of k, rounded at every step: sum = round(sum + a * b).
 
 `a` is (m, k), `b` is (k, n), both of one type, the carrier in which the steps compute; `out` (m, n) of that type holds
-what the sums start from, and in the end the sums. Deterministic steps take stacks of matrices, too, and every
-NaN of theirs becomes the one NaN (`stack`). The innermost loop runs over columns, whose sums are independent, so LLVM
-vectorises it; a block of `b` is used for every row while it stays in the cache. The steps differ, the loop does not.
+what the sums start from, and in the end the sums. Deterministic steps take stacks of matrices, too, and every NaN of
+theirs becomes the one NaN (`kernels/sums/rows.py`). The innermost loop runs over columns, whose sums are independent,
+so LLVM vectorises it; a block of `b` is used for every row while it stays in the cache. The steps differ, the loop does
+not.
 """
 
 from __future__ import annotations

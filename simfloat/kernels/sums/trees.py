@@ -1,16 +1,15 @@
-"""Pairwise sums: products rounded, then neighbours added level by level, an odd last one carried up unchanged.
+"""Sums of rounded products in trees: pairwise ones, and those in the order of a program.
 
-That tree is walked without storing its levels: a sum of 2^l products waits on a stack until its right neighbour is
-complete, as a carry waits in a binary counter. Four products, the lowest two levels, are summed in registers.
+**Pairwise:** products are rounded, then neighbours added level by level, an odd last one carried up unchanged. That
+tree is walked without storing its levels: a sum of 2^l products waits on a stack until its right neighbour is complete,
+as a carry waits in a binary counter. Four products, the lowest two levels, are summed in registers.
 
-`a` is (m, k), `b` is (k, n), `out` is (m, n), all of the carrier's type, or stacks of such matrices (`stack`); a sum of
-no products leaves `out` as it is, and every NaN becomes the one NaN. The addition whose right operand starts with
-product k draws the random word of step k, stage 0; product k that of stage 1.
+`a` is (m, k), `b` is (k, n), `out` is (m, n), all of the carrier's type, or stacks of such matrices
+(`kernels/sums/rows.py`); a sum of no products leaves `out` as it is, and every NaN becomes the one NaN. The addition
+whose right operand starts with product k draws the random word of step k, stage 0; product k that of stage 1.
 
-Sums of rounded products in the order of a program, which `sums/trees.py` describes.
-
-For arrays see `pairwise_loops`, whose steps these are. A term beyond the last one is 0. The addition whose right
-operand starts with product k draws the random word of step k, stage 0; product k that of stage 1.
+**Programs** are described in `simfloat/sums/trees.py`. Their arrays, steps and words are those of pairwise sums; a term
+beyond the last one is 0.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""What a fused sum does with its terms and its totals: they are aligned to the largest exponent, added, and rounded.
-
-See `fused_loops.py` for what it is and where it is defined. The functions are those of the CPU's loops and of a GPU's.
-
-Sums of several products at once, aligned to the largest exponent and cut off: what tensor cores do.
+"""Sums of several products at once, aligned to the largest exponent and cut off: what tensor cores do.
 
 Chunks of `terms` products and the sum so far, each exact, are taken to multiples of 2^(top - fraction_bits), where
 2^top is the largest of their exponents, and added without error; the total is rounded and goes on to the next chunk.
 (Fasi, Higham, Mikaitis and Pranesh, PeerJ CS 7:e330, 2021; Xie et al., MMA-Sim, arXiv 2511.10909.) Real units cut terms
-toward zero; terms to nearest even and to odd, and totals in any format and mode, are those of units of one's own.
+toward zero; terms to nearest even and to odd, and totals in any format and mode, are those of units of one's own. The
+functions that align terms and round totals are those of the CPU's loops and of a GPU's.
 
 All is float64: products are exact, powers of two stand for exponents, and a cut is a multiplication and a truncation.
 `a` is (m, k), `b` is (k, n), `out` (m, n) holds what the sums start from, and in the end the sums. The innermost loops

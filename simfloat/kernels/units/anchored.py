@@ -7,8 +7,8 @@ exactly. A factor meets both, with the columns of `b` that are above zero and wi
 
 Nothing is lost. Let E be the exponent of a product, 2^top the largest power of a chunk, F = fraction_bits.
 
-* `integer_engine` has this loop only for units whose terms and sum so far are together below 2^23 units: an anchor with
-  them stays below twice the anchor, where float32's last bit is one unit.
+* `simfloat/sums/integers.py` has this loop only for units whose terms and sum so far are together below 2^23 units: an
+  anchor with them stays below twice the anchor, where float32's last bit is one unit.
 * Products are not rounded before they are added, and a unit, 2^(top - F), is at least 2^-149: top is -126 or more.
 * Sums are below 2^LARGEST, so anchors, 2^(top + 23 - F), are float32 numbers: see `_leaves_room`.
 * A sum so far that meets no product has no bits to cut off: F is no less than its format's mantissa bits.
@@ -79,7 +79,7 @@ class AnchorRule(NamedTuple):
 
 @kernel
 def add_anchored_products(a, b, out, first, unit_numbers, grid_numbers, place, seed):
-    """What `fused_loops` defines, for terms and totals that are cut: a loop of `integer_sums`."""
+    """The sums of `aligned.py`, for terms and totals that are cut: a loop of `integers.py`."""
     unit, count, depth = unpack_integer_unit(unit_numbers), product_count(a, b), a.shape[1]
     terms, rows, columns = np.int64(unit.terms), out.shape[0] // max(count, 1), VECTORS_OF_PANEL * width(out)
     factors, panel = _allocate_space(rows, -(-depth // terms), terms, columns)

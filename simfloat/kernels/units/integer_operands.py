@@ -1,11 +1,11 @@
-"""Arithmetic in 32 bits, of which vectors hold twice as many numbers as of 64: exponents, powers of two, and cuts.
-
-Numba widens integers to 64 bits wherever it can; here every result is brought back, and LLVM then never widens it.
-
-Operands of matrix units, made ready for lanes of 32 bits: factors, and panels of columns, with exponents as bytes.
+"""Operands of matrix units, made ready for lanes of 32 bits: factors, and panels of columns, with exponents as bytes.
 
 A chunk's rows of `b` lie side by side in a panel, which all rows of `a` meet; the innermost loops run over its columns,
 and LLVM vectorises them.
+
+The arithmetic in 32 bits, of exponents, powers of two and cuts, stands first: vectors hold twice as many numbers of 32
+bits as of 64. Numba widens integers to 64 bits wherever it can; here every result is brought back, and LLVM then never
+widens it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class IntegerUnit(NamedTuple):
     output_drops: float  # last bits of float32 that the output format does not have
     lowest: float  # the exponent of products, at least
     align: float  # how terms are aligned, a number of INTEGERS
-    totals: float  # how totals are rounded, a number of `integer_sums.TOTALS`
+    totals: float  # how totals are rounded, a number of `integers.TOTALS`
 
 
 unpack_integer_unit = reader(IntegerUnit)

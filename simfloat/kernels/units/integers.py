@@ -1,8 +1,7 @@
-"""Sums of matrix units in lanes of 32 bits, where operands leave room: the bits of `fused_loops`, several times sooner.
+"""Sums of matrix units in lanes of 32 bits, where operands leave room: the bits of `aligned.py`, several times sooner.
 
 Products are made in float32, and a term, in units of the last bit that is kept, is an int32: to convert a number to it
-is to cut it toward zero. Exponents are bytes. A chunk's rows of `b` lie side by side in a panel, which all rows of `a`
-meet; the innermost loops run over its columns, and LLVM vectorises them.
+is to cut it toward zero. Exponents are bytes, and columns of `b` lie in panels (`integer_operands.py`).
 
 Nothing is lost. Let E be the exponent of a product, 2^top the largest power of a chunk, F = fraction_bits. `has_room`
 sees to it that F - 126 <= E <= 126 for the product of any two operands that are not zero. Totals are exact in float64;
@@ -205,7 +204,7 @@ def add_as_unit_aligns(to_zero, to_nearest, to_odd):
 
 
 def fused_chunk(align, round_totals):
-    """What `fused_loops` defines, for units that add aligned terms by `align`."""
+    """The sums of `aligned.py`, for units that add aligned terms by `align`."""
 
     @scalar
     def add_chunk(space, i, at, low, unit, grid, word):
@@ -290,7 +289,7 @@ def _total_or_sum_so_far(rounded, so_far, top):
 
 @scalar
 def floored_chunk(space, i, at, low, unit, grid, word):
-    """What `matrix_core_loops.floored_sums` defines."""
+    """The sums of `matrix_cores.floored_sums`."""
     sums, tops, scales, parts, dots, powers = (
         space.sums,
         space.tops,
@@ -318,7 +317,7 @@ def floored_chunk(space, i, at, low, unit, grid, word):
         sums[i, j] = np.float32(total) if abs(so_far) < np.inf else sums[i, j]
 
 
-#: How totals are rounded, by the names of `unit_steps.ROUNDINGS`.
+#: How totals are rounded, by the names of `aligned.ROUNDINGS`.
 TOTALS = {
     "truncated": _truncated_totals,
     "nearest": _totals(_ignore_word(nearest)),
