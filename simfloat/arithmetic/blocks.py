@@ -1,10 +1,11 @@
-"""The elements and the scales of an array cut into blocks, by each family of scales.
+"""Scales of blocks: how an array is cut into blocks, the rules that scale them, block formats, and their scalings.
 
-Scales of blocks in formats and by rules of one's own.
+**Blocks.** The elements and the scales of an array are found by each family of scales; users may choose the format of
+scales and the rule by which they are made.
 
-Block formats: narrow elements that share a scale, as OCP MX and NVFP4 have them.
+**Block formats** are narrow elements that share a scale, as OCP MX and NVFP4 have them.
 
-Scalings by blocks: every run of elements along k has a scale of its own, and squares of them may share it.
+**Scalings by blocks** give every run of elements along k a scale of its own, and squares of them may share it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""Every operation that has a name, once: what is derived from it are functions, classes, methods, tests and documents.
+"""Every operation that has a name, once: functions, classes, methods, tests and documents are derived from it.
 
 A row is what a policy can name, and what an observer receives events of. Rows with an accuracy are computed by a kernel
-of their own (`kernels/elementwise/loops.py`, which a test holds to this catalog), and are public functions of the package.
+of their own (`kernels/elementwise/loops.py`, which a test holds to this catalog), and are public functions of the
+package.
 
 To add a function of one operand, write its pair of kernels, one row here, and its name in docs/specification.md.
 
-* The pair stands in a file of `kernels/functions/`, where `kernels/elementwise/loops.py` finds it by its names. `name_quick`
-  gives the exact result in float64, rounded to odd, for zeros and for 2^-300 <= |x| <= 2^300, and NaN where it leaves
-  it to the other, as it has to at infinities; it may be left out. `name_wide` gives (high, low, exponent) for every
-  float64: the result lies at (high + low) * 2^exponent, as far as rounding can tell, and exact results have low = 0.
+* The pair stands in a file of `kernels/functions/`, where `kernels/elementwise/loops.py` finds it by its names.
+  `name_quick` gives the exact result in float64, rounded to odd, for zeros and for 2^-300 <= |x| <= 2^300, and NaN
+  where it leaves it to the other, as it has to at infinities; it may be left out. `name_wide` gives (high, low,
+  exponent) for every float64: the result lies at (high + low) * 2^exponent, as far as rounding can tell, and exact
+  results have low = 0.
 * The row says the rest: see `Operation`. A derivative or a value by decimals that is longer than a line is a function
   of `simulation/formulas/slopes.py` or `formats/decimal_functions.py`.
 

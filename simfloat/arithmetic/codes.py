@@ -303,8 +303,8 @@ def _check_symmetric(codes: NDArray, format: Format) -> None:
         where = f" at index {place[0] if len(place) == 1 else place}" if place else ""
         full = fixed(format.bits, format.fraction_bits, symmetric=False)
         raise ValueError(
-            f"Code {hexadecimal_code(1 << (format.bits - 1), format)}{where} is not one of {format}, whose range is symmetric: "
-            f"{format.min:g} to {format.max:g}. Decode it in simfloat.{full}, which has {full.min:g}."
+            f"Code {hexadecimal_code(1 << (format.bits - 1), format)}{where} is not one of {format}, whose range is "
+            f"symmetric: {format.min:g} to {format.max:g}. Decode it in simfloat.{full}, which has {full.min:g}."
         )
 
 

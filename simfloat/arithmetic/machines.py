@@ -1,23 +1,21 @@
-"""The loops that a machine provides, with their signatures: the list that `machines.Device.loops` is held to.
+"""The machines that compute: where arrays lie and where loops run.
 
-CuPy's own operations on float32, with subnormal numbers.
+**Loops** are listed with their signatures; `Device.loops` is held to that list.
 
-CuPy compiles what computes element by element with ``-ftz=true``: subnormal operands and results are zeros, and so is a
-subnormal number that only changes its type or is compared. No option of CuPy's changes that, so the flag is taken out
-of what it asks the compiler for, in the whole process: its results are then NumPy's.
+**CuPy and subnormal numbers.** CuPy compiles what computes element by element with ``-ftz=true``: subnormal operands
+and results are zeros, and so is a subnormal number that only changes its type or is compared. No option of CuPy's
+changes that, so the flag is taken out of what it asks the compiler for, in the whole process: its results are then
+NumPy's.
 
-Where arrays lie and loops run: all that depends on the machine that computes.
-
-Arrays decide. A call asks once on which machine its operands lie, ``device_of``, and hands the answer on: as part of
-the key of what it remembers, and to the engines of sums in their `Region`. A loop is always reached through the machine
-of the array that it writes, so another machine is added here alone. It provides
+**Arrays decide.** A call asks once on which machine its operands lie, ``device_of``, and hands the answer on: as part
+of the key of what it remembers, and to the engines of sums in their `Region`. A loop is always reached through the
+machine of the array that it writes, so another machine is added here alone. It provides
 
 * `arrays`, the module of its arrays, with NumPy's names: what NumPy's own functions do, they do for its arrays too
   (NEP 18), and arrays are created by it or with ``like=``, or where they are full of a number by `full_like` and
   `ones_like`: given `like=`, NumPy's `full` and `ones` pass `device=`, too, which CuPy's do not take;
-* `loops`, all that :class:`Loops` lists (`loops.py`), under the same names and with the same signatures and bits.
-  Numbers of grids and units come as small NumPy arrays that are never written to; `out`, `words` and operands lie on
-  the machine.
+* `loops`, all that :class:`Loops` lists, under the same names and with the same signatures and bits. Numbers of grids
+  and units come as small NumPy arrays that are never written to; `out`, `words` and operands lie on the machine.
 
 Scalar arithmetic is written once, in `kernels`; only loops differ.
 """

@@ -1,14 +1,12 @@
-"""NumPy's functions of the library's own arrays: an operation of theirs where it is exactly one, else refused by name.
+"""NumPy's protocols for the library's own arrays: its functions of them, and elements by keys.
 
-NumPy would compute on their numbers in float64, past formats and policies. `np.asarray(x)` takes the numbers out for
-that.
+**Functions.** A function of NumPy's is an operation of theirs where it is exactly one, else refused by name. NumPy
+would compute on their numbers in float64, past formats and policies. `np.asarray(x)` takes the numbers out for that.
 
-Elements of arrays by keys, as NumPy names and writes them.
-
-CuPy takes integers of an array modulo the length of the axis, where it writes in their own type, which may be too short
-for it; it writes elements that are named several times in no order, and what overlaps its source while that is read.
-Here places that an axis does not have are refused on every machine, of several values for one element the last one
-stays, and sources are copied first.
+**Elements** are read and written by keys as NumPy names them. CuPy takes integers of an array modulo the length of the
+axis, where it writes in their own type, which may be too short for it; it writes elements that are named several times
+in no order, and what overlaps its source while that is read. Here places that an axis does not have are refused on
+every machine, of several values for one element the last one stays, and sources are copied first.
 """
 
 from __future__ import annotations
@@ -113,8 +111,8 @@ class NumpyProtocol:
         is_method = hasattr(np, name) and hasattr(self, own)
         if options and (is_method or name in TESTS):
             raise ValueError(
-                f"numpy.{name} of {self.name_in_messages} takes no {', '.join(options)}: it takes its operands, and its result "
-                "is a new one."
+                f"numpy.{name} of {self.name_in_messages} takes no {', '.join(options)}: it takes its operands, and "
+                "its result is a new one."
             )
         if name in TESTS:
             return _compare_exactly(ufunc, inputs)

@@ -1,10 +1,10 @@
-"""Reading what users pass: arrays of any kind that hold numbers which float64 has, and shapes.
+"""Operands as arrays: what users pass is read, shapes are broadcast, and new arrays are made.
 
-New arrays, which begin where a line of the cache begins, and the bits of arrays.
+Arrays of any kind are read that hold numbers which float64 has.
 
-A vector that crosses from one line to the next is loaded and stored as two. NumPy aligns to 16 bytes; a product of
-matrices of 512 rows took 1.7 times as long where both of the arrays whose rows are read side by side, its right operand
-and its sums, began in the middle of a line.
+New arrays begin where a line of the cache begins. A vector that crosses from one line to the next is loaded and stored
+as two. NumPy aligns to 16 bytes; a product of matrices of 512 rows took 1.7 times as long where both of the arrays
+whose rows are read side by side, its right operand and its sums, began in the middle of a line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One operation, one rounding: the exact real result is rounded once.
-
-Rounding arrays to a format.
-"""
+"""Operations on arrays and the rounding of arrays to a format: the exact real result is rounded once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rounding arrays: which loop serves a format and a mode, and how blocks are rounded on several cores.
+"""Rounding arrays by a plan: the loop that serves a format and a mode, blocks on several cores, and where results go.
 
-Where results are written: to new memory, or to memory at hand, the `out` of a call.
+Results are written to new memory, or to memory at hand, the `out` of a call.
 """
 
 from __future__ import annotations

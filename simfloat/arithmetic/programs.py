@@ -1,16 +1,14 @@
-"""Numbers that write down how they are made, so that the same is made of others.
-
-What a function does with numbers is traced by giving it a `TracedNumber` for each, and repeated by
-`NumberTrace.again`. What it asks of numbers, such as whether one is zero, is noted with the answer; where another
-number has another answer, the trace does not hold. A traced number refuses with TypeError what would leave no trace, as
-math.sqrt of it.
-
-Writing a program: which instruction serves an operation, and where its results are kept.
-
-Programs: rounded operations on vectors that are written down first, and carried out in one go.
+"""Programs: rounded operations on vectors that are written down first, and carried out in one go.
 
 Each operation is rounded once, as `compute` rounds it, and draws the same random bits; what is saved are passes over
 memory and calls. A program serves all vectors to which the same is done.
+
+**Traced numbers** write down how they are made, so that the same is made of others. What a function does with numbers
+is traced by giving it a `TracedNumber` for each, and repeated by `NumberTrace.again`. What it asks of numbers, such as
+whether one is zero, is noted with the answer; where another number has another answer, the trace does not hold. A
+traced number refuses with TypeError what would leave no trace, as math.sqrt of it.
+
+**The writer** chooses which instruction serves an operation, and where its results are kept.
 """
 
 from __future__ import annotations

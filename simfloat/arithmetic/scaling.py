@@ -1,6 +1,7 @@
-"""Scalings: by what a cast multiplies numbers before it rounds them, so that they fill a narrow format's range.
+"""Scalings of whole operands and the random Hadamard transform, which prepare numbers for a cast.
 
-The random Hadamard transform: it spreads outliers over their block, before operands are rounded.
+A scaling multiplies numbers before a cast rounds them, so that they fill a narrow format's range. The transform spreads
+outliers over their block, before operands are rounded.
 """
 
 from __future__ import annotations

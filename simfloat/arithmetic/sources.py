@@ -1,6 +1,6 @@
-"""Tables of a function's results for all numbers of a 16-bit format, made once they pay.
+"""Sources of numbers that are rounded: arrays, exact results of operations, and tables of results.
 
-Sources of numbers that are rounded: arrays, or the exact results of operations.
+Tables hold a function's results for all numbers of a 16-bit format, and are made once they pay.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The distances between a format's numbers, and the numbers next to one.
+"""The spacing of a format's numbers, the numbers next to one, and extremes of numbers.
 
-The larger and the smaller of two numbers or many, rounded by whoever asks: NaN if one is, and -0 is below +0.
+The larger and the smaller of two numbers or many are rounded by the caller: NaN if one is, and -0 is below +0.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Observers: what receives the events of roundings.
+"""Targets and observers: where the results of a rounding go, and who receives its events.
 
-Why results are NaN, counted by cause: computed only where one is.
-
-Where results go: the format, mode and array type that a rounding has, and which of them float64 can prove.
+A target is the format, mode and array type of a rounding, and tells which of them float64 can prove. An observer
+receives the events of roundings. The causes for which results are NaN are counted only where one is.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class Observer(ABC):
 
     One that has `state_dict` and `load_state_dict`, or `state` and `load_state`, is part of a training's checkpoints.
 
-    Events come as a vector of counts, in the order that `simfloat.kernels.rounding.events` lists. An observer whose `more` is
-    true receives the counts of saturated and of inexact results behind them.
+    Events come as a vector of counts, in the order that `simfloat.kernels.rounding.events` lists. An observer whose
+    `more` is true receives the counts of saturated and of inexact results behind them.
     """
 
     #: Whether saturated and inexact results are to be counted too.

@@ -1,11 +1,11 @@
-"""Memory images of Verilog: text files of codes, as the system tasks $readmemh and $writememh read and write them.
+"""Text files of numbers: memory images of Verilog, and test vectors of Berkeley TestFloat.
 
-Source: IEEE 1364-2005, section 17.2.9 (IEEE 1800-2017, section 21.4).
+**Memory images** are text files of codes, as the system tasks $readmemh and $writememh read and write them. Source:
+IEEE 1364-2005, section 17.2.9 (IEEE 1800-2017, section 21.4).
 
-Test vectors in the text of Berkeley TestFloat: operands, result and flags of an operation, a case a line.
-
-`testfloat_gen` writes such lines, and `testfloat_ver` reads them: codes in hexadecimal digits, as many as the format
-has, and two digits of flags, whose bits are ours.
+**Test vectors** have operands, result and flags of an operation, a case a line. `testfloat_gen` writes such lines, and
+`testfloat_ver` reads them: codes in hexadecimal digits, as many as the format has, and two digits of flags, whose bits
+are ours.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Pieces of work that other threads carry out. An interrupt, which may come at any moment, leaves all of it in order.
+"""Threads: a piece of work runs on several cores, and results never depend on how many.
 
-The pool of the standard library holds locks in Python code: where Ctrl-C comes between such a lock's being taken and
-the block that lets it go, the next call waits for ever. Here every step that other threads see is one call of C.
-
-Running a piece of work on several cores: results never depend on how many.
+An interrupt, which may come at any moment, leaves all of it in order. The pool of the standard library holds locks in
+Python code: where Ctrl-C comes between such a lock's being taken and the block that lets it go, the next call waits for
+ever. Here every step that other threads see is one call of C.
 """
 
 from __future__ import annotations

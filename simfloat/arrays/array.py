@@ -1,7 +1,4 @@
-"""How an array prints: as the call that makes it.
-
-Arrays that know their format, and compute in it.
-"""
+"""Arrays that know their format, and compute in it; they print as the call that makes them."""
 
 from __future__ import annotations
 

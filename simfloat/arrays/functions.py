@@ -1,9 +1,4 @@
-"""What an array's numbers are used for: functions, reductions, and other shapes.
-
-NumPy's functions that are made of operations of arrays of a format, each of them rounded.
-
-Operations of two arrays, and Python's operators for them.
-"""
+"""Methods and operators of arrays, and NumPy's functions that are made of them, each operation rounded."""
 
 from __future__ import annotations
 
@@ -398,8 +393,8 @@ def _norm(t: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = Fa
         return extreme if keepdims else extreme.squeeze((first, last))
     advice = ": the largest is sf.linalg.svd(x).s[0]" if ord == 2 else ""
     raise ValueError(
-        f"numpy.linalg.norm of {t.name_in_messages} takes ord 1, 2, inf and -inf of vectors, and 'fro', 1, -1, inf and -inf of "
-        f"matrices; got ord={ord!r} along axis {axis!r} of shape {a.shape}{advice}."
+        f"numpy.linalg.norm of {t.name_in_messages} takes ord 1, 2, inf and -inf of vectors, and 'fro', 1, -1, inf and "
+        f"-inf of matrices; got ord={ord!r} along axis {axis!r} of shape {a.shape}{advice}."
     )
 
 

@@ -1,6 +1,6 @@
-"""NumPy's functions that compute nothing of arrays of a format: they move numbers, or fill an array with one.
+"""NumPy's functions that move numbers of arrays, fill arrays with one, or write numbers into an array.
 
-NumPy's functions that write numbers into an array: they are rounded as where they are assigned.
+They compute nothing. Numbers that are written are rounded as where they are assigned.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _check_plain(t: Any, function: Callable[..., Any], *options: Any) -> None:
             isinstance(option, list | tuple) and any(isinstance(x, type(t)) for x in option)
         ):
             raise ValueError(
-                f"numpy.{function.__name__} takes numbers from one of the {t.name_in_messages}; its places, sections and "
-                "conditions are plain arrays: np.asarray(x).astype(int), x > 0."
+                f"numpy.{function.__name__} takes numbers from one of the {t.name_in_messages}; its places, sections "
+                "and conditions are plain arrays: np.asarray(x).astype(int), x > 0."
             )
 
 
@@ -215,8 +215,8 @@ def _write_operation(function: Callable[..., Any], place: int) -> Callable[..., 
         name = _NAMES[function][place]
         if not isinstance(a, type(t)):
             raise ValueError(
-                f"numpy.{function.__name__} would write numbers of {t.name_in_messages} to {type(a).__name__}: take them out "
-                "with np.asarray(x)."
+                f"numpy.{function.__name__} would write numbers of {t.name_in_messages} to {type(a).__name__}: take "
+                "them out with np.asarray(x)."
             )
         if unknown or name not in arguments:
             raise ValueError(

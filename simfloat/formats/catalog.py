@@ -1,8 +1,7 @@
-"""The formats that have names.
+"""The formats that have names, and the names by which users call them.
 
-Names that no Format has, as of posits, of MXFP4 and of accumulators, each with what to write instead.
-
-Names of formats: those of the catalog, P3109's, those of other packages' dtypes, and text that describes one.
+Names are those of the catalog, P3109's, those of other packages' dtypes, and text that describes a format. For names
+that no Format has, as of posits, of MXFP4 and of accumulators, there is advice on what to write instead.
 """
 
 from __future__ import annotations
@@ -194,7 +193,7 @@ def _check_booleans(**options: Any) -> None:
 
 
 #: What else the formats are called, in lower case: by IEEE 754, safetensors, ONNX, MLIR, Triton, vLLM, CUTLASS, gfloat.
-#: None of these names of E4M3 is a format with infinities; MLIR's f8E4M3, which is one, is refused by `instead`.
+#: None of these names of E4M3 is a format with infinities; MLIR's f8E4M3, which is one, is refused (`advice_for`).
 ALIASES: dict[Format, str] = {
     FP64: "binary64 f64 fp64",
     FP32: "binary32 f32 fp32",

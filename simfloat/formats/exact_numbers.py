@@ -1,11 +1,11 @@
-"""Numbers of any precision, read exactly: texts, integers, fractions, decimals, gmpy2's and NumPy's long floats.
+"""Exact numbers of any precision: how they are read, and the exact results of operations on them.
 
-Every finite number but zero becomes a Fraction; zeros, which have a sign, infinities and NaN become floats.
+Texts, integers, fractions, decimals, gmpy2's and NumPy's long floats are read exactly. Every finite number but zero
+becomes a Fraction; zeros, which have a sign, infinities and NaN become floats.
 
-Exact results of operations on numbers of any precision: with the rounding of one number, the definition of all.
-
-Operands are what `exact_number` reads. Irrational results come as a fraction of ROOT_BITS bits, rounded to odd: no
-rounding to a format tells it from the result itself.
+With the rounding of one number, exact results are the definition of all operations. Operands are what `exact_number`
+reads. Irrational results come as a fraction of ROOT_BITS bits, rounded to odd: no rounding to a format tells it from
+the result itself.
 """
 
 from __future__ import annotations
@@ -299,8 +299,8 @@ class Irrational(NamedTuple):
                     return lower
         texts = " and ".join(map(message_text, self.operands))
         raise ValueError(
-            f"{self.function.name} of {texts} cannot be rounded here: {DECIDING_DIGITS[-1]} digits do not tell on which side of "
-            "a tie, or of a number of the format, it lies."
+            f"{self.function.name} of {texts} cannot be rounded here: {DECIDING_DIGITS[-1]} digits do not tell on "
+            "which side of a tie, or of a number of the format, it lies."
         )
 
 
@@ -371,7 +371,7 @@ def _zeta(function: Function, s: Fraction, q: Fraction) -> Exact | Irrational:
         return math.nan
     if q < 0:
         raise ValueError(
-            f"zeta of {message_text(s)} and {message_text(q)} is not summed here: its second operand is negative, and float64 lacks "
-            "one of both."
+            f"zeta of {message_text(s)} and {message_text(q)} is not summed here: its second operand is negative, and "
+            "float64 lacks one of both."
         )
     return Irrational(function, (s, q))

@@ -1,6 +1,7 @@
-"""The fields of a format: where its infinities, NaN and -0 stand, its default bias, and which values are refused.
+"""A number format: which numbers exist, and how their codes are laid out.
 
-A number format: which numbers exist, and how their codes are laid out.
+The fields of a format say where its infinities, NaN and -0 stand and which bias it has by default; some values of them
+are refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which of a format's numbers is chosen for a number that the format does not have."""
+"""Rounding modes: which of a format's numbers is chosen for a number that the format does not have."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class ModeRule(NamedTuple):
     it at any part, at a half, above a half, or never.
 
     `steps` names what rounds so on lanes of float32, in the images of a GPU's numbers and in aligned terms:
-    `kernels/lanes/operations.py` and `kernels/units/aligned.py`. A mode without it is rounded by loops that serve all modes.
+    `kernels/lanes/operations.py` and `kernels/units/aligned.py`. A mode without it is rounded by loops that serve all
+    modes.
     """
 
     away: Callable[[Fraction, bool, bool], bool]

@@ -1,6 +1,6 @@
-"""Texts that describe a format, as the arguments that make it: nothing here knows formats.
+"""Formats as text: the arguments that make a format, read from text, and a format in words and numbers, for people.
 
-A format in words and numbers, for people.
+The first part knows no formats.
 """
 
 from __future__ import annotations

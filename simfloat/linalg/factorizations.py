@@ -1,9 +1,4 @@
-"""LU factorization with partial pivoting.
-
-Cholesky factorization.
-
-Householder's QR factorization, and least squares by it.
-"""
+"""Factorizations: LU with partial pivoting, Cholesky's, Householder's QR, and least squares by QR."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Rotations of two rows or columns, by which Jacobi's methods make an element zero.
+"""Jacobi's methods: eigenvalues and eigenvectors of symmetric matrices, and singular values and vectors.
 
-Eigenvalues and eigenvectors of symmetric matrices, by Jacobi's method.
-
-Singular values and vectors, by Jacobi's method on one side.
+Both make elements zero by rotations of two rows or columns; the second works on one side of the matrix.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Reading matrices and right-hand sides, and the words for what is wrong with them.
+"""The parts that all of linear algebra shares: reading matrices, inner products, and triangular systems.
 
-What every factorization is made of: numbers less sums of products, s - l u, in an accumulator's order.
-
-Triangular systems: unknowns one after the other.
+Reading matrices and right-hand sides has the words for what is wrong with them. A factorization is made of inner
+products: numbers less sums of products, s - l u, in an accumulator's order. The unknowns of a triangular system are
+found one after the other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Linear systems: elimination in one format, and iterative refinement in three.
-
-The method of conjugate gradients.
-"""
+"""Solvers of linear systems: elimination in one format, iterative refinement in three, and conjugate gradients."""
 
 from __future__ import annotations
 
@@ -310,7 +307,10 @@ class _System:
             self.append(refinement, xs[0], self.b, 0.0)
         x = xs[-1]
         converged = self.is_within_tolerance(refinement, x)
-        reason = f"{ended.format(last=f'{refinement.corrections[-1]:.1e}')} {self.describe_residual(refinement, x, converged)}"
+        reason = (
+            f"{ended.format(last=f'{refinement.corrections[-1]:.1e}')} "
+            f"{self.describe_residual(refinement, x, converged)}"
+        )
         return refinement._replace(x=result_array(x, self.u), converged=converged, reason=reason)
 
     def append(self, refinement: Refinement, x: NDArray, r: NDArray, size: float) -> None:
@@ -337,7 +337,10 @@ class _System:
     def describe_residual(self, refinement: Refinement, x: NDArray, converged: bool) -> str:
         """Compare the residual with the tolerance in words."""
         side = "within" if converged else "above"
-        text = f"the residual is {refinement.residuals[-1]:.1e} of the norm of b, {side} the tolerance of {self.residual_limit(x):.1e}."
+        text = (
+            f"the residual is {refinement.residuals[-1]:.1e} of the norm of b, {side} the tolerance of "
+            f"{self.residual_limit(x):.1e}."
+        )
         format = self.u.format
         if converged or min(_largest(x), self.scale(x)) >= format.smallest_normal:
             return text

@@ -1,6 +1,6 @@
-"""Engines: what an accumulator becomes once its operands are known. They compute tiles of matrix products.
+"""Accumulators, which say in what order a sum is made and where it is rounded, and engines, which make it.
 
-Accumulators: in what order a sum is made, and where it is rounded.
+An engine is what an accumulator becomes once its operands are known. It computes tiles of matrix products.
 """
 
 from __future__ import annotations

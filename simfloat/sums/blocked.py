@@ -1,10 +1,6 @@
-"""Engines that sum runs of products, and then the results of the runs.
+"""Sums of sums: sums of runs of products, and of lanes as vector instructions make them.
 
-What accumulators share whose sums are sums of other sums: of runs, or of lanes.
-
-Sums of runs of products.
-
-Sums of lanes, as vector instructions make them.
+Engines sum runs of products, and then the results of the runs. `SumOfSums` is what both kinds of accumulators share.
 """
 
 from __future__ import annotations

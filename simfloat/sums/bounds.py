@@ -1,6 +1,7 @@
-"""Bounds on numbers: significant bits and exponents, which decide in which carrier the steps of a sum are exact.
+"""Bounds on numbers, and carriers: the hardware types in which the steps of a sum are exact.
 
-The hardware types that compute sums, and when a rounding of theirs does no harm.
+Bounds are significant bits and exponents. They decide in which carrier steps are exact, and when a rounding of the
+carrier's does no harm.
 """
 
 from __future__ import annotations
@@ -249,7 +250,7 @@ CARRIERS = (Carrier(np.float32, 24, -149, 128), Carrier(np.float64, 53, -1074, 1
 
 #: The kinds of steps whose roundings to FP16 the hardware makes, of sums in float32. On an AMD Zen 3, sums that are
 #: moved to odd first are 1.1 to 1.5 times as quick so, at 16 x 16 x 16 to 128 x 256 x 128, as by the steps below in
-#: float64; one sum of 4,096 products is 0.9 times as quick. `_sequential.py` has the rates of the others.
+#: float64; one sum of 4,096 products is 0.9 times as quick. `sequential.py` has the rates of the others.
 CONVERTED_STEPS = (("converted", Carrier.needs_no_error), ("converted_odd", Carrier.allows_round_to_odd))
 
 #: Kinds of steps by how kernels round in a mode (`grid.way_of`), quickest first, and what shows that they are exact.
@@ -362,9 +363,9 @@ def _may_round_unless_in_doubt(
     """Whether sums may be drawn in float32 by what is likely, and in float64's images where that is not certain.
 
     What is likely is told apart for any operands of float32 and any format among its normal numbers (the proof is in
-    `kernels.sums.likely`), and `drawn_odd` is right in float64 by the conditions below. How rarely it is needed is a matter
-    of speed: of a draw's bits and those that a format drops, as many as are fewer must be zeros or ones. A draw that
-    ends above float32's last bit has half a step below it, which keeps sums of few bits clear of that, except in
+    `kernels.sums.likely`), and `drawn_odd` is right in float64 by the conditions below. How rarely it is needed is a
+    matter of speed: of a draw's bits and those that a format drops, as many as are fewer must be zeros or ones. A draw
+    that ends above float32's last bit has half a step below it, which keeps sums of few bits clear of that, except in
     variant A.
     """
     single, double = CARRIERS

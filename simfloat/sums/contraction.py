@@ -1,6 +1,6 @@
-"""What all sums of products do: round the operands, choose an engine that sums them, round the sums.
+"""Sums of products from operands to results: round the operands, choose an engine that sums them, round the sums.
 
-Sums that take long: on a terminal they are made in pieces, which are counted, with a bar that shows how many.
+Sums that take long are made in pieces on a terminal, with a bar that shows how many are done.
 """
 
 from __future__ import annotations

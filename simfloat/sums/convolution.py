@@ -1,6 +1,6 @@
-"""Convolutions: products of kernels and patches of images.
+"""Convolutions, which are products of kernels and patches of images, and the gradient of their kernels.
 
-The gradient of a convolution's kernels: products of the gradients of results and the pixels that they came from.
+The gradient is a product of the gradients of results and the pixels that they came from.
 """
 
 from __future__ import annotations

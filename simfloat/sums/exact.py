@@ -1,9 +1,8 @@
-"""Sums of quotients, for many elements at once: unevaluated sums of three float64, and a bound on what these lack.
+"""Sums without error, rounded once: of products, and of quotients by scales.
 
+Sums of quotients are made for many elements at once: unevaluated sums of three float64, and a bound on what these lack.
 Additions and products without error are Knuth's and Dekker's. Where a float64 number lies between the bounds, so that
 it is not certain how a total is rounded, an element is left to fractions.
-
-Sums without error, rounded once.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ class Fused(Accumulator):
         # A chunk's total would be rounded to a largest or a smallest number that the next chunk cannot be scaled with.
         if self.output.max < 2.0**-EXPONENT_RANGE or self.output.smallest_subnormal > 2.0**EXPONENT_RANGE:
             raise ValueError(
-                f"output must have numbers between 2^-{EXPONENT_RANGE} and 2^{EXPONENT_RANGE}; those of {self.output} reach from "
-                f"{self.output.smallest_subnormal} to {self.output.max}."
+                f"output must have numbers between 2^-{EXPONENT_RANGE} and 2^{EXPONENT_RANGE}; those of {self.output} "
+                f"reach from {self.output.smallest_subnormal} to {self.output.max}."
             )
         if not self.align.aligns:
             # The default comes first.
@@ -170,8 +170,9 @@ class Fused(Accumulator):
         products = problem.products
         if not _are_exact_products(products):
             raise ValueError(
-                f"A fused sum needs exact products of at most 53 bits within 2^-{EXPONENT_RANGE} to 2^{EXPONENT_RANGE}; these have up to "
-                f"{products.precision} bits and reach from 2^{products.low} to 2^{products.high}. Pass inputs=."
+                f"A fused sum needs exact products of at most 53 bits within 2^-{EXPONENT_RANGE} to "
+                f"2^{EXPONENT_RANGE}; these have up to {products.precision} bits and reach from 2^{products.low} to "
+                f"2^{products.high}. Pass inputs=."
             )
         if problem.initial is not None and not _is_near_one(problem.initial):
             raise ValueError(

@@ -1,11 +1,10 @@
-"""Where the kernels of a convolution lie on an image.
+"""The geometry of convolutions: where kernels lie on images and volumes, and patches written out as matrices.
 
-Where the kernels of a convolution lie on volumes: their slices are channels of the images that kernels meet.
+The slices of a volume are channels of the images that kernels meet.
 
-Convolutions as products of matrices: the patches of images, im2col, are written out whole.
-
-So it is for operands that are scaled in blocks, which run along k of the im2col: a pixel has as many elements as there
-are kernels' places that meet it, each with the scale of its own block. And so it is on a GPU.
+Patches of images, im2col, are written out whole for operands that are scaled in blocks, which run along k of the
+im2col: a pixel has as many elements as there are kernels' places that meet it, each with the scale of its own block.
+And so they are on a GPU.
 """
 
 from __future__ import annotations
@@ -112,8 +111,8 @@ class Geometry(NamedTuple):
     def for_image_gradient(self, size: Pair) -> Geometry:
         """That of the convolution that takes gradients of results to those of images of this size.
 
-        Its kernels are those of `mirrored_kernels`. Results are spread by the stride; what their kernels did not reach of an
-        image, at its end, gets zeros.
+        Its kernels are those of `mirrored_kernels`. Results are spread by the stride; what their kernels did not reach
+        of an image, at its end, gets zeros.
         """
         # A pixel is met by every window that begins up to `reach` before it, so the spread
         # results get a border of that width, less the border that the image itself had.

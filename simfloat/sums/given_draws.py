@@ -1,6 +1,6 @@
-"""Totals of chunks of products before they are rounded, by NumPy alone: for roundings whose draws the user gives.
+"""Stochastic sums whose draws the user gives, one for each rounding: step by step, for all elements of a tile.
 
-Stochastic sums whose draws the user gives, one for each rounding: step by step, for all elements of a tile.
+Totals of chunks of products before they are rounded are made by NumPy alone.
 """
 
 from __future__ import annotations

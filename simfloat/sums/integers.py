@@ -1,6 +1,7 @@
-"""Sums of matrix units in 32-bit lanes, where operands leave room for it, and else in float64.
+"""Sums of matrix units in 32-bit lanes, and what the matrix units of NVIDIA and AMD share.
 
-What the matrix units of NVIDIA and AMD share: the formats of their operands, and refusing what they lack.
+Where operands leave no room for lanes of 32 bits, sums are made in float64. The units share the formats of their
+operands, and the refusal of formats that they lack.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sums in float32 whose steps are rounded on lanes (`kernels/lanes/operations.py`).
 
-Of operands' bits nothing is asked, unless float32's own nearest numbers are rounded again (`may_round_twice`). What is asked
-is range. The loops multiply the left operand and the sums by the power of two that brings the format's
-smallest normal number to float32's; they have to be float32 numbers before and after. Either operand may be the left
-one, since products of few columns are summed as those of the transposed matrices.
+Of operands' bits nothing is asked, unless float32's own nearest numbers are rounded again (`may_round_twice`). Range is
+asked: the loops multiply the left operand and the sums by the power of two that brings the format's smallest normal
+number to float32's; they have to be float32 numbers before and after. Either operand may be the left one, since
+products of few columns are summed as those of the transposed matrices.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The orders in which libraries sum FP32 numbers and products, each written once for numbers and for trees.
+"""Sums of FP32 numbers and products in the orders of libraries, as they make them on vector registers.
 
-A register holds a row of running sums, one a lane. What `sums` makes of it, numbers or nodes of a tree, an order does
-not know: registers are arrays whose first axis are the lanes.
-
-Sums of FP32 numbers and products as libraries make them on vector registers.
+Each order is written once for numbers and for trees. A register holds a row of running sums, one a lane. An order does
+not know what `sums` makes of it, numbers or nodes of a tree: registers are arrays whose first axis are the lanes.
 """
 
 from __future__ import annotations

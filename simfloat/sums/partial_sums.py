@@ -1,6 +1,7 @@
-"""How a sum comes about: its running sum after every step.
+"""Partial sums, which show how a sum comes about, and sums over replicas of a model.
 
-Sums over replicas, in the orders in which machines that are connected make them.
+Partial sums are the running sum after every step. Sums over replicas come in the orders in which connected machines
+make them.
 """
 
 from __future__ import annotations

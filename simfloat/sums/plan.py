@@ -1,4 +1,4 @@
-"""How a product is computed: what follows from formats and options alone is found once, and kept."""
+"""The plan of a product: what follows from formats and options alone is found once, and kept."""
 
 from __future__ import annotations
 

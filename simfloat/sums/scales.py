@@ -1,6 +1,6 @@
-"""The scales of blocks of products, as matmul takes them.
+"""The scales of blocks of products, as matmul takes them, and sums by blocks of scaled operands.
 
-Sums by blocks of scaled operands: each block's sum is freed of its two scales before it joins the running total.
+Each block's sum is freed of its two scales before it joins the running total.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Steps that the hardware rounds natively, beside those in FP32 and FP64 to nearest even, which all processors have.
+"""Sums in ascending order of k, rounded at every step, and the steps that the hardware rounds natively.
 
-Sums in ascending order of k, rounded at every step.
+FP32 and FP64 to nearest even are rounded natively by all processors; other steps depend on the machine.
 """
 
 from __future__ import annotations

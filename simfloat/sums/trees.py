@@ -1,15 +1,12 @@
-"""Orders of additions as texts, and as programs for the loops that carry them out.
+"""Sums in an order of one's own and in NumPy's, orders of additions as texts and programs, and the table of all orders.
 
-A text is a sum from left to right whose operands are the numbers of terms and sums in brackets, ``0 + 1 + (2 + 3)``;
-of a long run of terms at equal distances only the first two and the last are written, ``0 + 1 + ... + 63``.
+**Texts.** A text is a sum from left to right whose operands are the numbers of terms and sums in brackets,
+``0 + 1 + (2 + 3)``; of a long run of terms at equal distances only the first two and the last are written,
+``0 + 1 + ... + 63``. Programs are for the loops that carry orders out. Between texts and programs an order is a list in
+postfix form: numbers of terms, and ADD after both operands.
 
-Between texts and programs an order is a list in postfix form: numbers of terms, and ADD after both operands.
-
-Sums in an order of one's own, and in NumPy's.
-
-The orders of summation that a format and a rounding mode make: the table that says which there are.
-
-The self-test, `simfloat warmup` and `reveal` go through all of them.
+**The table** says which orders of summation a format and a rounding mode make. The self-test, `simfloat warmup` and
+`reveal` go through all of them.
 """
 
 from __future__ import annotations
@@ -190,8 +187,8 @@ def _fill_dots(operands: list[Any], text: str) -> list[Any]:
 def _reading_error(text: str, fault: str) -> ValueError:
     more = " What is added at once, in square brackets, is a fused sum: sf.fused." if "[" in text else ""
     return ValueError(
-        f"The order of a tree's additions reads like '0 + 1 + (2 + 3)' or '0 + 1 + ... + 63'; {_shorten_text(text)} has "
-        f"{fault}.{more}"
+        f"The order of a tree's additions reads like '0 + 1 + (2 + 3)' or '0 + 1 + ... + 63'; {_shorten_text(text)} "
+        f"has {fault}.{more}"
     )
 
 
@@ -484,7 +481,7 @@ def _postfix_of_numpy(terms: int) -> list[int]:
 
 
 def numpys_order(first: int, stop: int) -> list[int]:
-    """How NumPy adds the numbers from `first` to `stop` - 1, in postfix form: `pairwise_sum` of its loops."""
+    """How NumPy adds the numbers from `first` to `stop` - 1, in postfix form: its C function `pairwise_sum`."""
     count = stop - first
     if count > LARGEST_UNCUT:
         # As NumPy has it, n2 = n / 2; n2 -= n2 % 8: the left half is whole rounds of its eight sums.

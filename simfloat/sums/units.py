@@ -1,7 +1,4 @@
-"""NVIDIA's tensor cores, as MMA-Sim 2.1.1 models them (Xie et al., arXiv 2511.10909).
-
-AMD's matrix cores, as MMA-Sim 2.1.1 models them (Xie et al., arXiv 2511.10909).
-"""
+"""NVIDIA's tensor cores and AMD's matrix cores, as MMA-Sim 2.1.1 models them (Xie et al., arXiv 2511.10909)."""
 
 from __future__ import annotations
 
