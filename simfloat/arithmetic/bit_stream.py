@@ -139,7 +139,7 @@ class Draw(NamedTuple):
     """Where a stochastic call finds its random words.
 
     Stage 0 is the result's rounding, 1 and following are an accumulator's steps, 255 is the cast of the first operand
-    and 254 that of the second. With `given` the words are the user's.
+    and 254 that of the second. With `user_bits` the words are the user's.
     """
 
     call: int

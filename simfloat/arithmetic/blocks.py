@@ -32,7 +32,7 @@ from simfloat.formats.rounding import RoundingLike, as_rounding
 
 
 class Blocks(NamedTuple):
-    """How an array is cut: into runs of `along` elements of an axis, of as many as `across` neighbours on `other`.
+    """How an array is cut: into runs of `along` elements of an axis, of `across` neighbours on `across_axis`.
 
     Short last blocks are blocks, too. Scales are found for each block, and are laid out for each run.
     """

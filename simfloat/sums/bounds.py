@@ -287,8 +287,8 @@ def quickest_step(
     """The cheapest step in the first format whose sums, rounded again, are the exact sums rounded once.
 
     `formats` are all that sums and products are rounded to; `a` and `b` are the operands' bounds, `initial` those of
-    what the sums start from; `rounded` is the format of products that are rounded. None if only the careful loop will
-    do.
+    what the sums start from; `products_format` is the format of products that are rounded. None if only the careful
+    loop will do.
     """
     _, double = CARRIERS
     products = a.product_bounds(b)

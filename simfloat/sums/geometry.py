@@ -206,7 +206,8 @@ def read_pair(name: str, value: Any, least: int) -> Pair:
 class Volumes(NamedTuple):
     """A convolution's geometry along the depth of volumes, as rows of one column, and on their slices.
 
-    Operands are rounded as they are, a slice once for all depths of the kernels, and taken apart by `met` after that.
+    Operands are rounded as they are, a slice once for all depths of the kernels, and taken apart by
+    `images_for_kernels` after that.
     """
 
     depth: Geometry

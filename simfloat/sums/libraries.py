@@ -27,7 +27,7 @@ class Places(NamedTuple):
     """Which products lanes take, one at every step, in several runs of lanes that lie below one another.
 
     Lane l of run r takes at step s product `first` + (r * steps + s) * stride + l; those beyond the last one are zeros.
-    Of every `turned` steps the last one comes first.
+    Of every `reversed_steps` steps the last one comes first.
     """
 
     first: int

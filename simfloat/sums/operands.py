@@ -177,7 +177,7 @@ class Problem:
     end.
 
     `scales` are the bounds of the scales of the operands' blocks, for accumulators that take them; `initial` those of
-    what the sums start from; `divisor` divides the totals before they are rounded; `machine` is where operands will be
+    what the sums start from; `divisor` divides the totals before they are rounded; `device` is where operands will be
     of which there are no arrays yet.
     """
 

@@ -76,7 +76,7 @@ def partial_sums(
 def running_sums_of_vectors(
     a: NDArray, b: NDArray, options: Options, initial: NDArray | None = None
 ) -> NDArray[np.floating]:
-    """The running sums of two vectors under these options, from the number `given` on; nothing is checked."""
+    """The running sums of two vectors under these options, from the number `initial` on; nothing is checked."""
     accumulator = options.accumulator
     row, column, work = prepare_sum(a[np.newaxis], b[:, np.newaxis], (), a.size, options, initial=initial)
     start = np.zeros((1, 1), like=row) if work.initial is None else work.initial.reshape(1, 1)

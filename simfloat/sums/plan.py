@@ -184,7 +184,7 @@ def product_plan(
 
 
 def _engine_for_all(accumulator: Accumulator, formats: Formats, array_format: Format) -> Engine | None:
-    """The engine for any operands in these formats, or in arrays of the format `own`, if there is one."""
+    """The engine for any operands in these formats, or in arrays of `array_format`, if there is one."""
     engine = (
         accumulator.engine_for_all(formats[0] or array_format, formats[1] or array_format)
         if not accumulator.scales

@@ -39,7 +39,7 @@ UPRIGHT, TURNED = Region(0, 0, 0, None), Region(0, 0, 0, None, True)
 def sums_of_matrices(
     shape: tuple[int, ...], a: NDArray, b: NDArray, work: PreparedSum, is_transposed: bool = False
 ) -> NDArray:
-    """The unrounded sums of matrices of `shape` in C order, in that of the transposed matrices if `turned`."""
+    """The unrounded sums of matrices of `shape` in C order, in that of the transposed matrices if `is_transposed`."""
     machine, engine, quiet, is_final, draw, scales, initial, _ = work
     if len(shape) > 2 and b.ndim == 2:
         # One matrix on the right: the leading axes of the left one are rows.

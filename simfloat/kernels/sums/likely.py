@@ -5,11 +5,11 @@ the last bit of float32's numbers of x's size, of which a spacing has 2^d, d = 2
 for an error t below 3/4 of U: half of it from the operation, and below the smallest normal number, which is added there
 to give all numbers its spacing, half of it again from that addition, while the first half is a quarter or less. The
 draw's upper d bits are a whole number of U; what lies below them, with half a step and a strict odd draw's tiny bit
-less (see `drawn`), is at least -1/4 and below one of U. So the true sum's whole part in U differs from that of the
-float32 image plus the upper bits by -1, 0 or 1, and the bits that are kept are the same unless those that are dropped
-were all zeros or all ones: the likely result is the exact one but in two of 2^d cases, which are told. That is so too
-where float32's number is a power of two, and x lies below it among numbers of half the spacing: its dropped bits are
-zeros, and any draw whose upper bits are not reaches the power, since x is less than half a U away from it.
+less (see `one_number.py`), is at least -1/4 and below one of U. So the true sum's whole part in U differs from that of
+the float32 image plus the upper bits by -1, 0 or 1, and the bits that are kept are the same unless those that are
+dropped were all zeros or all ones: the likely result is the exact one but in two of 2^d cases, which are told. That is
+so too where float32's number is a power of two, and x lies below it among numbers of half the spacing: its dropped bits
+are zeros, and any draw whose upper bits are not reaches the power, since x is less than half a U away from it.
 
 An infinite sum of finite terms is such a power, 2^128. Nothing else is asked of the terms: they may have any bits.
 """
