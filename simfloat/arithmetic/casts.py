@@ -1,4 +1,4 @@
-"""Casts: how operands are taken to a format before they are used."""
+"""Casts, which take operands to a format before they are used."""
 
 from __future__ import annotations
 

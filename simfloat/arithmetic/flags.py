@@ -1,4 +1,4 @@
-"""IEEE exceptions of arrays' results: where they are found while blocks of results are rounded."""
+"""IEEE exceptions of arrays' results, which are found while blocks of results are rounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an array computes with: a format, a rounding mode, an order of sums, a random stream; on bare real arrays."""
+"""The arithmetic of an array, on bare real arrays: a format, a rounding mode, an order of sums, a random stream."""
 
 from __future__ import annotations
 

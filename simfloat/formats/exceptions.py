@@ -1,4 +1,4 @@
-"""Which IEEE exceptions an operation raises: the definition, with fractions, and the numbers that kernels take of it.
+"""The IEEE exceptions that an operation raises: their definition, with fractions, and the numbers kernels take of it.
 
 The flags are those of IEEE 754-2019, section 7, with the bits of RISC-V's `fflags` and Berkeley SoftFloat. Signalling
 NaN are not modelled: a NaN operand is a quiet one.

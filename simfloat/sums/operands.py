@@ -1,4 +1,4 @@
-"""Operands of sums: how they are rounded, and bounds on them, by which an engine is chosen."""
+"""Operands of sums: their rounding, and bounds on them, by which an engine is chosen."""
 
 from __future__ import annotations
 
