@@ -385,13 +385,13 @@ ACCUMULATOR = Extension(
         Row(
             "simfloat/sums/__init__.py",
             "from simfloat.sums.one_format",
-            "from simfloat.sums._neumaier import neumaier",
+            "from simfloat.sums.neumaier import neumaier",
         ),
         Row("simfloat/sums/__init__.py", "__all__ = [", '    "neumaier",'),
         Row(
             "simfloat/sums/trees.py",
             "from simfloat.sums.one_format",
-            "from simfloat.sums._neumaier import neumaier",
+            "from simfloat.sums.neumaier import neumaier",
         ),
         Row(
             "simfloat/sums/trees.py",
@@ -400,9 +400,9 @@ ACCUMULATOR = Extension(
         ),
         Row("simfloat/tools/selftest/orders.py", "return nodes[0]", DEFINITION_TEXT),
         Row("simfloat/tools/selftest/orders.py", '"kahan": ', '    "neumaier": neumaier_dot,'),
-        Row("docs/reference/sums.rst", "accumulate._kahan", "   accumulate._neumaier"),
+        Row("docs/reference/sums.rst", "sums.one_format", "   sums.neumaier"),
     ),
-    new={"simfloat/accumulate/_neumaier.py": ACCUMULATOR_TEXT},
+    new={"simfloat/sums/neumaier.py": ACCUMULATOR_TEXT},
 )
 
 

@@ -181,7 +181,7 @@ SCALING = Extension(
             "from simfloat.arithmetic.given_scale import given_scale",
         ),
         Row("simfloat/arithmetic/__init__.py", '"delayed",', '    "given_scale",'),
-        Row("docs/reference/policies.rst", "arithmetic.hadamard", "   arithmetic.given_scale"),
+        Row("docs/reference/policies.rst", "arithmetic.scaling", "   arithmetic.given_scale"),
     ),
     new={"simfloat/arithmetic/given_scale.py": SCALING_TEXT},
 )
@@ -202,7 +202,7 @@ UNIT = Extension(
     rows=(
         Row(
             "simfloat/sums/units.py",
-            "Instruction(FP8, BOTH, 16, 13),",
+            "Instruction(FP8, FP32_AND_FP16, 16, 13),",
             "        Instruction((E2M1,), (FP32,), 16, 13),",
         ),
     ),
