@@ -153,7 +153,7 @@ class OfCuPy(OnGPU):
 @pytest.fixture
 def no_cupy(monkeypatch):
     """Where CuPy is not there, it has nothing to be told of subnormal numbers."""
-    monkeypatch.setattr(machines.subnormal_numbers, "keep", lambda: None)
+    monkeypatch.setattr(machines, "keep_subnormal_numbers", lambda: None)
 
 
 def test_arrays_decide_on_the_machine():

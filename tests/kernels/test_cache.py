@@ -140,7 +140,7 @@ def test_the_digest_of_the_sources_covers_every_kernel_file(tmp_path, monkeypatc
     assert set(files) == {path.relative_to(SOURCES / "kernels").as_posix() for path in SOURCES.glob("kernels/**/*.py")}
     assert re.fullmatch("[0-9a-f]{16}", cache.SOURCE_DIGEST)
     assert cache.source_digest(tmp_path) == ""
-    monkeypatch.setattr(cache, "SOURCES", "")
+    monkeypatch.setattr(cache, "SOURCE_DIGEST", "")
     assert cache.kernel_directories() == []
 
 
