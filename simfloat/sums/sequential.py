@@ -324,7 +324,7 @@ class ConvertedOrOnLanes(NamedTuple):
     converted: Engine
     on_lanes: Engine
     carrier: FloatType = np.float32
-    is_direct: bool = True
+    takes_stacks: bool = True
 
     @property
     def cost(self) -> float:
