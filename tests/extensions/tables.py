@@ -68,7 +68,7 @@ OPERATION = Extension(
         started = begin("flip", self)
         used = started.operands[0]
         flipped = np.flip(used.numbers, axis)
-        return self.made(finish(started, flipped, used.format, lambda u, g: u.round(np.flip(g, axis))))
+        return self.from_result(finish(started, flipped, used.format, lambda u, g: u.round(np.flip(g, axis))))
 """,
         ),
         Row(
@@ -102,7 +102,7 @@ COMPOSITE = Extension(
             """
     def softmin(self, axis: int = -1) -> Result:
         \"\"\"softmax(-x).\"\"\"
-        return composed("softmin", lambda x: (-x).softmax(axis), [self], self.made)
+        return run_composite("softmin", lambda x: (-x).softmax(axis), [self], self.from_result)
 """,
         ),
         Row("simfloat/arithmetic/catalog.py", '("softmax", "x",', '    ("softmin", "x", "composite", "softmax(-x)."),'),
