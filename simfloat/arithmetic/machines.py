@@ -234,7 +234,7 @@ class Processor(Protocol):
 
 
 class Loops(Protocol):
-    """All loops that are reached from outside of `kernels`, by the module that they stand in there."""
+    """All loops that are reached from outside of `kernels`, by the families that `kernels.FAMILIES` names."""
 
     rounding_loops: RoundingLoops
     operation_loops: ElementwiseLoops

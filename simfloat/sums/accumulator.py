@@ -64,7 +64,7 @@ def takes_stacks(engine: Engine) -> bool:
     """Whether an engine is the CPU's loops alone: it takes stacks of matrices, below one another, where no step draws
     (`kernels.sums.rows`), and its sums are numbers of the accumulator's format, the one NaN among them.
     """
-    return getattr(engine, "is_direct", False)
+    return getattr(engine, "takes_stacks", False)
 
 
 def sums_are_results(result: Format | None, format: Format, rounding: Rounding) -> bool:

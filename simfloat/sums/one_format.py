@@ -158,7 +158,7 @@ class OrderLoop(NamedTuple):
 
     def with_scaled_grids(self, factor: np.float32) -> OrderLoop:
         """The loop with its grid times a power of two, `factor`."""
-        return self._replace(numbers=kernels.rounding.grid.with_scaled_grids(self.numbers, factor))
+        return self._replace(numbers=kernels.rounding.grid.scale_limits(self.numbers, factor))
 
 
 @lru_cache(maxsize=1024)

@@ -306,9 +306,7 @@ class _DeterministicLoop(NamedTuple):
 
     def with_scaled_grids(self, factor: np.float32) -> _DeterministicLoop:
         """The loop with its grids times a power of two, `factor`."""
-        grid, products = (
-            kernels.rounding.grid.with_scaled_grids(numbers, factor) for numbers in (self.grid, self.products)
-        )
+        grid, products = (kernels.rounding.grid.scale_limits(numbers, factor) for numbers in (self.grid, self.products))
         return self._replace(grid=grid, products=products)
 
 
@@ -324,7 +322,7 @@ class ConvertedOrOnLanes(NamedTuple):
     converted: Engine
     on_lanes: Engine
     carrier: FloatType = np.float32
-    is_direct: bool = True
+    takes_stacks: bool = True
 
     @property
     def cost(self) -> float:

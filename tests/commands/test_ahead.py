@@ -31,12 +31,12 @@ def context(monkeypatch):
     context = Context()
     monkeypatch.setattr(selftest, "get_context", lambda method: context)
     monkeypatch.setattr(sf, "get_threads", lambda: 3)
-    monkeypatch.setattr(cache, "places", lambda: ["here"])
+    monkeypatch.setattr(cache, "kernel_directories", lambda: ["here"])
     return context
 
 
 def test_the_other_cores_share_the_checks_from_the_end(context, monkeypatch):
-    monkeypatch.setattr(cache, "kept", lambda place: 0)
+    monkeypatch.setattr(cache, "count_kernels", lambda place: 0)
     with selftest.compile_ahead(list("edcba")):
         assert (context.started, context.killed) == (2, 0)
     assert context.shares == [["e", "c", "a"], ["d", "b"]]
@@ -44,7 +44,7 @@ def test_the_other_cores_share_the_checks_from_the_end(context, monkeypatch):
 
 
 def test_where_kernels_are_kept_nothing_is_compiled_ahead(context, monkeypatch):
-    monkeypatch.setattr(cache, "kept", lambda place: 1)
+    monkeypatch.setattr(cache, "count_kernels", lambda place: 1)
     with selftest.compile_ahead(list("abc")):
         pass
     assert context.started == 0

@@ -110,7 +110,7 @@ def test_info_tells_what_a_report_of_a_fault_needs(run):
 
 
 def test_info_without_a_place_for_kernels(run, monkeypatch):
-    monkeypatch.setattr(cache, "SOURCES", "")
+    monkeypatch.setattr(cache, "SOURCE_DIGEST", "")
     assert any("kept nowhere" in line for line in run("info"))
 
 

@@ -58,7 +58,7 @@ def uncompiled(monkeypatch):
         asked.append(str(kinds))
         return types.SimpleNamespace(entry="kernel", ptx=asked[-1].encode())
 
-    monkeypatch.setattr(compiling, "compiled", compiled)
+    monkeypatch.setattr(compiling, "load_or_compile", compiled)
     return asked
 
 

@@ -190,7 +190,7 @@ def test_what_is_no_parameter_of_the_kernel_stays_and_pointers_may_be_declared_a
 def test_code_is_kept_on_disk_and_made_once(monkeypatch, tmp_path):
     from simfloat.kernels.compile import cache
 
-    monkeypatch.setattr(cache, "places", lambda: [tmp_path])
+    monkeypatch.setattr(cache, "kernel_directories", lambda: [tmp_path])
     first = compiling.load_or_compile(unfused.body, (SINGLE, SINGLE, SINGLE))
     monkeypatch.delattr(compiling, "compile_to_ptx")
     assert compiling.load_or_compile(unfused.body, (SINGLE, SINGLE, SINGLE)) == first

@@ -104,7 +104,7 @@ def test_operands_at_wrong_places_are_called_so_and_not_counted(gpu, tmp_path, m
 
 
 def test_what_fails_is_recorded_and_the_rest_goes_on(gpu, tmp_path, monkeypatch):
-    compiled = comparing.programs.compiled_source
+    compiled = comparing.programs.compiled
 
     def refused(unit, capability):
         if unit.family == "wgmma" and unit.a == sf.TF32:

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels.functions.constants import SPECK
+from simfloat.kernels.compile.intrinsics import fma, round_sum_to_odd
 from simfloat.kernels.compile.jit import scalar
-from simfloat.kernels.compile.intrinsics import fma, odd
-from simfloat.kernels.elementwise.exact import quick_two_sum
-from simfloat.kernels.elementwise.exact import split, two_sum
+from simfloat.kernels.elementwise.exact import quick_two_sum, split, two_sum
+from simfloat.kernels.functions.constants import SPECK
 
 
 @scalar
@@ -36,7 +35,7 @@ def _softsign(x):
 def softsign_quick(x):
     """softsign(x) for zero and 2^-300 <= |x| <= 2^300."""
     q, rest = _softsign(x if abs(x) < np.inf else 1.0)
-    result = odd(q, rest) if abs(x) < np.inf else np.nan
+    result = round_sum_to_odd(q, rest) if abs(x) < np.inf else np.nan
     return x if x == 0.0 else result
 
 
@@ -63,8 +62,8 @@ POWER_TEXT = '''"""exp2(x) = 2^x."""
 
 from __future__ import annotations
 
-from simfloat.kernels.functions.powers_and_logarithms import power_quick, power_wide
 from simfloat.kernels.compile.jit import scalar
+from simfloat.kernels.functions.powers_and_logarithms import power_quick, power_wide
 
 
 @scalar
@@ -242,11 +241,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simfloat.sums.bounds import Bounds
-from simfloat.sums.one_format import InOneFormat
 from simfloat.formats import as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
+from simfloat.sums.bounds import Bounds
+from simfloat.sums.one_format import InOneFormat
 
 
 def neumaier(format: FormatLike, rounding: RoundingLike = nearest_even) -> Neumaier:
@@ -270,13 +269,13 @@ class Neumaier(InOneFormat):
     #: The correction is lost where a sum is interrupted.
     resumes: ClassVar[bool] = False
 
-    def high(self, added: Bounds, terms: int, start: Bounds | None) -> int:
+    def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """To nearest a sum grows by at most 2|p|, and what an addition loses is no more than that; elsewhere the
         format's largest number is the bound, and twice that of a sum of two."""
-        largest = added.high if start is None else max(added.high, start.high)
+        largest = added.high if initial is None else max(added.high, initial.high)
         if self.rounding.is_to_nearest:
             return largest + 2 * math.ceil(math.log2(terms + 1)) + 4
-        return max(largest, self.format.emax + 1) + 1
+        return max(largest, self.format.last_binade + 1) + 1
 '''
 
 STEP_TEXT = '''
@@ -385,13 +384,13 @@ ACCUMULATOR = Extension(
         Row(
             "simfloat/sums/__init__.py",
             "from simfloat.sums.one_format",
-            "from simfloat.sums._neumaier import neumaier",
+            "from simfloat.sums.neumaier import neumaier",
         ),
         Row("simfloat/sums/__init__.py", "__all__ = [", '    "neumaier",'),
         Row(
             "simfloat/sums/trees.py",
             "from simfloat.sums.one_format",
-            "from simfloat.sums._neumaier import neumaier",
+            "from simfloat.sums.neumaier import neumaier",
         ),
         Row(
             "simfloat/sums/trees.py",
@@ -400,9 +399,9 @@ ACCUMULATOR = Extension(
         ),
         Row("simfloat/tools/selftest/orders.py", "return nodes[0]", DEFINITION_TEXT),
         Row("simfloat/tools/selftest/orders.py", '"kahan": ', '    "neumaier": neumaier_dot,'),
-        Row("docs/reference/sums.rst", "accumulate._kahan", "   accumulate._neumaier"),
+        Row("docs/reference/sums.rst", "sums.one_format", "   sums.neumaier"),
     ),
-    new={"simfloat/accumulate/_neumaier.py": ACCUMULATOR_TEXT},
+    new={"simfloat/sums/neumaier.py": ACCUMULATOR_TEXT},
 )
 
 

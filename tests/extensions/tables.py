@@ -68,7 +68,7 @@ OPERATION = Extension(
         started = begin("flip", self)
         used = started.operands[0]
         flipped = np.flip(used.numbers, axis)
-        return self.made(finish(started, flipped, used.format, lambda u, g: u.round(np.flip(g, axis))))
+        return self.from_result(finish(started, flipped, used.format, lambda u, g: u.round(np.flip(g, axis))))
 """,
         ),
         Row(
@@ -102,7 +102,7 @@ COMPOSITE = Extension(
             """
     def softmin(self, axis: int = -1) -> Result:
         \"\"\"softmax(-x).\"\"\"
-        return composed("softmin", lambda x: (-x).softmax(axis), [self], self.made)
+        return run_composite("softmin", lambda x: (-x).softmax(axis), [self], self.from_result)
 """,
         ),
         Row("simfloat/arithmetic/catalog.py", '("softmax", "x",', '    ("softmin", "x", "composite", "softmax(-x)."),'),
@@ -181,7 +181,7 @@ SCALING = Extension(
             "from simfloat.arithmetic.given_scale import given_scale",
         ),
         Row("simfloat/arithmetic/__init__.py", '"delayed",', '    "given_scale",'),
-        Row("docs/reference/policies.rst", "arithmetic.hadamard", "   arithmetic.given_scale"),
+        Row("docs/reference/policies.rst", "arithmetic.scaling", "   arithmetic.given_scale"),
     ),
     new={"simfloat/arithmetic/given_scale.py": SCALING_TEXT},
 )
@@ -202,7 +202,7 @@ UNIT = Extension(
     rows=(
         Row(
             "simfloat/sums/units.py",
-            "Instruction(FP8, BOTH, 16, 13),",
+            "Instruction(FP8, FP32_AND_FP16, 16, 13),",
             "        Instruction((E2M1,), (FP32,), 16, 13),",
         ),
     ),

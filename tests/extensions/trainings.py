@@ -159,7 +159,7 @@ SCHEDULE = Extension(
             "from simfloat.optim.root_schedule import SquareRootLR",
         ),
         Row("simfloat/optim/__init__.py", '"SequentialLR",', '    "SquareRootLR",'),
-        Row("docs/reference/optimizers.rst", "sequential_schedule", "   root_schedule"),
+        Row("docs/reference/optimizers.rst", "schedules", "   root_schedule"),
     ),
     new={"simfloat/optim/root_schedule.py": SCHEDULE_TEXT},
 )
@@ -214,7 +214,7 @@ LOSS_SCALE = Extension(
             "from simfloat.optim.falling import FallingLossScale",
         ),
         Row("simfloat/optim/__init__.py", '"DynamicLossScale",', '    "FallingLossScale",'),
-        Row("docs/reference/optimizers.rst", "dynamic_loss_scale", "   falling"),
+        Row("docs/reference/optimizers.rst", "loss_scale", "   falling"),
     ),
     new={"simfloat/optim/falling.py": LOSS_SCALE_TEXT},
 )
@@ -283,8 +283,8 @@ TORCH_RULE = Extension(
     rows=(
         Row(
             "simfloat/torch/rules/pointwise.py",
-            '"sinc": Composed',
-            '    "special_spherical_bessel_j0": Composed("sin", spherical),',
+            '"sinc": Decomposition',
+            '    "special_spherical_bessel_j0": Decomposition("sin", spherical),',
         ),
         Row(
             "simfloat/torch/rules/pointwise.py",
