@@ -5,7 +5,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.machines import CPU, GPU
-from simfloat.sums import blocked
+from simfloat.sums.blocked import rows_at_once
 from simfloat.tools.selftest import definitions, orders
 from simfloat.tools.selftest.checks import hard_operands
 from simfloat.tools.selftest.orders import dot
@@ -200,5 +200,5 @@ def test_scales_that_do_not_fit_are_refused(rng):
 
 def test_on_a_gpu_every_run_of_a_large_product_is_summed_at_once():
     # 32 runs of 1024 columns: on the CPU so many rows that the results stay in a cache.
-    assert blocked.rows_at_once(32 * 1024, CPU) == 32
-    assert blocked.rows_at_once(32 * 1024, GPU) == 2048
+    assert rows_at_once(32 * 1024, CPU) == 32
+    assert rows_at_once(32 * 1024, GPU) == 2048

@@ -92,7 +92,7 @@ def test_threads_tiles_and_layouts_give_the_same_bits(accumulate, images, kernel
     try:
         for count, gathered in itertools.product((1, 2, 5), (1, 1 << 18)):
             sf.set_threads(count)
-            monkeypatch.setattr(convolution, "GATHERED", gathered)
+            monkeypatch.setattr(convolution, "PATCH_ELEMENTS", gathered)
             monkeypatch.setattr(convolution, "LEAST_PIXELS", 1)
             for layout in layouts:
                 got = sf.conv2d(layout, w, accumulate=accumulate, stream=sf.BitStream(7), **options)

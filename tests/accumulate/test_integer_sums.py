@@ -78,7 +78,7 @@ def starts(rng, engine, shape, high=130):
     near = rng.random(shape) < 0.6
     x[near] = rng.standard_normal(near.sum())
     # The unit of FP8 gives 14 bits, and takes an initial value in FP32.
-    unit = getattr(engine.wide, "fused", None)
+    unit = getattr(engine.engine_in_float64, "fused", None)
     x = sf.round(x, unit.output if unit and unit != sf.tensor_core("hopper", sf.E4M3).unit else sf.FP32)
     which = rng.random(shape)
     return np.select([which < 0.1, which < 0.15, which < 0.2, which < 0.22], [0.0, -0.0, np.inf, np.nan], x)
@@ -93,7 +93,7 @@ def compare(rng, pair, *ways):
         for start in (np.zeros((m, n)), small, starts(rng, ways[0][1], (m, n))):
             for region, engine in ways:
                 want, got = start.copy(), start.astype(engine.carrier)
-                engine.wide.run(np.float64(a), np.float64(b), want, region)
+                engine.engine_in_float64.run(np.float64(a), np.float64(b), want, region)
                 engine.run(a.astype(engine.carrier), b.astype(engine.carrier), got, region)
                 assert_bits(got, np.where(np.isnan(want), np.nan, want).astype(engine.carrier))
 

@@ -169,7 +169,7 @@ def test_libraries_take_numbers_of_fp32_in_policies_too():
 
 def short(name, monkeypatch):
     """The accumulator whose sums are made as those of many results are."""
-    monkeypatch.setattr(libraries, "LEAST_LONG", 1 << 40)
+    monkeypatch.setattr(libraries, "LEAST_LONG_SUM", 1 << 40)
     return sf.library_sum(name)
 
 

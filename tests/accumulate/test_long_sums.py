@@ -17,8 +17,8 @@ R = np.random.default_rng(20)
 
 def watched(monkeypatch):
     """A terminal on which everything takes long, and is cut into pieces of a few products."""
-    monkeypatch.setattr(contraction, "LONG", 0.0)
-    monkeypatch.setattr(contraction, "PIECE", 200.0)
+    monkeypatch.setattr(contraction, "LEAST_WATCHED_WORK", 0.0)
+    monkeypatch.setattr(contraction, "PIECE_WORK", 200.0)
     return on_terminal(monkeypatch)
 
 
@@ -116,7 +116,7 @@ def test_given_draws_are_taken_in_one_piece(monkeypatch):
 def test_the_bar_tells_the_share_that_is_done(monkeypatch):
     terminal = watched(monkeypatch)
     monkeypatch.setattr(contraction, "status", partial(status, patience=0.0))
-    monkeypatch.setattr(contraction, "REFRESHED", 0.001)
+    monkeypatch.setattr(contraction, "REFRESH_SECONDS", 0.001)
     monkeypatch.setattr(
         Metered, "run", slowed(Metered.run, lambda: wait_for("[##########----------] 50%, 0 s", terminal))
     )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.analysis.cost import value_bits
 from tests.bits import assert_bits
 
 RNG = np.random.default_rng(0)
@@ -120,8 +121,8 @@ def test_bits_moved_are_those_of_operands_read_and_results_written():
 
 
 def test_scales_of_blocks_are_moved_and_kept_with_their_elements():
-    assert sf.pricing.storage_bits.value_bits(sf.scaled(sf.E4M3, sf.block(32, sf.E8M0))) == 8 + 8 / 32
-    assert sf.pricing.storage_bits.value_bits(sf.scaled(sf.E4M3, sf.block((128, 128), sf.FP32))) == 8 + 32 / 128**2
+    assert value_bits(sf.scaled(sf.E4M3, sf.block(32, sf.E8M0))) == 8 + 8 / 32
+    assert value_bits(sf.scaled(sf.E4M3, sf.block((128, 128), sf.FP32))) == 8 + 32 / 128**2
 
 
 def test_mixed_precision_with_adam_keeps_sixteen_bytes_a_parameter():
@@ -146,7 +147,7 @@ def test_overrides_price_their_layer_alone():
 def test_work_counted_once_is_priced_as_that_of_the_policy_itself(policy):
     work = sf.count_work(sf.nn.MLP([3, 8, 5, 2], rng=0), sf.nn.cross_entropy, (X, LABELS))
     chosen = sf.policies[policy].override("hidden.1.weight", compute_weights=sf.E5M2)
-    found, counted = work.cost(chosen), work._counted(chosen)
+    found, counted = work.cost(chosen), work._count_under(chosen)
     assert found.products == work.cost(chosen).products
     assert found.multiply_adds == sum(counted.products.values())
     assert sum(entry.amount for entry in found.numbers) == sum(counted.results.values()) + sum(
