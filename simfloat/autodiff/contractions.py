@@ -61,7 +61,7 @@ class Contractions(Operations[Result]):
     def weighted_sum(self, values: Operand) -> Result:
         """The product of these weights, from 0 on, with values, whose rows the largest weight scales for the product.
 
-        The order of roundings is that of `formulas.weighted_rows.weighted_sum`. Fused attention multiplies so.
+        The order of roundings is that of `formulas.norms.weighted_values`. Fused attention multiplies so.
         """
         return self._product(values, are_weights=True)
 

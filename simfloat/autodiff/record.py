@@ -80,7 +80,7 @@ class BegunOperation(NamedTuple):
 
 
 def begin(operation: str, *operands: Variable) -> BegunOperation:
-    """The start of an operation, which reads the numbers of `BegunOperation.operands`, never those of what it was given.
+    """The start of an operation, which reads the numbers of `BegunOperation.operands` alone, never those of `operands`.
 
     A parameter whose numbers are outside of its format is used as rounded to it, and left as it is.
     """

@@ -318,8 +318,8 @@ def _name_policies(axes: Axes, search: Any, place: float) -> None:
     )  # fmt: skip
     if search.label != search.reference:
         axes.annotate(
-            plain_label(search.reference), (search.reference_cost, 0), (0, 5), textcoords="offset points", fontsize=SMALL,
-            ha="center",
+            plain_label(search.reference), (search.reference_cost, 0), (0, 5), textcoords="offset points",
+            fontsize=SMALL, ha="center",
         )  # fmt: skip
 
 

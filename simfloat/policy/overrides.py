@@ -139,7 +139,7 @@ class Override:
         )
 
     def check_effect(self, given_roles: Collection[str]) -> None:
-        """Raise ValueError for a role that its operations have no use for, in a policy in which roles are `given`."""
+        """Raise ValueError for a role that its operations have no use for; `given_roles` are set in the policy."""
         if self.operation is None:
             return
         used = [role for role in ROLES if any(role in roles_of(name) for name in self.operations)]

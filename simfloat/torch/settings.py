@@ -266,7 +266,7 @@ class without_fused_kernels:
 
 
 class with_fused_kernels:
-    """A ``with`` block inside of one of :class:`without_fused_kernels`, in which settings are what they were before it."""
+    """A ``with`` block inside of :class:`without_fused_kernels`, in which settings are what they were before that."""
 
     def __enter__(self) -> None:
         without_fused_kernels().__exit__()

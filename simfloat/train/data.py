@@ -116,8 +116,8 @@ class BatchSource:
         """Raise ValueError if fewer batches than these were there to pass by."""
         if self._batch_count < count:
             raise ValueError(
-                f"{count} batches were taken before the checkpoint; the iterable gives {self._batch_count}. It must begin "
-                "where it began then."
+                f"{count} batches were taken before the checkpoint; the iterable gives {self._batch_count}. It must "
+                "begin where it began then."
             )
 
     def digests(self, count: int) -> list[str]:

@@ -56,7 +56,7 @@ def labelled(name, value):
 
 
 def bodies_by_loop():
-    """The name and the bodies of every loop in `simfloat.kernels.gpu`: one, or one for every tile that was asked for."""
+    """The name and the bodies of every loop in `simfloat.kernels.gpu`: one, or one for each tile that was asked for."""
     for path, module in plain.modules().items():
         for name, value in vars(module).items():
             for label, loop in labelled(name, value):

@@ -24,7 +24,8 @@ fused_loops.fill_powers(x, 0.0, out)
 assert out.tolist() == [[1.0, 2.0]], out
 rounding_loops.copy(x[0], np.zeros(1, np.uint32), out[0], x[0])
 assert out.tolist() == [[1.5, -3.0]], out
-print(sum(sum(loop.stats.cache_misses.values()) for loop in (fused_loops.fill_powers, rounding_loops.copy)), jit.__file__)
+loops = fused_loops.fill_powers, rounding_loops.copy
+print(sum(sum(loop.stats.cache_misses.values()) for loop in loops), jit.__file__)
 """
 SOURCES = Path(simfloat.__file__).parent
 

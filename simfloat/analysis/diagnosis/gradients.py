@@ -219,7 +219,8 @@ def find_saturation(repair: PolicyRepair, record: TrialRecord, errors: GradientE
     if needed:
         fault_keys = _keys_of_roles(needed, groups)
         share = max(record.fault_recorder.share("overflow", key) for key in fault_keys)
-        why = f"{percent_text(share)} stop at the largest number ({keys_text(fault_keys)}): a gradient is {_error_text(before)}"
+        place = keys_text(fault_keys)
+        why = f"{percent_text(share)} stop at the largest number ({place}): a gradient is {_error_text(before)}"
         step = min(record.fault_recorder.first_step("overflow", key) for key in fault_keys)
         fault = Fault("saturation", step, fault_keys[0].phase, fault_keys[0].path, fault_keys[0].operation, why)
         _attempt_all(repair, fault, [each for role in needed for each in remedies[role]], errors.largest_error, before)

@@ -11,7 +11,7 @@ array whose numbers it has. Plain numbers are arrays without axes, made by `numb
 
 Which arithmetic a formula gets:
 
-* going forward, a composite gets `simulation.inside.Inside`: every step has a place of its own, inside of the
+* going forward, a composite gets `simulation.inside.CompositeArithmetic`: every step has a place of its own, inside of the
   composite, by which policies, observers and random streams know it: ``softmax``, then ``exp``. A step that chooses
   numbers says as which operation it is rounded: ``u.round(np.abs(x), "abs", x)``. A composite inside of another one is
   ``u.composite("logsumexp", logsumexp, x)``;
@@ -53,7 +53,7 @@ Slope = Callable[..., NDArray]
 class Rounded(Protocol):
     """Operations on arrays whose every result is rounded once. Numbers are arrays without axes, exact in float64.
 
-    `simulation.arithmetic.Arithmetic` rounds all of them at one place, `simulation.inside.Inside` each at its own.
+    `simulation.arithmetic.Arithmetic` rounds all of them at one place, `inside.CompositeArithmetic` each at its own.
     """
 
     def apply(self, operation: str, *operands: NDArray) -> NDArray:

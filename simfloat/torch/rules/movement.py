@@ -78,7 +78,7 @@ _aten = torch.ops.aten
 
 
 class Adjoint(Rule):
-    """The way back of a movement: `moved` carries it out on given numbers, in a tensor like the one that is reached."""
+    """The way back of a movement: `movement` carries it out on numbers, in a tensor like the one that is reached."""
 
     def __init__(self, operation: str, movement: Callable[..., torch.Tensor], size_at: int) -> None:
         super().__init__(operation, self.compute)
