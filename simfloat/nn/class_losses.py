@@ -1,7 +1,4 @@
-"""The losses of classifiers.
-
-Connectionist temporal classification: Graves et al., ICML 2006.
-"""
+"""The losses of classifiers, and connectionist temporal classification (Graves et al., ICML 2006)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Curves over iterations, with their spread over seeds, and the course of a loss scale.
+"""Curves over iterations, with their spread over seeds, the course of a loss scale, and groups of values in rows.
 
-Means and ranges of groups of values, in rows: a row for each policy, for example.
+Rows show means and ranges of groups: a row for each policy, for example.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Policies: which layer and which operation computes in which formats.
 
-What is true of a policy as a whole, whichever layer and operation.
-
-What a policy is in one of a program's own types, where it is written for them.
+The functions behind the class tell facts of a policy as a whole, for all layers and operations, and write a policy that
+follows a program's own types for one of these types.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Random streams, one for each place: a path, a phase, an operation, and the operand of a gradient.
+"""Random streams, one for each place, and warnings of two slips.
+
+Random streams, one for each place: a path, a phase, an operation, and the operand of a gradient.
 
 Slips that a simulation warns of: random bits that are drawn again, and PyTorch's models in a block of our own.
 

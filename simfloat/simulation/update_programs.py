@@ -1,6 +1,7 @@
-"""A step that is written down as a program, which then serves all parameters to which the same is done.
+"""The update of a parameter as a program, where all its operations are elementwise and on float32 arrays.
 
-Updates carried out as programs, where all that they do is elementwise and on float32 arrays.
+A step is written down once (`RecordedStep`) and then serves all parameters to which the same is done
+(`run_as_program`).
 """
 
 from __future__ import annotations
@@ -258,9 +259,8 @@ def _program(
     options: SimpleNamespace,
 ) -> tuple[UpdateProgram, UpdateNumbers]:
     """The program of an update, known or written now, with its numbers; NoProgram if there is none."""
-    # The numbers of a step stand in one list, those of the counters before those of the options. `_split_option`
-    # appends them in the order in which `_with_numbers` takes them out again, so both have to walk through nested tuples
-    # alike.
+    # The numbers of a step stand in one list, those of the counters before those of the options. `_split_option` appends
+    # them in the order in which `_with_numbers` takes them out, so both have to walk through nested tuples alike.
     values = [*counters.values()]
     key = (
         kind,

@@ -1,4 +1,6 @@
-"""The files that a search leaves in its folder.
+"""The search for the cheapest policy whose loss is close to the reference's, and the files in its folder.
+
+The files that a search leaves in its folder.
 
 The search for the cheapest policy whose loss is close to the reference's.
 

@@ -1,6 +1,7 @@
-"""torch.func.functional_call: a model is called with tensors of the program's in the place of its parameters.
+"""Settings and functions of PyTorch that are replaced while a block is open.
 
-Settings of PyTorch under which every operation comes to dispatch by itself, and not inside of a fused kernel.
+Without fused kernels, every operation comes to dispatch by itself. Under torch.func.functional_call, a model is called
+with tensors of the program's in the place of its parameters.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Batches of arrays, in an order that follows from a seed.
+"""Batches of arrays, in an order that follows from a seed, and the check of any batches.
 
-The batches of a training: checked to be pairs, with digests of the first ones for the manifest.
+A training checks that batches are pairs, and takes digests of the first ones for the manifest.
 """
 
 from __future__ import annotations

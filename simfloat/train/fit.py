@@ -1,6 +1,6 @@
-"""Resuming from a checkpoint: whether it is of this training, and which of its states are restored.
+"""`fit`: a training from its parts, from the start or from a checkpoint.
 
-`fit`: a training from its parts, from the start or from a checkpoint.
+Resuming first asks whether the checkpoint is of this training, and which of its states are restored.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How much of a gradient is wrong, or gone, beside the reference's at the same weights.
+"""Gradients that are gone or wrong, beside the reference's at the same weights.
 
-Gradients that are gone or wrong, beside the reference's at the same weights: underflow, saturation, swamped sums.
+The first part measures how much of a gradient is. The causes are underflow, saturation, and swamped sums.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A recorder that keeps the first NaN or infinite result that the training under the reference does not make.
+"""Trainings that are tried on copies: steps under a policy, gradients at some weights, a step without a gradient.
 
-Trainings that are tried on copies: steps under a policy, gradients at some weights, a step without a gradient.
+A recorder keeps the first NaN or infinite result that the training under the reference does not make.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Operations that move, choose, make or compare numbers, and round none but those put among others: PyTorch's names.
+"""Operations that move, choose, make or compare numbers, by PyTorch's names, and their ways back.
 
-Ways back of movements: numbers that went to several places are added up where they came from.
-
-Comparisons by which autograd finds the elements that a largest, smallest or middle number was taken from.
+They round no number but one that is put among others. On the way back, the gradients of a number that went to several
+places are added up. Comparisons find the elements that a largest, smallest or middle number was taken from.
 """
 
 from __future__ import annotations
