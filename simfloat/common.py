@@ -1,10 +1,7 @@
-"""The version of the package, for its files too.
+"""What all rooms use: the version, immutable values, checks of arguments, and tables.
 
-Immutable values that are compared, and keys of dictionaries, on every call.
-
-Checks of what users pass, and the words of errors and warnings.
-
-Tables that print as text and that notebooks show as tables.
+Files carry the version of the package too. Immutable values are compared, and serve as keys of dictionaries, on every
+call. Checks have the words of errors and warnings. Tables print as text, and notebooks show them as tables.
 """
 
 from __future__ import annotations

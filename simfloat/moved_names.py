@@ -39,6 +39,15 @@ class MovedModule(ModuleType):
         return getattr(import_module(now[self.__name__]), now.get(f"{self.__name__}:{name}", name))
 
 
+class PackageOfMovedModules(ModuleType):
+    """A package with a public name that a module had, too, such as `simfloat.train.manifest`: the name stays."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Python puts each imported module into its package.
+        if not (isinstance(value, MovedModule) and name in vars(self)):
+            super().__setattr__(name, value)
+
+
 class MovedModules(MetaPathFinder, Loader):
     """The last finder that Python asks: it knows the old names of modules."""
 
@@ -54,7 +63,11 @@ class MovedModules(MetaPathFinder, Loader):
         return MovedModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: the module that is asked is imported when a name is."""
+        """Keep a public name of the package; the module that is asked is imported when a name is."""
+        parent, _, name = module.__name__.rpartition(".")
+        package = sys.modules[parent]
+        if type(package) is ModuleType and name in vars(package):
+            package.__class__ = PackageOfMovedModules
 
 
 def install() -> None:

@@ -1,8 +1,8 @@
-"""Command lines: arguments, and output that may be ASCII, closed, full, or cut off by its reader.
+"""The terminal: command lines, the progress line of a long call, and the notice of compilation.
 
-The line on a terminal that tells how far a long call is: there is one at a time, and none in the end.
-
-One line on standard error while kernels are being compiled, so that a first call explains what takes so long.
+Output of a command line may be ASCII, closed, full, or cut off by its reader. The progress line tells how far a call
+is: there is one at a time, and none in the end. The notice is one line on standard error while kernels are being
+compiled, so that a first call explains why it takes so long.
 """
 
 from __future__ import annotations

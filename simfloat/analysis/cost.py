@@ -1,10 +1,7 @@
-"""How many bits numbers take in memory: operands with the scales of their blocks, and the state of parameters.
+"""The cost of a training step under a policy: multiply-adds, numbers, bits moved, bytes of state, as tables.
 
-The cost of a policy: multiply-adds, numbers, bits and bytes, as tables.
-
-Counting the work of a model once, and pricing it for many policies.
-
-The cost of a training step under a policy: multiply-adds, numbers, bits moved, bytes of state.
+Numbers take bits in memory: operands with the scales of their blocks, and the state of parameters. The work of a model
+is counted once and priced for many policies.
 """
 
 from __future__ import annotations

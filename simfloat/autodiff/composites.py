@@ -1,10 +1,11 @@
-"""Composites that are carried out by a formula, forward and backward, as one operation of the record.
+"""Composites: operations that are made of others, each of which is rounded as the policy says for it.
 
-Composites: operations that are made of others, each of which is rounded as the policy says for it.
+`composite_operation` carries a composite out by a formula, forward and backward, as one operation of the record.
 
 Where the policy fuses a composite, its steps are rounded to the format of `reduce`, forward and backward, and the
 result once, to `activations`. Gradients add up inside, in the format of `reduce` too, and are rounded once where they
-leave, to their roles: those of operands when they are added up, those of what the steps use besides once for every use.
+leave, to their roles: gradients of operands when they are added up, those of other tensors that the steps use once for
+every use.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Products of matrices and the addition of a bias, each with its derivatives beside it.
+"""Contractions: products of matrices, convolutions, and products with constants, each with its derivatives beside it.
 
-Operands of products are rounded to the policy's `compute`, gradients among them to `compute_gradients`, each by the
-recipe of what it is: a parameter's own, or the layer's. Sums go through `accumulate`, in the backward pass
+Operands of contractions are rounded to the policy's `compute`, gradients among them to `compute_gradients`, each by the
+recipe of its role: a parameter's own, or the layer's. Sums go through `accumulate`, in the backward pass
 `accumulate_gradients`.
 
-Convolutions of images and sequences, and their transposes, each with its derivatives beside it.
-
-Every one is a single contraction, whose operands are rounded as those of products of matrices are:
+Convolutions of images and sequences, and their transposes, are a single contraction each:
 
 * a result, over (input channel, kernel row, kernel column) of `conv2d`;
 * the gradient of an image, over (output channel, kernel row, kernel column) of the transposed convolution: that of the
@@ -15,7 +13,7 @@ Every one is a single contraction, whose operands are rounded as those of produc
 
 Zeros in the padding, and those between the pixels of a spread gradient, are operands that count.
 
-Products with constants that are no operands: masks, as of dropout; loss scales; the weights of moving averages.
+Constants of products are no operands: masks, as of dropout; loss scales; the weights of moving averages.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ class Contractions(Operations[Result]):
     def weighted_sum(self, values: Operand) -> Result:
         """The product of these weights, from 0 on, with values, whose rows the largest weight scales for the product.
 
-        The order of roundings is that of `formulas.weighted_rows.weighted_sum`. Fused attention multiplies so.
+        The order of roundings is that of `formulas.norms.weighted_values`. Fused attention multiplies so.
         """
         return self._product(values, are_weights=True)
 

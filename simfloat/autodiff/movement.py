@@ -1,19 +1,17 @@
-"""Operations that give numbers another shape.
+"""Operations that move numbers: other shapes, joining, choosing, splitting, and elements by their places.
 
-Their results are not rounded, and keep their format; gradients are rounded, to the role of what they reach. A parameter
-in another shape, as in `x @ w.T`, is still a parameter to what reads it: its cast, its gradient's role, its rotation.
+Numbers are not rounded; gradients are rounded, to the role of what they reach.
 
-Operations that join tensors, choose between them, and split them.
+In another shape, results keep their format. A parameter in another shape, as in `x @ w.T`, is still a parameter to what
+reads it: its cast, its gradient's role, its rotation.
 
-Numbers are not rounded. The result's format is the one that its parts have in common; of several the narrowest of them
-that holds the numbers of all, or else of the catalog; none if a part is data, of which nothing is known. A constant
-without axes counts only if that format does not have it; a number that `where` puts among others is rounded to their
-format. Gradients are rounded, to the role of what they reach.
+The format of joined tensors is the one that the parts have in common; of several the narrowest of them that holds the
+numbers of all, or else of the catalog; none if a part is data, of which nothing is known. A constant without axes
+counts only if that format does not have it; a number that `where` puts among others is rounded to their format.
 
-Elements of tensors by their places: integers, slices, arrays of integers, masks.
-
-Results are not rounded, and keep their format. Elements that are named several times have the sum of their gradients,
-through the policy's `reduce`, in the row-major order of the result; other gradients are rounded, to their role.
+Places of elements are integers, slices, arrays of integers, and masks. Results keep their format. Elements that are
+named several times have the sum of their gradients, through the policy's `reduce`, in the row-major order of the
+result.
 """
 
 from __future__ import annotations

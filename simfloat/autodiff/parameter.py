@@ -1,6 +1,6 @@
-"""Paths of modules and parameters, by weak links to their owners.
+"""Parameters: tensors that a model learns, used and updated in the policy's `weights`; and their paths.
 
-Parameters: tensors that a model learns, used and updated in the policy's `weights`.
+The paths of modules and parameters are found by weak links to their owners.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""How a pointwise operation is carried out and how its gradients go back: a row of the table, and a method.
+"""The pointwise operations of tensors: a method for each function of the catalog, and a row for each choice.
 
-The pointwise operations of tensors: a method for each function of the catalog, and a row for each choice.
-
-A row holds the derivatives, and is the method. In it, `u` is the arithmetic of the backward pass, whose every operation
-is rounded as the policy says; `g` is the gradient of the result `y`, and `a`, `b`, `c` are the operands. What the
-operations mean stands in the catalog.
+A row says how the operation is carried out and how its gradients go back, and is the method. In it, `u` is the
+arithmetic of the backward pass, whose every operation is rounded as the policy says; `g` is the gradient of the result
+`y`, and `a`, `b`, `c` are the operands. The catalog says what the operations mean.
 """
 
 from __future__ import annotations

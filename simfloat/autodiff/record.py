@@ -1,6 +1,6 @@
-"""The record of operations: how each begins, with its place and operands, and ends, with its result and its node.
+"""The record of operations, and the backward pass: the walk from a result over the operations that made it.
 
-The backward pass: the walk from a result over the operations that made it.
+Each operation begins with its place and operands, and ends with its result and its node.
 
 Parents stand in tuples, and the walk follows them: the order of every addition of gradients is fixed by the program.
 """
@@ -80,7 +80,7 @@ class BegunOperation(NamedTuple):
 
 
 def begin(operation: str, *operands: Variable) -> BegunOperation:
-    """The start of an operation, which reads the numbers of `BegunOperation.operands`, never those of what it was given.
+    """The start of an operation, which reads the numbers of `BegunOperation.operands` alone, never those of `operands`.
 
     A parameter whose numbers are outside of its format is used as rounded to it, and left as it is.
     """

@@ -1,9 +1,7 @@
-"""Sums, means and maxima, each with its derivative beside it. Sums go through the policy's `reduce`.
+"""Sums, means, maxima and pooling, each with its derivative beside it. Sums go through the policy's `reduce`.
 
-Pooling of images: one number for every window, each with its derivative beside it.
-
-Where windows overlap, a pixel's gradient is a sum through the policy's `reduce`, over the windows in row-major order;
-windows that give the pixel nothing count as +0.
+Pooling makes one number of every window of an image. Where windows overlap, a pixel's gradient is a sum through the
+policy's `reduce`, over the windows in row-major order; windows that give the pixel nothing count as +0.
 """
 
 from __future__ import annotations

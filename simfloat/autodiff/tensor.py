@@ -1,10 +1,8 @@
-"""Python's protocols of a tensor: a number if it has one element, an array to NumPy, comparisons.
+"""Tensors: arrays that remember how they were made, for Python, for NumPy, and for users of PyTorch.
 
-Error messages that translate PyTorch's names.
-
-NumPy's functions of tensors: an operation of the policy where it is exactly one, else refused by name.
-
-Tensors: arrays that remember how they were made.
+A tensor follows Python's protocols: it is a number if it has one element, an array to NumPy, and can be compared. Error
+messages translate PyTorch's names. NumPy's function of tensors is an operation of the policy where it is exactly one,
+and is refused by name otherwise.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""`u`: the rounded arithmetic that a user's operation gets.
+"""Operations of users, which policies and observers know by name: primitives with derivatives, and composites.
 
-Checking derivatives against central differences.
-
-Operations of users, which policies and observers know by name: primitives with derivatives, and composites.
+A user's operation gets the rounded arithmetic `u`. `gradcheck` compares derivatives with central differences.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Guards of what a backward pass will read: a write between the forward pass and it is an error.
+"""Variables: the arrays, formats, gradients and histories of tensors and parameters, without operations; and guards.
 
-A derivative reads arrays that the forward pass left it, and their numbers must still be those of then. Guarded are
+A guard makes a write between the forward pass and the backward pass an error: a derivative reads arrays that the
+forward pass left it, and their numbers must still be those of then. Guarded are
 
 * parameters: they must have the bits, as they are used, that the forward pass read;
 * data, arrays of the caller: by a digest of at most `SAMPLE` numbers, spread evenly in larger arrays;
@@ -8,8 +9,6 @@ A derivative reads arrays that the forward pass left it, and their numbers must 
 
 Indices, labels and masks are copied. Arrays on a GPU have no digest: there parameters alone are guarded, and arrays
 among the options of a user's operation nowhere.
-
-Variables: the arrays, formats, gradients and histories of tensors and parameters, without operations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Activations as layers without parameters.
-
-Activations made of straight lines.
-"""
+"""Activations as layers without parameters, those made of straight lines among them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Arguments of layers, checked: sizes, probabilities, indices, and images with or without a batch axis.
+"""Arguments of layers, checked: sizes, probabilities, indices, and images with or without a batch axis; and seeds.
 
-The generators of initial values.
+The last part has the generators of initial values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Attention: Vaswani et al., Attention Is All You Need, arXiv 1706.03762.
+"""Attention, multi-head attention, and the layer of a transformer (Vaswani et al., arXiv 1706.03762).
 
-Multi-head attention: Vaswani et al., arXiv 1706.03762, section 3.2.2.
-
-A layer of a transformer.
+Multi-head attention is that of section 3.2.2.
 """
 
 from __future__ import annotations

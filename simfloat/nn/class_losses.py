@@ -1,7 +1,4 @@
-"""The losses of classifiers.
-
-Connectionist temporal classification: Graves et al., ICML 2006.
-"""
+"""The losses of classifiers, and connectionist temporal classification (Graves et al., ICML 2006)."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ from simfloat.common import check_flags, is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.nn.arguments import as_indices, as_probability
 from simfloat.nn.losses import check_reduction
-from simfloat.simulation.formulas import Rounded, losses
-from simfloat.simulation.formulas import losses as ctc_formulas
+from simfloat.simulation.formulas import Rounded
+from simfloat.simulation.formulas import losses as loss_formulas
 
 
 @in_usual_environment
@@ -121,7 +118,7 @@ class _LossArguments(NamedTuple):
             raise ValueError(f"{name} takes class numbers as integers, got dtype {labels.dtype}.{one_hot}")
         place = _class_axis(name, x.shape, labels.shape, axis)
         factors = None if weight is None else as_operand(weight, "weight")
-        losses.check_classes(labels, factors, x.shape[place], ignored)
+        loss_formulas.check_classes(labels, factors, x.shape[place], ignored)
         factors = None if factors is None else on_device_of(factors, x.numbers)
         return cls(x, on_device_of(labels.copy(), x.numbers), factors, ignored, reduction, place % x.ndim)
 
@@ -131,9 +128,11 @@ def _loss_at_targets(logarithms: Tensor, arguments: _LossArguments) -> Tensor:
     _, target, weight, ignored, reduction, axis = arguments
 
     def slope(u: Rounded, g: NDArray, outputs: tuple[NDArray, NDArray], x: NDArray) -> NDArray:
-        return losses.nll_loss_slope(u, g, x, target, weight, reduction, ignored, outputs[1], axis)
+        return loss_formulas.nll_loss_slope(u, g, x, target, weight, reduction, ignored, outputs[1], axis)
 
-    formula = partial(losses.nll_loss, target=target, weight=weight, reduction=reduction, ignored=ignored, axis=axis)
+    formula = partial(
+        loss_formulas.nll_loss, target=target, weight=weight, reduction=reduction, ignored=ignored, axis=axis
+    )
     return tensor_of(composite_operation("cross_entropy", formula, (slope,), logarithms))
 
 
@@ -218,10 +217,10 @@ def ctc_loss(
     alignment = _alignment(shape, targets, input_lengths, target_lengths, int(blank))
 
     def slope(u: Rounded, g: NDArray, outputs: tuple[NDArray, NDArray], x: NDArray) -> NDArray:
-        return ctc_formulas.ctc_loss_slope(u, g, *outputs, x, alignment, zero_infinity)
+        return loss_formulas.ctc_loss_slope(u, g, *outputs, x, alignment, zero_infinity)
 
     def body(x: Tensor) -> Tensor:
-        formula = partial(ctc_formulas.ctc_loss, alignment=alignment)
+        formula = partial(loss_formulas.ctc_loss, alignment=alignment)
         losses = tensor_of(composite_operation("ctc_loss", formula, (slope,), x.reshape(shape)))
         if zero_infinity:
             losses = where(losses == np.inf, 0.0, losses)
@@ -234,7 +233,7 @@ def ctc_loss(
 
 def _alignment(
     shape: tuple[int, int, int], targets: ArrayLike, input_lengths: ArrayLike, target_lengths: ArrayLike, blank: int
-) -> ctc_formulas.Alignment:
+) -> loss_formulas.Alignment:
     steps, count, classes = shape
     inputs = _lengths(input_lengths, "Input lengths", count, steps)
     named = on_cpu(as_indices(targets, classes, "Targets"))
@@ -245,10 +244,10 @@ def _alignment(
             f"Targets are (N, S) = ({count}, at least {lengths.max(initial=0)}), or {lengths.sum()} one after the "
             f"other as the target lengths say; got shape {named.shape}."
         )
-    rows = ctc_formulas.pad_targets(named, lengths, blank)
+    rows = loss_formulas.pad_targets(named, lengths, blank)
     if (rows[np.arange(rows.shape[1]) < lengths[:, np.newaxis]] == blank).any():
         raise ValueError(f"Targets are classes other than the blank, {blank}.")
-    return ctc_formulas.Alignment.of(rows, inputs, lengths, blank)
+    return loss_formulas.Alignment.of(rows, inputs, lengths, blank)
 
 
 def _lengths(lengths: ArrayLike, what: str, count: int, most: int) -> NDArray[np.integer]:

@@ -1,6 +1,6 @@
-"""Modules that contain modules: Sequential, ModuleList and MLP.
+"""Modules that contain modules, Sequential, ModuleList and MLP, and layers that compute nothing.
 
-Layers that give numbers another shape, or leave them as they are.
+These give numbers another shape, or leave them as they are.
 """
 
 from __future__ import annotations

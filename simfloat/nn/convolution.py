@@ -1,7 +1,4 @@
-"""Convolutional layers.
-
-Pooling layers.
-"""
+"""Convolutional layers and pooling layers."""
 
 from __future__ import annotations
 

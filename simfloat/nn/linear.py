@@ -1,7 +1,4 @@
-"""Fully connected layers.
-
-Embeddings: tables of vectors, looked up by index.
-"""
+"""Fully connected layers, and embeddings: tables of vectors, looked up by index."""
 
 from __future__ import annotations
 

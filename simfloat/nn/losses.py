@@ -1,7 +1,4 @@
-"""Losses of numbers, and how losses are gathered: composites of rounded operations.
-
-The divergence of two distributions.
-"""
+"""Losses of numbers and of distributions, and their reduction: composites of rounded operations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The paths of a model's parts, found once and kept until a module somewhere gains or loses a part.
+"""Modules: trees of parameters and buffers with names.
 
-The state_dict of a model: the arrays that it holds, and what a state must be to be loaded.
-
-Modules: trees of parameters and buffers with names.
+The paths of a model's parts are found once and kept until a module somewhere gains or loses a part. The state_dict of a
+model has the arrays that it holds; a state is checked before it is loaded.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""Normalization over the features of each example.
+"""Layers of normalization: over features, groups of channels, batches, or each channel of each example.
 
-Normalization over groups of channels, and by the root of the mean square.
-
-Batch normalization.
-
-Normalization of each channel of each example.
+Layers normalize by mean and variance, or by the root of the mean square.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""Adam and AdamW.
-
-Adamax.
-
-NAdam.
-
-RAdam.
-"""
+"""Adam, AdamW and their relatives: Adamax, NAdam, RAdam."""
 
 from __future__ import annotations
 

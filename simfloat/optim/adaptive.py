@@ -1,11 +1,4 @@
-"""Adagrad.
-
-Adadelta.
-
-Adafactor.
-
-RMSprop.
-"""
+"""Optimizers with a rate for each element: Adagrad, Adadelta, Adafactor, RMSprop."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The log-normal loss scale, which follows the distribution of the largest gradient.
+"""Loss scales that follow measurements: the log-normal scale, and a scale for each layer.
 
-Adaptive loss scaling: the factor of each layer is found during the backward pass.
+The log-normal loss scale follows the distribution of the largest gradient. Adaptive loss scaling finds the factor of
+each layer during the backward pass.
 """
 
 from __future__ import annotations

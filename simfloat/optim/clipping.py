@@ -1,6 +1,6 @@
 """Clipping of gradients, by their norm and by value.
 
-Float64 sums of measurements in one fixed order: that of NumPy, CuPy and Python differs by version and machine.
+Measurements are summed in float64 in one fixed order: that of NumPy, CuPy and Python differs by version and machine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Schedules that change a momentum beside the lr.
+"""Schedules that go up and down: cycles between two lrs, and one cycle, up and far down.
 
-A schedule between two lrs, up and down.
-
-A schedule of one cycle: up, and far down.
+They may change a momentum beside the lr.
 """
 
 from __future__ import annotations

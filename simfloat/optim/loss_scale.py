@@ -1,6 +1,6 @@
-"""Loss scaling: the base class of all scalers, and the static scale.
+"""Loss scaling: the base class of all scalers, the static scale, and the dynamic scale.
 
-The dynamic loss scale: it grows until gradients overflow, and then backs off.
+The dynamic scale grows until gradients overflow, and then backs off.
 """
 
 from __future__ import annotations

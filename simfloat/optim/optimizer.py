@@ -1,8 +1,6 @@
-"""The state_dict of an optimizer, in PyTorch's layout: how it is made and read.
+"""The base class of optimizers: parameter groups, options, state, and the loop of a step.
 
-An optimizer's step: the update of one parameter under the policy in force.
-
-The base class of optimizers: parameter groups, options, state, and the loop of a step.
+A step is the update of each parameter under the policy in force. The state_dict has PyTorch's layout.
 """
 
 from __future__ import annotations

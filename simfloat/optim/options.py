@@ -1,6 +1,6 @@
-"""Options of optimizers: functions that check and convert a value, and attributes that read it from the groups.
+"""Options of optimizers, and parameter groups, read from the arguments of an optimizer.
 
-Parameter groups, read from what users pass to an optimizer.
+Functions check and convert a value, and attributes read it from the groups.
 """
 
 from __future__ import annotations

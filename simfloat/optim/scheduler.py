@@ -1,8 +1,6 @@
-"""The base class of learning-rate schedules.
+"""The base class of learning-rate schedules, and two schedules that it does not compute by a formula.
 
-A schedule that lowers the lr where a measure gets no better.
-
-A learning-rate schedule of several schedules, one after another.
+One lowers the lr where a measure gets no better, the other runs several schedules one after another.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Learning-rate schedules by PyTorch's formulas: StepLR, LinearLR, CosineAnnealingLR and LambdaLR.
+"""Learning-rate schedules by PyTorch's formulas.
 
-Schedules that change the lr by factors, by PyTorch's formulas: exponential, by milestones, polynomial, constant.
-
-A cosine that starts again and again.
+They are StepLR, LinearLR, CosineAnnealingLR and LambdaLR; schedules by factors, exponential, by milestones, polynomial,
+constant; and a cosine that starts again and again.
 """
 
 from __future__ import annotations

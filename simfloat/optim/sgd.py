@@ -1,9 +1,4 @@
-"""Stochastic gradient descent.
-
-Lion.
-
-Muon.
-"""
+"""Stochastic gradient descent, Lion and Muon."""
 
 from __future__ import annotations
 

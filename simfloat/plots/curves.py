@@ -1,6 +1,6 @@
-"""Curves over iterations, with their spread over seeds, and the course of a loss scale.
+"""Curves over iterations, with their spread over seeds, the course of a loss scale, and groups of values in rows.
 
-Means and ranges of groups of values, in rows: a row for each policy, for example.
+Rows show means and ranges of groups: a row for each policy, for example.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def assign_styles(curves: Sequence[Curve]) -> list[Curve]:
 
 
 def add_curve_legend(axes: Axes, curves: Sequence[Curve], *, bounds: bool = False) -> None:
-    """A legend in the axes for several curves, or for one and bounds, of which some left their styles to `assign_styles`."""
+    """Draw a legend for several curves, or for one and bounds, if `assign_styles` chose the style of any of them."""
     if (len(curves) > 1 or bounds) and any(curve.style is None for curve in curves):
         axes.legend(fontsize=SMALL, handlelength=3, framealpha=0.8, edgecolor="none")
 
@@ -265,8 +265,8 @@ def draw_points(
         places = np.arange(len(rows)) + 0.22 * (number - (len(groups) - 1) / 2)
         means, below, above = np.array([_extent(each, log) for each in values]).T
         axes.errorbar(
-            means, places, xerr=(means - below, above - means), label=plain_label(label), color=style.color, linestyle="none",
-            marker=style.marker, markersize=4, markerfacecolor="white", elinewidth=1,
+            means, places, xerr=(means - below, above - means), label=plain_label(label), color=style.color,
+            linestyle="none", marker=style.marker, markersize=4, markerfacecolor="white", elinewidth=1,
         )  # fmt: skip
     axes.set_yticks(range(len(rows)), map(plain_label, rows))
     axes.set_ylim(len(rows) - 0.5, -0.5)

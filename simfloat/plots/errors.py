@@ -1,12 +1,8 @@
-"""Errors of sums against their length, and the bounds of theory on them.
+"""Figures of errors and costs: of sums, of policies, of an attribution, of a search, and of a trade-off.
 
-The errors of a model's loss and gradient under many policies, a line each.
-
-The costs that an attribution found, as horizontal bars.
-
-The result of a search: the loss of every policy beside its cost, and the front.
-
-Accuracy against cost: labelled points and their Pareto front.
+Errors of sums stand against their length, with the bounds of theory. The errors of a model's loss and gradient have a
+line for each policy, and the costs that an attribution found have bars. The result of a search is the loss of every
+policy beside its cost, with the front; a trade-off is accuracy against cost, with the Pareto front of labelled points.
 """
 
 from __future__ import annotations
@@ -318,8 +314,8 @@ def _name_policies(axes: Axes, search: Any, place: float) -> None:
     )  # fmt: skip
     if search.label != search.reference:
         axes.annotate(
-            plain_label(search.reference), (search.reference_cost, 0), (0, 5), textcoords="offset points", fontsize=SMALL,
-            ha="center",
+            plain_label(search.reference), (search.reference_cost, 0), (0, 5), textcoords="offset points",
+            fontsize=SMALL, ha="center",
         )  # fmt: skip
 
 

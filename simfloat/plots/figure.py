@@ -1,6 +1,6 @@
 """Figures of a paper's width, drawn without a display and written as PNG, PDF or SVG.
 
-Labels beside points, placed where they overlap least.
+Labels beside points are placed where they overlap least.
 """
 
 from __future__ import annotations

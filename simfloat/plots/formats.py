@@ -1,8 +1,7 @@
-"""The numbers of formats as ticks on a line, linear or logarithmic.
+"""Figures of formats: their numbers on a line, their range, and histograms of exponents.
 
-The range of a format over an axis of exponents: shading, and lines above the axes.
-
-Histograms of exponents: which binades the values of a tensor lie in, and which of them a format has.
+The numbers are ticks, linear or logarithmic. A range is shading over an axis of exponents, and lines above the axes. A
+histogram shows in which binades the values of a tensor lie, and which of them a format has.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Heat maps, one colour a cell over powers of ten; among them the counts of a recorder by layer and phase.
+"""Heat maps, one colour a cell over powers of ten; lost updates; and the figure of a diagnosis.
 
-Updates that leave a weight as it was: lost under nearest rounding, deferred under Kahan and stochastic updates.
-
-The losses of a diagnosis, and where what went wrong began.
+A heat map may show the counts of a recorder by layer and phase. Updates that leave a weight as it was are lost under
+nearest rounding, and deferred under Kahan and stochastic updates. The figure of a diagnosis has its losses and the step
+at which each fault began.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""The operations that an override can name, and the roles that matter to each.
+"""Overrides: for which layers, parameters and operations which roles differ; and lists of operations.
 
-Overrides: for which layers, parameters and operations which roles differ.
+`OPERATIONS` are the names that an override can have, and `roles_of` tells the roles that matter to each.
 
-Lists of operations that a policy narrows, widens or leaves alone, as automatic mixed precision does.
-
-NVIDIA's guide calls them allow, deny and infer: operations on the first run in the narrow format, those on the second
-in FP32, and all others in the widest format of their operands.
+Lists of operations are narrowed, widened or left alone, as automatic mixed precision does. NVIDIA's guide calls these
+lists allow, deny and infer: operations on the first run in the narrow format, those on the second in FP32, and all
+others in the widest format of their operands.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ class Override:
         )
 
     def check_effect(self, given_roles: Collection[str]) -> None:
-        """Raise ValueError for a role that its operations have no use for, in a policy in which roles are `given`."""
+        """Raise ValueError for a role that its operations have no use for; `given_roles` are set in the policy."""
         if self.operation is None:
             return
         used = [role for role in ROLES if any(role in roles_of(name) for name in self.operations)]

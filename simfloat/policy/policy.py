@@ -1,8 +1,7 @@
 """Policies: which layer and which operation computes in which formats.
 
-What is true of a policy as a whole, whichever layer and operation.
-
-What a policy is in one of a program's own types, where it is written for them.
+The functions behind the class tell facts of a policy as a whole, for all layers and operations, and write a policy that
+follows a program's own types for one of these types.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from simfloat.arithmetic.scaling import Hadamard
 from simfloat.common import Table, did_you_mean
 from simfloat.common import table as aligned
 from simfloat.formats import FP32, FP64, Format, Rounding
-from simfloat.policy import overrides as operation_lists
-from simfloat.policy import text as serialization
+from simfloat.policy import overrides, text
 from simfloat.policy.overrides import Override, check_matched, check_text, role_text, with_classes
 from simfloat.policy.roles import RESULTS, ROLES, WIDEST, Recipe, Roles
 from simfloat.policy.text import LABELS, Layered, check_model, difference, table
@@ -51,8 +49,8 @@ class Policy(Roles):
     overrides: tuple[Override, ...] = ()
 
     def __post_init__(self) -> None:
-        for label, text in self._labels().items():
-            check_text(f"The {label} of a policy", text)
+        for label, value in self._labels().items():
+            check_text(f"The {label} of a policy", value)
         if not isinstance(self.overrides, tuple) or not all(isinstance(entry, Override) for entry in self.overrides):
             raise ValueError(f"Overrides are made by Policy.override, got {self.overrides!r}.")
         set_roles = [role for role in ROLES if getattr(self, role) is not None]
@@ -85,7 +83,7 @@ class Policy(Roles):
 
         Raises ValueError for an unknown operation, with the nearest names.
         """
-        return self.override(operation=operations, **operation_lists.roles_to_allow(self, operations, format))
+        return self.override(operation=operations, **overrides.roles_to_allow(self, operations, format))
 
     def deny(self, *operations: str, format: Format | str = FP32) -> Policy:
         """Return the policy with these operations on its deny list: they run in `format` throughout.
@@ -93,14 +91,14 @@ class Policy(Roles):
         Operands, results and gradients have this format; sums run in it one after the other, unless they do already or
         are exact. Raises ValueError for an unknown operation, with the nearest names.
         """
-        return self.override(operation=operations, **operation_lists.roles_to_deny(self, operations, format))
+        return self.override(operation=operations, **overrides.roles_to_deny(self, operations, format))
 
     def infer(self, *operations: str) -> Policy:
         """Return the policy with these operations in the widest of their operands' formats, and gradients in theirs.
 
         Raises ValueError for an unknown operation, and for one that rounds operands to a format of its own.
         """
-        return self.override(operation=operations, **operation_lists.roles_to_infer(self, operations))
+        return self.override(operation=operations, **overrides.roles_to_infer(self, operations))
 
     def recipe(self, path: str = "", *operations: str) -> Recipe:
         """What the layer, or the parameter, at `path` uses for an operation, given with the composites around it.
@@ -169,24 +167,24 @@ class Policy(Roles):
 
         `from_dict` makes the same policy of it. Raises ValueError for an accumulator nested too deeply for a text.
         """
-        return serialization.to_data(self._labels(), self._changed_roles(), self.overrides)
+        return text.to_data(self._labels(), self._changed_roles(), self.overrides)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Policy:
         """The policy that `to_dict` described. Raises ValueError naming the key that is wrong."""
-        policy = cls(**serialization.labels_and_roles(data))
-        for path, operation, roles in serialization.read_overrides(data):
+        policy = cls(**text.labels_and_roles(data))
+        for path, operation, roles in text.read_overrides(data):
             policy = policy.override(path, operation=operation, **roles)
         return policy
 
     def to_toml(self) -> str:
         """The policy as the text of a TOML file with `to_dict`'s keys at top level."""
-        return serialization.to_toml(self.to_dict())
+        return text.to_toml(self.to_dict())
 
     @classmethod
     def from_toml(cls, toml: str) -> Policy:
         """The policy in the text of a TOML file. Raises ValueError saying where it is wrong."""
-        return cls.from_dict(serialization.from_toml(toml))
+        return cls.from_dict(text.from_toml(toml))
 
     def _changed_roles(self) -> list[tuple[str, Any]]:
         """The roles that are not at their default, and their values."""
@@ -206,7 +204,8 @@ class Policy(Roles):
         return "\n".join(fill(line, 100, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
 
     def _call(self, write: Callable[[Any], str]) -> str:
-        return f"Policy({', '.join(f'{key}={write(value)}' for key, value in [*self._changed_roles(), *self._labels().items()])})"
+        options = [*self._changed_roles(), *self._labels().items()]
+        return f"Policy({', '.join(f'{key}={write(value)}' for key, value in options)})"
 
     def _repr_html_(self) -> str:
         recipe = self.recipe()
@@ -313,11 +312,11 @@ def policy_in_type(policy: Policy, format: Format) -> Policy:
     """The policy with this format where it has FP32 as one; in FP64 sums of FP32 are such, too."""
     values = {name: getattr(policy, name) for name in ROLES}
     roles = {name: _in_type(value, format) for name, value in values.items()}
-    overrides = tuple(
+    rewritten = tuple(
         Override(each.path, each.operation, tuple((name, _in_type(value, format)) for name, value in each.roles))
         for each in policy.overrides
     )
-    return replace(policy, **roles, overrides=overrides)
+    return replace(policy, **roles, overrides=rewritten)
 
 
 def _in_type(value: Any, format: Format) -> Any:

@@ -1,8 +1,7 @@
-"""The lists of automatic mixed precision: which operations run in 16 bits and which in FP32.
+"""Policies that people use, by name, with the lists of automatic mixed precision.
 
-Others follow their operands. The lists are those of the libraries, as far as their operations exist here.
-
-Policies that people use, by name.
+The lists say which operations run in 16 bits and which in FP32; others follow their operands. They are those of the
+libraries, as far as their operations exist here.
 """
 
 from __future__ import annotations

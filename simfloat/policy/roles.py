@@ -1,6 +1,6 @@
-"""What the values of a role can be, and how one follows from another.
+"""The roles of a policy as one table: the values that each takes, its default, its use and its meaning.
 
-The roles of a policy as one table: what each takes, what it is where it is left out, what it concerns and means.
+The first part says which values a role can have, and how one role follows from another.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Policies as dictionaries and TOML; values of roles as text, the calls that make them, read without running code.
+"""Policies as text: dictionaries, TOML, and tables of what runs where and of how two policies differ.
 
-Policies as tables: what runs where, and in what two of them differ.
+Values of roles are the calls that make them; they are read without running code.
 """
 
 from __future__ import annotations

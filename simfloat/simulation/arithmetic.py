@@ -1,6 +1,6 @@
 """The arithmetic of a place: operations on arrays whose every result is rounded once, as the policy says there.
 
-Counting work where it is done: results, operands and multiply-adds, with the roles of a policy they concern.
+`MeteredArithmetic` also counts results, operands and multiply-adds, with the roles of a policy that they concern.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The arithmetic of a composite: each of its steps is rounded as the policy says for that operation inside of it.
+"""The arithmetic of a composite, and gradients that are scattered: to rows of a table, and to windows of images.
 
-Scatter-add of rows, as for gradients of embeddings.
-
-Gradients of windows on images, spread over the pixels that each of them meets, as pooling has them.
+Each step of a composite is rounded as the policy says for that operation inside of it. `add_rows` adds rows at places,
+as for gradients of embeddings. `spread_gradient` spreads the gradients of windows over the pixels that each of them
+meets, as pooling has them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How the update of a parameter is rounded under a recipe.
+"""The place of an operation: where it runs, and the arithmetic that its policy gives it there.
 
-The widest of several formats: what an operation that a list of casts leaves alone computes in.
-
-Where an operation runs, and the arithmetic that its policy gives it there.
+`UpdateRules` say how the update of a parameter is rounded under a recipe. `widest_format` finds the widest of several
+formats, in which an operation computes that a list of casts leaves alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Random streams, one for each place: a path, a phase, an operation, and the operand of a gradient.
+"""Random streams, one for each place, and warnings of two slips.
+
+Random streams, one for each place: a path, a phase, an operation, and the operand of a gradient.
 
 Slips that a simulation warns of: random bits that are drawn again, and PyTorch's models in a block of our own.
 
@@ -57,7 +59,7 @@ class Streams:
     A place's bits depend on nothing but the seed, these names, and how many stochastic calls the place has made. Adding
     a layer, an observer or a rounding elsewhere changes none of them.
 
-    `given` are the user's own draws for the last additions of updates, by the parameters' paths.
+    `given_draws` are the user's own draws for the last additions of updates, by the parameters' paths.
     """
 
     def __init__(self, seed: int, given_draws: Mapping[str, GivenBits] | None = None) -> None:

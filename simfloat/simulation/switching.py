@@ -1,6 +1,7 @@
-"""Rules that change the policy while a model trains, by what was measured.
+"""State that changes during a training: the rule that switches the policy, and the amax histories of delayed scaling.
 
-The amax histories of delayed scalings, one for each operand of each contraction at a place.
+A rule changes the policy while a model trains, by measurements. There is one amax history for each operand of each
+contraction at a place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A step that is written down as a program, which then serves all parameters to which the same is done.
+"""The update of a parameter as a program, where all its operations are elementwise and on float32 arrays.
 
-Updates carried out as programs, where all that they do is elementwise and on float32 arrays.
+A step is written down once (`RecordedStep`) and then serves all parameters to which the same is done
+(`run_as_program`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic import programs as program_runs
 from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.programs import (
     Instructions,
@@ -23,6 +23,7 @@ from simfloat.arithmetic.programs import (
     Register,
     are_usable,
     program_grid,
+    run,
 )
 from simfloat.arithmetic.target import is_precise, is_wide
 from simfloat.formats import Format
@@ -234,7 +235,7 @@ def run_as_program(
     shape = gradient.shape
     outputs = {name: step.memory(name, shape) for name in program.outputs}
     vectors = [flat(x) for x in arrays], [flat(x) for x in outputs.values()]
-    events = program_runs.run(program.instructions, scalars, *vectors, step.take_draw)
+    events = run(program.instructions, scalars, *vectors, step.take_draw)
     if events is None:
         return False
     stalled = {moment.stream: moment.count_stalls(*vectors) for moment in program.moments}
@@ -258,8 +259,8 @@ def _program(
     options: SimpleNamespace,
 ) -> tuple[UpdateProgram, UpdateNumbers]:
     """The program of an update, known or written now, with its numbers; NoProgram if there is none."""
-    # The numbers of a step stand in one list, those of the counters before those of the options. `_split_option` appends them
-    # in the order in which `_with_numbers` takes them out again, so both have to walk through nested tuples alike.
+    # The numbers of a step stand in one list, those of the counters before those of the options. `_split_option` appends
+    # them in the order in which `_with_numbers` takes them out, so both have to walk through nested tuples alike.
     values = [*counters.values()]
     key = (
         kind,

@@ -1,12 +1,10 @@
-"""The arithmetic of an optimizer's step: every operation on arrays that an `update` may consist of, each rounded.
+"""The arithmetic of an optimizer's step, for both front ends, and the formula of SGD.
 
-Updates of parameters, for both front ends: the arithmetic of an optimizer's step, and its steps as a program.
+`UpdateArithmetic` has all operations on arrays that an update may consist of, each rounded by its role at the
+parameter's place. Where all of them are elementwise, `update_programs.run_as_program` writes down the operations of a
+formula (`update_programs.RecordedStep`), and carries them out in one go for every parameter that is updated alike.
 
-`update_arithmetic.UpdateArithmetic` has the operations that an update may consist of, each rounded by its role at the
-parameter's place. Where all of them are elementwise, `update_programs.run_as_program` writes down what a function does
-with it (`recorded_step.RecordedStep`), and carries that out in one go for every parameter that is updated alike.
-
-What SGD adds to a parameter, in the arithmetic of updates: the formula of PyTorch, which both front ends have.
+`sgd` is the number that SGD adds to a parameter: the formula of PyTorch, which both front ends have.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The names that a function takes from outside, by its bytecode, and their use.
+"""A digest of code: of functions and classes, and of the objects whose names they use.
 
-A digest of code: of functions and classes, and of what the names stand for that they use.
-
-What is of an installed package is known by its name and the package's version.
+The bytecode of a function tells the names that it takes from outside, and their use. An object of an installed package
+is known by its name and the package's version.
 """
 
 from __future__ import annotations

@@ -140,8 +140,8 @@ def compare(
         pair = tuple(row.get(name) for name in with_pairs)
         if pair in members:
             raise ValueError(
-                f"Two rows have {by}={row.get(by)!r} and {_values_text(with_pairs, pair)}; name all columns that tell runs "
-                "apart in pairs=[...]."
+                f"Two rows have {by}={row.get(by)!r} and {_values_text(with_pairs, pair)}; name all columns that tell "
+                "runs apart in pairs=[...]."
             )
         members[pair] = _as_number(value, row.get(value))
     rows = [

@@ -1,6 +1,6 @@
 """Executors: functions that take a function and jobs, and yield the results as they are finished.
 
-An executor is any function of that shape: the scheduler of a machine room is one as well (`machine_room.py`). A process
+An executor is any function of that shape: the scheduler of a machine room is one as well (`workspace.py`). A process
 reads a job from each line of its standard input, and answers it by a line, {"result": ...}, or {"error": ...} with
 "refused" true for a ValueError; it ends when its input does, even in the middle of a job (`serve`).
 """

@@ -1,11 +1,9 @@
-"""The limits and the sources of a study, out of the Markdown that tells of it.
+"""One page of all results below a folder: claims, verdicts, figures, tables, configurations and versions.
 
-A user's function for another process.
+The limits and the sources of a study are read out of its Markdown.
 
-A function of a module is found there by its name; one of a notebook, of the program itself or inside of another
-function travels as its code, by cloudpickle.
-
-One page of all results below a folder: claims, verdicts, figures, tables, configurations and versions.
+A user's function travels to another process. A function of a module is found there by its name; one of a notebook, of
+the program itself or inside of another function travels as its code, by cloudpickle.
 """
 
 from __future__ import annotations

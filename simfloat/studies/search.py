@@ -1,4 +1,6 @@
-"""The files that a search leaves in its folder.
+"""The search for the cheapest policy whose loss is close to the reference's, and the files in its folder.
+
+The files that a search leaves in its folder.
 
 The search for the cheapest policy whose loss is close to the reference's.
 
@@ -140,7 +142,7 @@ def search(
     With a `folder` finished trainings are kept there, and the same call after kill -9 gives the same answer. A training
     counts as finished for the same code and state, as a point of `simfloat.studies.sweep` does. The call also writes
     search.csv, search.json and policy.toml there, and the front as PNG and PDF where matplotlib is installed.
-    `workers` and `scheduler` are those of `simfloat.studies.sweep`. `simfloat.plots.errors` draws what was found.
+    `workers` and `scheduler` are those of `simfloat.studies.sweep`. `simfloat.plots.front` draws what was found.
 
     Raises ValueError for a reference that does not train, losses that are not positive, a start that is not within the
     share, parts, formats and seeds that are none, and where no format is cheaper. A ValueError of `train` under another

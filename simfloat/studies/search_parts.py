@@ -1,6 +1,6 @@
-"""The parts of a policy that a search changes, the formats that each can have, and the default cost of a policy.
+"""The parts of a policy that a search changes, their formats and default cost, and the result of a search.
 
-The result of a search: its points, their front, the winner and its confirmation.
+The result has its points, their front, the winner and its confirmation.
 """
 
 from __future__ import annotations

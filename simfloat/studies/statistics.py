@@ -1,4 +1,6 @@
-"""Intervals of a mean and of a probability, the levels at which they would just touch a limit, and false discoveries.
+"""Statistics of a study: intervals, levels, false discoveries, and combinations of options.
+
+Intervals of a mean and of a probability, the levels at which they would just touch a limit, and false discoveries.
 
 The level of a limit is the p value of the two-sided test that the mean, or the probability, is that limit: an interval
 with a confidence of 1 - level ends there. How many of several verdicts may be false is their false discovery rate

@@ -1,6 +1,7 @@
-"""Results on disk: raw ones as Parquet, from which claims are judged again without a run; tables, CSV, strict JSON.
+"""Results on disk, and plain values that travel to processes and to disk, and back.
 
-Formats, accumulators, policies and numbers as plain values that travel to processes and to disk, and back.
+Raw results are kept as Parquet, from which claims are judged again without a run; others as tables, CSV and strict
+JSON. Plain values stand for formats, accumulators, policies and numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The table of a study: a row for each of its points.
+"""Sweeps: a function at every combination of values, one table of all, and no point computed twice.
 
-Sweeps: a function at every combination of values, one table of all, and no point computed twice.
+The table of a study has a row for each of its points.
 """
 
 from __future__ import annotations

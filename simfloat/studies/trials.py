@@ -1,6 +1,6 @@
 """The trainings of a search: each policy with each seed once, kept on disk, on this machine or many.
 
-Policies that a search tries, each with as many seeds as it needs to tell whether its loss is within the share.
+Each policy has as many seeds as it needs to tell whether its loss is within the share.
 """
 
 from __future__ import annotations

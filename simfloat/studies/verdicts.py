@@ -1,4 +1,6 @@
-"""The one rule for margins, which stands before a claim is tested by it.
+"""Claims, their margins, and the verdicts of a test over seeds.
+
+The one rule for margins, which stands before a claim is tested by it.
 
 A claim whose source names a number is held to that number. What a source says in words is held to these numbers, the
 same in every study: who finds a loss 3 % higher no match has one place to say so.

@@ -1,4 +1,6 @@
-"""The folder of a run: where results appear when they are complete, and finished jobs wait until all are.
+"""The workspace of a run: its folder, and the executor that computes its jobs on many machines.
+
+The folder of a run: where results appear when they are complete, and finished jobs wait until all are.
 
 Jobs on the workers of a Dask scheduler: the executor of a machine room.
 

@@ -1,10 +1,8 @@
-"""The role of a policy that rounds the results which a recorder counted, and the override that widens it.
+"""Advice from the counts of a recorder: a wider format, more precision, a scale, and a remedy for the first NaN.
 
-How much of a histogram of exponents a format keeps, with a scale or without one.
-
-The first NaN of a run: where it was made, of what, and what mends it.
-
-Advice from the counts of a recorder: a wider format, more precision, a scale, and a remedy for the first NaN.
+A remedy is the override that widens the role which rounds the counted results. A histogram of exponents tells how much
+of it a format keeps, with a scale or without one. Of the first NaN the advice says where it was made, of which
+operands, and how it is mended.
 """
 
 from __future__ import annotations

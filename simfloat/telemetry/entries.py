@@ -1,14 +1,9 @@
-"""The entries of a recorder: event vectors by path, operation and phase, and functions that read them.
+"""The entries of a recorder, and all that is read from them: queries, differences, exports, series.
 
-Queries of a recorder: shell patterns of paths and operations, and a phase.
-
-A comparison of the counts of two recorders.
-
-The counts of a recorder as text: a table, lines of JSON, and comma-separated values.
-
-Step by step: what was counted between one end of a step and the next, without the histograms, and other numbers.
-
-The counts of a recorder as an event file that TensorBoard shows.
+Entries are event vectors by path, operation and phase. A query has shell patterns of paths and operations, and a phase.
+Counts of two recorders can be compared. Exports are a table, lines of JSON, comma-separated values, and an event file
+that TensorBoard shows. A series has the counts between one end of a step and the next, without the histograms, and
+other numbers.
 """
 
 from __future__ import annotations

@@ -178,8 +178,8 @@ class Recorder(Observer):
     ) -> dict[int | str, int]:
         """How many finite nonzero results have which exponent, floor(log2|result|), and under "zero" how many zeros.
 
-        Exponents ascend, and "zero" comes last: ``count_zeros = histogram.pop("zero")`` leaves numbers alone, to sort or to
-        draw by hand. `simfloat.plots.formats` draws both. What matches, and what is refused, is as in `counts`.
+        Exponents ascend, and "zero" comes last: ``zeros = histogram.pop("zero")`` leaves numbers alone, to sort or
+        to draw by hand. `simfloat.plots.exponents` draws both. What matches, and what is refused, is as in `counts`.
         """
         events = self._sum(Query(path, phase, operation))
         return exponent_counts(events) | {"zero": count_zeros(events)}
@@ -382,8 +382,8 @@ class Recorder(Observer):
 
         Scalars of every step are what `scalars` has, as ``training/loss``, and of each path and phase the share of
         results that had an event in any step, as ``underflow/backward/hidden.0.weight``. The exponents of results are
-        histograms, as ``exponent_counts/backward/hidden.0.weight``. Numbers that are not finite leave a gap; where `step` was
-        not called, all is one step.
+        histograms, as ``exponent_counts/backward/hidden.0.weight``. Numbers that are not finite leave a gap; where
+        `step` was not called, all is one step.
 
         Raises ValueError for what is no path, ImportError without tensorboardX (the extra ``tensorboard``), and OSError
         where nothing can be written.

@@ -1,6 +1,7 @@
-"""The numbers that an operation of PyTorch takes, and what is said of those that have no rules.
+"""The arguments of PyTorch's operations: their floating tensors, their numbers, and refusals.
 
-Numbers that a movement puts into a tensor: each is rounded to the format of the result.
+An operation without a rule is refused here, with its reason. A number that a movement puts into a tensor is rounded to
+the format of the result.
 """
 
 from __future__ import annotations

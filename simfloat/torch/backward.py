@@ -1,8 +1,8 @@
-"""The end of a backward pass: where a gradient is complete and becomes that of a parameter.
+"""The backward pass of a PyTorch model: whose gradient each autograd node computes, and where gradients are complete.
 
-The parameters that a loss was computed from.
-
-The way back through autograd's nodes: whose gradient every result is, as the edges between them tell.
+`Gradients` tells when a gradient is complete and becomes that of a parameter, and `parameters_of` the parameters that a
+loss was computed from. `BackwardNodes` follows autograd's nodes: the edges between them tell whose gradient every
+result is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Operations of a backward formula that wait until it is known whose gradient they compute.
+"""Operations of a backward pass that wait until it is known whose gradient they compute.
 
-Operations that wait in a backward pass which autograd records, so that gradients of gradients may be asked for.
-
-What autograd has recorded are PyTorch's own tensors: they stay, and get the numbers once these are known.
+`DeferredRecordedOperations` is for a backward pass that autograd records, so that gradients of gradients may be asked
+for. Autograd has recorded PyTorch's own tensors: they stay, and get the numbers once these are known.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What the forward pass leaves for the backward pass: where the operation of every autograd node ran.
+"""The log of a forward pass: where the operation of every autograd node ran, for the backward pass to read.
 
-The events of a parameter's gradient: an observer receives them at the parameter's path, once it is complete.
+An observer receives the events of a parameter's gradient at the parameter's path, once the gradient is complete.
 
-torch.utils.checkpoint: what runs again in the backward pass sees the random draws and scales of the first pass.
+Under torch.utils.checkpoint a part of the forward pass runs again in the backward pass: it sees the random draws and
+scales of the first pass.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The run whose block is open in this thread.
+"""The run whose block is open in this thread, and whether a call has ended.
 
-Calls that hooks tell the beginning of; PyTorch tells no end of one that Ctrl-C, or an optimizer's error, ended.
+Hooks tell when a call begins. PyTorch does not tell when one ends that Ctrl-C, or an error of an optimizer, ended.
 """
 
 from __future__ import annotations

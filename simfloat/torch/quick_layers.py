@@ -1,15 +1,11 @@
-"""PyTorch's linear layers as one call each, with their bias and their way back, where nobody looks at operations.
+"""Linear layers, ReLUs and cross-entropy as one call each, with their way back, where nobody looks at operations.
 
-PyTorch makes up to four operations of a linear layer and nine of its way back, each of which comes to Python. Bits are
-those of these operations: an observer, draws or an override, which tell them apart, leave the layer to them. Autograd's
-nodes are PyTorch's too, but for the product's own, so that gradients meet in the same order.
+PyTorch makes up to four operations of a linear layer and nine of its way back, and others to keep results and to find
+them again; each of them comes to Python. Bits are those of these operations. An observer, draws or an override, which
+tell them apart, leave the layer to them; so do hooks of the program's that keep what the way back reads, as a
+checkpoint's do, since the operations of the hooks are simulated.
 
-Operations of PyTorch's as one call each, with their way back, where nobody looks at operations: ReLUs, and the two
-operations of cross-entropy.
-
-PyTorch makes an operation of each and one of its way back, and others to keep results and to find them again, each of
-which comes to Python. Bits are those of the operations, to which all is left where hooks of the program's keep what the
-way back reads, as a checkpoint's do: what these compute is simulated.
+Autograd's nodes are PyTorch's too, but for the product's own, so that gradients meet in the same order.
 """
 
 from __future__ import annotations

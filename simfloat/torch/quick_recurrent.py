@@ -1,14 +1,11 @@
-"""The arithmetic of a recurrent layer's steps, as its single operations have it, on arrays and on recorded tensors.
+"""Recurrent layers with all steps of a layer in one call, where nobody looks at single operations.
 
-Whether several operations may be carried out as one call, since nobody looks at, or tells apart, single ones.
+The arithmetic of the steps is that of the single operations, on arrays and on recorded tensors; `is_alone` and
+`is_unwatched` say whether one call may stand for them.
 
-The steps of a recurrent layer in one direction as one operation of autograd, with the bits of its single ones.
-
-Each gets a tensor of its own for the weights, by `StepWeights`, as each has a node of its own for them, so that shares
-of gradients are added in the same order. What a recorded way back reads are results, through whose gradients autograd
-comes back here.
-
-PyTorch's recurrent layers with the steps of each layer in one call, where nobody looks at single operations.
+The steps of a layer in one direction are one operation of autograd, with the bits of the single ones. Each step gets a
+tensor of its own for the weights, by `StepWeights`, as each has a node of its own for them, so that shares of gradients
+are added in the same order. A recorded way back reads results, through whose gradients autograd comes back here.
 """
 
 from __future__ import annotations

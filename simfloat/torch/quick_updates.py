@@ -45,8 +45,8 @@ def adam(step: UpdateArithmetic, g: NDArray, options: SimpleNamespace) -> NDArra
 
 
 class ParameterUpdate(UpdateArithmetic):
-    """The update of a parameter, which is written where PyTorch has it: `own` is the parameter's memory, by the name
-    `WEIGHT`, and what is kept of it.
+    """The update of a parameter, written into PyTorch's memory: `memory_by_name` has that of the parameter, by the
+    name `WEIGHT`, and that of its state.
     """
 
     __slots__ = ("memory_by_name", "stored")

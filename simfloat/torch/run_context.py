@@ -1,6 +1,7 @@
-"""Which operations a run met: how each was carried out, in which layer, and how often.
+"""The state of a run while its block is open, shared by its operations, and the list of the operations that it met.
 
-What the operations of one run share: where they stand, and what is known of the tensors that they make.
+`OperationCounts` lists how each operation was carried out, in which layer, and how often. `RunContext` knows where
+operations stand, and what is known of the tensors that they make.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""torch.func.functional_call: a model is called with tensors of the program's in the place of its parameters.
+"""Settings and functions of PyTorch that are replaced while a block is open.
 
-Settings of PyTorch under which every operation comes to dispatch by itself, and not inside of a fused kernel.
+Without fused kernels, every operation comes to dispatch by itself. Under torch.func.functional_call, a model is called
+with tensors of the program's in the place of its parameters.
 """
 
 from __future__ import annotations
@@ -266,7 +267,7 @@ class without_fused_kernels:
 
 
 class with_fused_kernels:
-    """A ``with`` block inside of one of :class:`without_fused_kernels`, in which settings are what they were before it."""
+    """A ``with`` block inside of :class:`without_fused_kernels`, in which settings are what they were before that."""
 
     def __enter__(self) -> None:
         without_fused_kernels().__exit__()

@@ -1,6 +1,7 @@
-"""A PyTorch model under a policy: the block in which every operation on floating numbers is simulated.
+"""The entry to a simulated PyTorch model: `simulate`, its block and its dispatch mode, and the dry run `explain`.
 
-What would happen to a model under a policy: a dry run.
+In the block every operation on floating numbers is simulated. `explain` tells what would happen to a model under a
+policy.
 """
 
 from __future__ import annotations

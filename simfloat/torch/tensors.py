@@ -1,14 +1,11 @@
-"""Tensors known by the memory that they are views of.
+"""Tensors as arrays and back, and what a run knows of their numbers.
 
-Tensors as arrays and back, without a copy where memory allows it.
+Tensors are known by the memory that they are views of. A run keeps what it knows of a tensor's numbers on this memory,
+so that all views know it too; memory that several parameters share, as parts of one flat tensor, is known part by part.
+Conversions make no copy where memory allows it.
 
-Tensors that torch.func wraps: backward passes through them are refused.
-
-The tensors among arguments: of operations, those that are read and written; of the call of a model.
-
-What a run knows of a tensor's numbers, kept on the memory that they lie in, so that all views of it know it too.
-
-Memory that several parameters share, as parts of one flat tensor, is known part by part.
+Other functions find the tensors among the arguments of operations, which read and write them, and of a model's call.
+Backward passes through tensors that torch.func wraps are refused.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""A lock on a checkpoint folder: one training at a time writes to it. It ends with the process, however that ends.
+"""Checkpoints of a training in a folder: their files, the manifest, the lock, and comparison of two manifests.
 
-The manifest of a training: policy, seed, model, options and data by name, as checkpoints store it.
-
-Checkpoints of a training in a folder: the two newest are kept, and the newest undamaged one is used.
-
-Comparison of two manifests: which names differ, and which differences are allowed.
+One training at a time writes to a folder; its lock ends with the process, however that ends. The manifest has policy,
+seed, model, options and data by name. The two newest checkpoints are kept, and the newest undamaged one is used. A
+comparison says which names differ, and which differences are allowed.
 """
 
 from __future__ import annotations

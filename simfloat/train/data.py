@@ -1,6 +1,6 @@
-"""Batches of arrays, in an order that follows from a seed.
+"""Batches of arrays, in an order that follows from a seed, and the check of any batches.
 
-The batches of a training: checked to be pairs, with digests of the first ones for the manifest.
+A training checks that batches are pairs, and takes digests of the first ones for the manifest.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class BatchSource:
         """Raise ValueError if fewer batches than these were there to pass by."""
         if self._batch_count < count:
             raise ValueError(
-                f"{count} batches were taken before the checkpoint; the iterable gives {self._batch_count}. It must begin "
-                "where it began then."
+                f"{count} batches were taken before the checkpoint; the iterable gives {self._batch_count}. It must "
+                "begin where it began then."
             )
 
     def digests(self, count: int) -> list[str]:

@@ -1,6 +1,6 @@
-"""Resuming from a checkpoint: whether it is of this training, and which of its states are restored.
+"""`fit`: a training from its parts, from the start or from a checkpoint.
 
-`fit`: a training from its parts, from the start or from a checkpoint.
+Resuming first asks whether the checkpoint is of this training, and which of its states are restored.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def fit(
       differences that are not allowed are refused; an observer may be added. What is allowed is as it is given now, a
       schedule in the place of another one, and its lr, as if they had been there from the start; all else goes on.
       Functions are compared by their names, and lambdas, which have none, not at all.
-      `simfloat.train.checkpoints` shows the manifest.
+      `simfloat.train.manifest` shows the manifest.
     * steps: how many to make in all, before and after resuming; None until the batches end. No more are made where a
       checkpoint holds as many or more.
     * schedule: its `step` is called after each step of the optimizer.

@@ -1,8 +1,7 @@
-"""Two trainings beside one another: from which step on, and how far, the columns of their histories differ.
+"""The history of a training: loss, learning rate, scale and norms of every step, and results of evaluations.
 
-The progress bar of a training, drawn by the package rich.
-
-The history of a training: loss, learning rate, scale and norms of every step, and what was evaluated.
+`history_difference` tells from which step on, and how far, the columns of two histories differ. The package rich draws
+the progress bar of a training.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""Tensors of PyTorch in states: as arrays that a file holds, and back.
+"""States on disk: `save` and `load`, the file that they write, and the trees that it holds.
 
-Serialization of states: trees of dicts, lists, tuples, numbers, text and arrays, to JSON and back.
+States are those of models, optimizers, schedules, simulations and recorders. Serialization turns trees of dicts, lists,
+tuples, numbers, text and arrays to JSON and back. A number, text, True, False and None stand for themselves; of
+everything else there is an object with one key that says its kind: ``{"tuple": [1, 2]}``. Arrays are kept aside, and a
+tree holds their numbers in the list; of PyTorch's tensors also the name of their type, of arrays of a format also their
+arithmetic.
 
-A number, text, True, False and None stand for themselves; of everything else there is an object with one key that says
-what it is: ``{"tuple": [1, 2]}``. Arrays are kept aside, and a tree holds their numbers in the list; of PyTorch's
-tensors also the name of their type, of arrays of a format also what they compute with.
-
-A file of states, written whole or not at all, with a checksum.
-
-It holds a line that says what it is, a line of JSON, the arrays in NumPy's own format one after another, and the
-SHA-256 digest of all this. Nothing in it is ever executed.
-
-`save` and `load`: the states of models, optimizers, schedules, simulations and recorders in one file.
+A file is written whole or not at all, with a checksum. It holds a line that names its kind, a line of JSON, the arrays
+in NumPy's own format one after another, and the SHA-256 digest of all this. Nothing in it is ever executed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Replicas of a model, one after the other: each has a part of the batch, and their gradients are reduced to one.
+"""One step of a training: forward, backward, update; with replicas, and evaluation between steps.
 
-The options of an optimizer, which may differ between its groups of parameters.
-
-Evaluation during training, which changes no bit of it.
-
-One step of a training: forward, backward, update.
+Replicas of a model run one after the other: each has a part of the batch, and their gradients are reduced to one.
+Options of an optimizer may differ between its groups of parameters. An evaluation changes no bit of the training.
 """
 
 from __future__ import annotations

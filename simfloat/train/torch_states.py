@@ -1,6 +1,6 @@
-"""Whether a state of an optimizer of PyTorch is complete, which PyTorch itself does not ask when it loads one.
+"""The states of PyTorch's parts of a training, as they are stored.
 
-The states of PyTorch's parts of a training, as they are stored.
+PyTorch does not ask whether the state of an optimizer is complete when it loads one, so this is checked here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The arguments of PyTorch's schedules of learning rates and GradScalers, as far as these objects keep them.
+"""One step of the training of a PyTorch model, inside of the block of its run, as in a loop of PyTorch's.
 
-Batches as a PyTorch model takes them: tensors of its type, and integers as long.
-
-One step of the training of a PyTorch model, inside of the block of its run: what a loop of PyTorch's does.
+Batches become tensors of the model's type, and integers become long. The manifest has the arguments of PyTorch's
+schedules of learning rates and GradScalers, as far as these objects keep them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Ctrl-C during a training that writes checkpoints: it waits until a step is complete, so that nothing is lost.
+"""A training in progress: its steps, and between them evaluation, checkpoints and the decision whether to stop.
 
-Early stopping: ends a training once a monitored value has stopped improving.
-
-A training in progress: its steps, and between them evaluation, checkpoints and the decision whether to stop.
+Ctrl-C during a training that writes checkpoints waits until a step is complete, so that nothing is lost. `EarlyStop`
+ends a training once a monitored value has stopped improving.
 """
 
 from __future__ import annotations

@@ -2,11 +2,15 @@
 
 import pickle
 import shutil
+import sys
 import zipfile
+from importlib import import_module
+from types import ModuleType
 
 import numpy as np
 import pytest
 
+from simfloat.moved_names import moved_names
 from simfloat.studies.state_digest import function_digest
 from tests.last_version.objects import CHECKPOINTS, PICKLES, objects, train
 
@@ -43,3 +47,15 @@ def test_a_training_of_the_last_version_goes_on(tmp_path):
     for (name, value), (same, wanted) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
         assert name == same
         assert np.array_equal(value, wanted)
+
+
+def test_a_public_name_stays_where_a_module_of_that_name_is_imported(monkeypatch):
+    places = [module.rpartition(".")[::2] for module in moved_names()]
+    rooms = {room: vars(import_module(room)) for room, _ in places if room not in moved_names()}
+    public = {(room, name): rooms[room][name] for room, name in places if name in rooms.get(room, ())}
+    public = {place: value for place, value in public.items() if not isinstance(value, ModuleType)}
+    assert {("simfloat.train", "manifest"), ("simfloat.plots", "front")} <= set(public)
+    for room, name in public:
+        monkeypatch.delitem(sys.modules, f"{room}.{name}", raising=False)
+        import_module(f"{room}.{name}")
+    assert {(room, name): rooms[room][name] for room, name in public} == public

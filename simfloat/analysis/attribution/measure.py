@@ -1,8 +1,6 @@
-"""The result of an attribution: a table, and its numbers as a grid for a heat map.
+"""Measuring the effect of each part of a policy on a gradient, and the result: a table and a grid for a heat map.
 
-Policies that differ from a reference in some parts alone.
-
-Measuring what each part of a policy does to a gradient.
+Each measurement has a policy that differs from a reference in some parts alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The roles of a policy that a gradient used, read from the record of a run.
 
-Models of either front end, as functions that measure or train them take them, with a batch.
+Models of either front end, with a batch, become functions that measure or train them.
 """
 
 from __future__ import annotations

@@ -59,8 +59,9 @@ def refuse_own_types(policy: Policy, caller: str) -> None:
     """Raise ValueError for a policy that follows a program's own types, which copies in float64 do not have."""
     if is_written(policy):
         raise ValueError(
-            f"{caller} takes policies that name formats, got one that follows the program's own types, {policy.name!r}: "
-            "give the policy of these formats, such as 'bf16-standard', or compare both by simfloat.compare."
+            f"{caller} takes policies that name formats, got one that follows the program's own types, "
+            f"{policy.name!r}: give the policy of these formats, such as 'bf16-standard', or compare both by "
+            "simfloat.compare."
         )
 
 

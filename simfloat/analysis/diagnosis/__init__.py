@@ -1,7 +1,4 @@
-"""`diagnose`: what goes wrong first in a training under a policy, and what cures it.
-
-The first faults of a training under a policy, and their remedies, verified by running again.
-"""
+"""`diagnose`: the first faults of a training under a policy, and their remedies, verified by running again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The first NaN or overflow to infinity, and what mends it: again and again, until a training has none.
+"""Faults of a training that its numbers show: NaN, overflow to infinity, and updates that are lost.
 
-Updates that leave their weights as they were, weight decay that does nothing, moments that never decay.
+The first NaN or overflow is mended, again and again, until a training has none. Lost updates leave their weights as
+they were; weight decay may do nothing, and moments may never decay.
 """
 
 from __future__ import annotations

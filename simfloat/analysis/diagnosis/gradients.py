@@ -1,6 +1,6 @@
-"""How much of a gradient is wrong, or gone, beside the reference's at the same weights.
+"""Gradients that are gone or wrong, beside the reference's at the same weights.
 
-Gradients that are gone or wrong, beside the reference's at the same weights: underflow, saturation, swamped sums.
+The first part measures how much of a gradient is. The causes are underflow, saturation, and swamped sums.
 """
 
 from __future__ import annotations
@@ -219,7 +219,8 @@ def find_saturation(repair: PolicyRepair, record: TrialRecord, errors: GradientE
     if needed:
         fault_keys = _keys_of_roles(needed, groups)
         share = max(record.fault_recorder.share("overflow", key) for key in fault_keys)
-        why = f"{percent_text(share)} stop at the largest number ({keys_text(fault_keys)}): a gradient is {_error_text(before)}"
+        place = keys_text(fault_keys)
+        why = f"{percent_text(share)} stop at the largest number ({place}): a gradient is {_error_text(before)}"
         step = min(record.fault_recorder.first_step("overflow", key) for key in fault_keys)
         fault = Fault("saturation", step, fault_keys[0].phase, fault_keys[0].path, fault_keys[0].operation, why)
         _attempt_all(repair, fault, [each for role in needed for each in remedies[role]], errors.largest_error, before)

@@ -1,6 +1,6 @@
-"""The result of a diagnosis: faults in their order, each with its remedies, and the policy with all verified ones.
+"""Mending a policy fault by fault, by trainings under it, and the result of a diagnosis.
 
-Mending a policy: trainings under a policy that is mended fault by fault.
+The result has the faults in their order, each with its remedies, and the policy with all verified ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`reveal`: which accumulator of ours gives the bits of a function that sums products.
-
-Black boxes: in which order an unknown function adds, and which accumulator of ours gives its bits.
-"""
+"""`reveal`: in which order an unknown function adds, and which accumulator of ours gives its bits."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat import sums as accumulate
 from simfloat.analysis.reveal.order import Evidence, all_modes
 from simfloat.analysis.reveal.probe import ProductRange, Tree
 from simfloat.analysis.reveal.readings import (
@@ -42,12 +41,11 @@ from simfloat.sums import (
     numpy_sum,
     sequential,
     tensor_core,
+    trees,
 )
 from simfloat.sums.sequential import SequentialSum
 from simfloat.sums.trees import ROUNDED_ORDERS
-from simfloat.sums.units import AMD_UNITS as MATRIX_CORES
-from simfloat.sums.units import INSTRUCTIONS
-from simfloat.sums.units import NVIDIA_UNITS as TENSOR_CORES
+from simfloat.sums.units import AMD_UNITS, INSTRUCTIONS, NVIDIA_UNITS
 
 E8M13 = Format(8, 13)
 
@@ -154,7 +152,7 @@ def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[
         case LikeLibrary(name):
             yield library_sum(name)
         case InOrder(text):
-            yield from _build_accumulators([partial(accumulate.tree, text)], _sums(evidence))
+            yield from _build_accumulators([partial(trees.tree, text)], _sums(evidence))
         case Chunks(together):
             yield from _fused(evidence, together)
         case Runs(size, inner, outer) if not evidence.is_uniform or not any(
@@ -281,10 +279,10 @@ def _distance(format: Format, span: ProductRange) -> int:
 def _units(inputs: tuple[Format, Format]) -> Iterator[Accumulator]:
     """The matrix units that take operands of these formats; those of TF32 take float32 numbers."""
     pairs = [inputs, (TF32, TF32)] if inputs == (FP32, FP32) else [inputs]
-    for pair, nvidia, output in product(pairs, TENSOR_CORES, (FP32, FP16)):
+    for pair, nvidia, output in product(pairs, NVIDIA_UNITS, (FP32, FP16)):
         for instruction in (None, *INSTRUCTIONS.get(nvidia, ())[1:]):
             yield from _unit(partial(tensor_core, nvidia, pair, output, instruction=instruction))
-    for pair, amd, variant in product(pairs, MATRIX_CORES, (None, "1k")):
+    for pair, amd, variant in product(pairs, AMD_UNITS, (None, "1k")):
         yield from _unit(partial(matrix_core, amd, pair, variant=variant))
 
 

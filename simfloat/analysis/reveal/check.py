@@ -1,7 +1,6 @@
-"""Operands for sums of a black box: random ones that are hard to sum, and ones at which a given candidate rounds,
-overflows or underflows.
+"""Comparison of candidates with all results of a function, and the search for sums that tell them apart.
 
-Comparison of candidates with all results of a function, and the search for sums that tell them apart.
+The operands are random ones that are hard to sum, and ones at which a given candidate rounds, overflows or underflows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Finding the order of a function's additions (FPRev: Xie et al., arXiv 2411.00442).
+"""The additions of a function: their order, the bits to which each rounds, and in which mode.
+
+Finding the order of a function's additions (FPRev: Xie et al., arXiv 2411.00442).
 
 Beside a large M a number far smaller is lost. With M and -M at places i and j and ones everywhere else, those ones are
 lost that are added before M and -M meet, and the others are counted by the result. So k minus the result is the number

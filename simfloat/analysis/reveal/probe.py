@@ -1,6 +1,7 @@
-"""Probes of a function: sums of chosen products, remembered and counted.
+"""Probes of a function, and the order of a sum as a tree.
 
-The order of a sum as a tree: its leaves are the products, each node is an addition of two or more.
+A probe is a sum of chosen products, remembered and counted. The leaves of a tree are the products, and each node is an
+addition of two or more.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Activations and their derivatives, of one operation or several.
 
-Activations that are made of several operations, and their derivatives by PyTorch's formulas.
-
-Factors of 1 make no product. What is chosen among operands is rounded as a step ``clip`` where it becomes the result.
+The derivatives of activations that are made of several operations are PyTorch's formulas. Factors of 1 make no product.
+Where a chosen operand becomes the result, it is rounded as a step ``clip``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Losses of numbers and of classes, and how they are gathered.
+"""The formulas of losses, of numbers and of classes, of their reduction, and of their gradients.
 
-`reduction` is "mean", "sum", or "none". Slopes are PyTorch's: the gradient of each loss comes first, then that of what
-it is a loss of; `g` is the gradient of what was gathered, and `x`, `y` are input and target.
+`reduction` is "mean", "sum", or "none". Slopes are PyTorch's: the gradient of each single loss comes first, then that
+of its operand; `g` is the gradient of the reduced losses, and `x`, `y` are input and target.
 
-Connectionist temporal classification: Graves et al., ICML 2006.
+The last part is connectionist temporal classification: Graves et al., ICML 2006.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Normalization of layers, batches and groups, and the gradients of what is normalized and of weight and bias.
+"""Normalization of layers, batches and groups, with its gradients, and the product of attention weights and values.
 
-``(x - mean) * factor * weight + bias``, with a mean and a factor, one over the root of the variance, for all numbers
-that are normalized `together`: along these axes. Axes stand so that weight and bias, which may be None, are broadcast
-as they are.
-
-The second product of attention: weights times values.
+A normalization is ``(x - mean) * factor * weight + bias``, with a mean and a factor, one over the root of the variance,
+for all numbers that are normalized `together`: along these axes. Axes stand so that weight and bias, which may be None,
+are broadcast as they are. It has gradients with respect to the normalized numbers, the weight and the bias.
 """
 
 from __future__ import annotations

@@ -42,10 +42,10 @@ class CellSlopes(Protocol):
 class Cell(NamedTuple):
     """A kind of cell: its step and the way back.
 
-    `step(u, input_gates, hidden, state)` returns the next state and the arrays that the way back reads besides; `kept`
-    is the number of these. `slopes(u, gradients, further, saved, state, after)` returns the gradients of input_gates
-    and hidden, and of the state as far as it does not go through hidden. `gradients` are those of the state `after` the
-    step, `further` those that a recorded way back adds to the saved arrays.
+    `step(u, input_gates, hidden, state)` returns the next state and the arrays that the way back reads besides;
+    `saved_count` is the number of these. `slopes(u, gradients, further, saved, state, after)` returns the gradients of
+    input_gates and hidden, and of the state as far as it does not go through hidden. `gradients` are those of the state
+    `after` the step, `further` those that a recorded way back adds to the saved arrays.
     """
 
     gates: int

@@ -1,11 +1,10 @@
-"""The derivatives of pointwise operations, and of those that are chosen among their operands.
+"""The derivatives of pointwise operations, and softmax with its relatives along axes.
 
 `u` is the arithmetic of the backward pass; `g` is the gradient of the result `y`, and `a`, `b` are the operands. Where
-a slope reads no result, or no operand, it may be given None in its place.
+a slope does not read a result, or an operand, it may be given None in its place.
 
-Softmax, log_softmax and logsumexp along axes: exponentials of differences to the largest number.
-
-That number is found among the operands, so it needs no rounding.
+Softmax, log_softmax and logsumexp are exponentials of differences to the largest number. That number is one of the
+operands, so it needs no rounding.
 """
 
 from __future__ import annotations

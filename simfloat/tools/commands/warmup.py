@@ -42,12 +42,12 @@ def environment_of(level: str) -> dict[str, str]:
     Raises ValueError for a level that is unknown, or higher than this processor's: kernels are tried where they are
     compiled.
     """
-    from simfloat.kernels.compile import processor as levels
+    from simfloat.kernels.compile.processor import reachable_levels
 
-    names = [each.name for each in levels.reachable_levels()]
+    names = [each.name for each in reachable_levels()]
     if level not in names:
         raise ValueError(f"kernels can be compiled here for {', '.join(names)}, not for {level!r}.")
-    _, processor, features = levels.reachable_levels()[names.index(level)]
+    _, processor, features = reachable_levels()[names.index(level)]
     return {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}
 
 

@@ -15,7 +15,7 @@ from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.sources import BFLOAT16, FLOAT16
 from simfloat.kernels.compile import jit, processor
-from simfloat.kernels.elementwise import loops as elementwise
+from simfloat.kernels.elementwise.loops import OPERATIONS as OPERATION_LOOPS
 from simfloat.kernels.lanes import tiles
 from simfloat.kernels.rounding import grid
 from simfloat.sums.trees import ROUNDED_ORDERS
@@ -31,7 +31,7 @@ def count_compiled() -> int:
 
 def operations() -> None:
     """Every operation in FP64, where float64 has no bit to spare, with more random bits than it has, and in float32."""
-    for name in elementwise.OPERATIONS:
+    for name in OPERATION_LOOPS:
         numbers = [np.array([0.5, 0.75])] * len(OPERATIONS[name].operands)
         getattr(sf, name)(*numbers, sf.FP64)
         getattr(sf, name)(*numbers, sf.FP32, sf.stochastic(), stream=sf.BitStream(0))

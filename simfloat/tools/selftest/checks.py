@@ -1,8 +1,7 @@
 """Checks: batches of results beside what they should be, compared bit for bit, and the report of a run.
 
-Operands that are hard to round, and the modes to round them in.
-
-Checks of random bits: the generator, the frequencies, and that results depend on the seed alone.
+Here are operands that are hard to round, with the modes to round them in, and checks of random bits: the generator, the
+frequencies, and that results depend on the seed alone.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Rounding by looking up neighbours: a second definition, on arrays, that shares nothing with the kernels.
+"""Definitions that share nothing with the kernels: neighbours in a table, exact fractions, and known answers.
 
 The magnitudes of a small format stand in a table. An exact result lies between two of them, and whether it equals the
 lower one, or lies below, on or above their middle, is told by comparisons that are exact in float64, because all
 numbers concerned have few bits. That makes every pair of 8-bit numbers, and every triple of some, affordable.
 
-Operations and sums by exact fractions: slow and obvious; every kernel is compared with them.
+Operations and sums by exact fractions are slow and obvious; every kernel is compared with them.
 
-Known answers: codes by exact rational computation, checked against NumPy and ml_dtypes; published numbers.
+Known answers are codes by exact rational computation, checked against NumPy and ml_dtypes, and published numbers.
 """
 
 from __future__ import annotations

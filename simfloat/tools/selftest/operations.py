@@ -1,11 +1,9 @@
-"""Checks of encoding, decoding and rounding.
+"""Checks of encoding, decoding, rounding, elementwise operations, square root and elementary functions.
 
-Checks of elementwise operations: the exact result, rounded once.
-
-Checks of square root and elementary functions, against the decimal module of Python's standard library.
-
-Its `exp`, `ln` and `sqrt` are correct in the last of as many digits as asked for. 120 digits are enough: no value of
-these functions at a 16-bit operand, nor a root of a float64, comes that near to a tie without being one.
+The exact result of an elementwise operation is rounded once. Functions are compared with the decimal module of Python's
+standard library. Its `exp`, `ln` and `sqrt` are correct in the last of as many digits as asked for. 120 digits are
+enough: no value of these functions at a 16-bit operand, nor a root of a float64, comes that near to a tie without being
+one.
 """
 
 from __future__ import annotations

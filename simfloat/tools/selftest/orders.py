@@ -1,6 +1,6 @@
-"""Sums in other orders than one after the other, as the contract of their accumulators words them, step by step.
+"""Sums in other orders than one after the other, and scaled casts with the sums of their elements.
 
-Scaled casts and the sums of their elements by their definitions, number by number; and their check.
+Orders follow the contract of their accumulators step by step, scaled casts their definitions number by number.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Checks of sums: every step by the definition, exact sums by fractions, stagnation by the known table.
+"""Checks of sums, on the CPU and on a GPU.
 
-Checks of a GPU: every family of kernels there, compared with the CPU's on the same numbers.
+Every step is compared with the definition, exact sums with fractions, stagnation with the known table. Every family of
+kernels of a GPU is compared with the CPU's on the same numbers.
 """
 
 from __future__ import annotations

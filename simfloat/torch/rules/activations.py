@@ -1,6 +1,7 @@
-"""Activations with a bend, forward and backward, by the formulas of `simfloat.simulation.formulas.activations`.
+"""Rules of activations with a bend, by formulas, and of operations that are made of others.
 
-Operations that are made of others: functions of their own arguments, in PyTorch's operations.
+Activations run forward and backward by `simfloat.simulation.formulas.activations`. The others are functions of their
+own arguments, written in PyTorch's operations.
 """
 
 from __future__ import annotations

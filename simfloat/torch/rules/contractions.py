@@ -1,6 +1,6 @@
-"""Products of matrices: operands are rounded by what they are, sums go through the policy's `accumulate`.
+"""Rules of products of matrices, of convolutions, and of their gradients.
 
-Convolutions and their gradients: operands are rounded by what they are, sums go through `accumulate`.
+Operands are rounded by their role, and sums go through the policy's `accumulate`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Images looked up at given points, and the points of affine maps, forward and backward, in PyTorch's operations.
+"""Rules that resize images and look them up at points, forward and backward.
 
-Images in another size, forward and backward: each pixel is a sum of a few of the old ones, times exact weights.
-
-Images looked up at given points by cubic convolution of four by four pixels, forward and backward.
+Images are looked up at given points, and at those of affine maps, in PyTorch's operations. A pixel of an image in
+another size is a sum of a few of the old ones, times exact weights. The last part looks images up by cubic convolution
+of four by four pixels.
 """
 
 from __future__ import annotations

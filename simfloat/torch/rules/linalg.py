@@ -1,13 +1,13 @@
-"""Factors of matrices and systems of equations, in the orders of operations of `simfloat.linalg`.
+"""Rules of linear algebra: factors, systems of equations, the exponential of a matrix; and orthogonal polynomials.
 
-Operations have the format of results, sums go through `accumulate`; the matrices of a batch come one after the other.
-Sums of other formats are those of a running sum, as `simfloat.linalg` tells.
+Factors and systems follow the orders of operations of `simfloat.linalg`. Operations have the format of results, sums go
+through `accumulate`; the matrices of a batch come one after the other. Sums of other formats are those of a running
+sum, as `simfloat.linalg` tells.
 
-The exponential of a matrix, by products and sums of matrices that are simulated.
+The exponential of a matrix is made of products and sums of matrices that are simulated.
 
-Orthogonal polynomials, by their recurrences of three terms: p(k + 1) from p(k) and p(k - 1), each step rounded.
-
-Abramowitz and Stegun, Handbook of Mathematical Functions, 22.7.
+Orthogonal polynomials follow their recurrences of three terms, p(k + 1) from p(k) and p(k - 1), each step rounded
+(Abramowitz and Stegun, Handbook of Mathematical Functions, 22.7).
 """
 
 from __future__ import annotations

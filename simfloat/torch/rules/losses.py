@@ -1,8 +1,7 @@
-"""Losses, forward and backward, in PyTorch's operations.
+"""Rules of losses and of distances between rows, forward and backward.
 
-Connectionist temporal classification, forward and backward: what PyTorch's operation takes.
-
-Distances between all rows of two matrices, forward and backward, in PyTorch's operations.
+Losses and distances are written in PyTorch's operations or by formulas. Connectionist temporal classification takes the
+arguments of PyTorch's operation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Operations that move, choose, make or compare numbers, and round none but those put among others: PyTorch's names.
+"""Operations that move, choose, make or compare numbers, by PyTorch's names, and their ways back.
 
-Ways back of movements: numbers that went to several places are added up where they came from.
-
-Comparisons by which autograd finds the elements that a largest, smallest or middle number was taken from.
+They round no number but one that is put among others. On the way back, the gradients of a number that went to several
+places are added up. Comparisons find the elements that a largest, smallest or middle number was taken from.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ _aten = torch.ops.aten
 
 
 class Adjoint(Rule):
-    """The way back of a movement: `moved` carries it out on given numbers, in a tensor like the one that is reached."""
+    """The way back of a movement: `movement` carries it out on numbers, in a tensor like the one that is reached."""
 
     def __init__(self, operation: str, movement: Callable[..., torch.Tensor], size_at: int) -> None:
         super().__init__(operation, self.compute)

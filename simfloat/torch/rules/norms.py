@@ -67,7 +67,7 @@ class BatchNorm(TypeOfFirst, Rule):
     """Batch normalization, whose running statistics take a step towards the batch's, rounded to `activations`.
 
     Where these are used instead, there are no means and factors, as in PyTorch. PyTorch has the operation under several
-    names, whose arguments `arranged` brings into the order of the first one's.
+    names, whose arguments `arrange` brings into the order of the first one's.
     """
 
     how = "decomposition"

@@ -1,11 +1,10 @@
-"""Quotients to integers and what they leave, exactly.
+"""Rules of pointwise operations: tables of what each is in operations that are rounded once.
 
-Functions of numbers as PyTorch's own formulas have them: every operation of the formula is rounded.
+Quotients to integers, and their remainders, are exact. Some functions follow PyTorch's own formulas: every operation of
+the formula is rounded.
 
-Pointwise operations: a table of what each is in operations that are rounded once.
-
-In a row, `u` is the call, whose every operation is rounded as the policy says; `a`, `b`, `c` are arrays of the
-operands, and `g` is a gradient.
+In a row of the table, `u` is the call, whose every operation is rounded as the policy says; `a`, `b`, `c` are arrays of
+the operands, and `g` is a gradient.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The scales that a program gives to a product of float8 or float4 matrices, as PyTorch and cuBLAS lay them out.
+"""Rules of quantization: products of float8 and float4 matrices with scales, and rounding to integers and back.
 
-Numbers that become those which integers stand for, as training for quantized inference has them.
-
-Products of matrices of float8 and float4 numbers with scales: torch._scaled_mm, torch.nn.functional.scaled_mm.
+The program gives the scales as PyTorch and cuBLAS lay them out. Fake quantization replaces each number by that which an
+integer stands for, as in training for quantized inference. Products with scales are torch._scaled_mm and
+torch.nn.functional.scaled_mm.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Sums, means and their like, through the policy's `reduce`; and largest elements.
+"""Rules of reductions: sums, means, products, extremes, segments of an axis, and histograms.
 
-Sums, means, products, largest and smallest numbers of segments of an axis, and their gradients.
-
-Histograms: borders of bins are rounded, and numbers counted between them, or their weights added.
+Sums and means go through the policy's `reduce`. Segments have their gradients here too. The borders of a histogram's
+bins are rounded; numbers are counted between them, or their weights added.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Numbers that are added where several belong to one place: through `reduce`, in row-major order.
+"""Rules that add numbers where several belong to one place, and bags of embeddings.
 
-Bags of embeddings: sums, means and maxima of rows of a table.
+Additions go through `reduce`, in row-major order. A bag is the sum, mean or maximum of rows of a table.
 """
 
 from __future__ import annotations
