@@ -321,7 +321,7 @@ class Simulation:
         return entry.path
 
     def stream_positions(self) -> StreamPositions:
-        """Where random streams and delayed scalings are now, for `again_from`."""
+        """Where random streams and delayed scalings are now, for `replay_from`."""
         return StreamPositions(self.streams.calls, self.histories.copies)
 
     @contextmanager

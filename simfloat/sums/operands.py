@@ -117,7 +117,7 @@ class OperandPlan(NamedTuple):
     ) -> OperandBounds:
         """The operand rounded, without a scale; the observer receives the events of the operation.
 
-        `is_settled` if the cast is known to leave the numbers as they are.
+        `already_in_format` if the cast is known to leave the numbers as they are.
         """
         single, cast = x.dtype == FLOAT32, self.cast
         if observer is None and (already_in_format or self.is_identity[single]):

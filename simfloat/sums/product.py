@@ -317,7 +317,7 @@ def multiply_matrices(
     depth = a.shape[-1]
     a, b, work = prepare_sum(a, b, shape, depth, options, scales, initial)
     count = math.prod(matrices)
-    # `in_sight` asks this first, too: three of the 29 calls of a product of 4 x 4 went to it.
+    # `with_progress_bar` asks this first, too: three of the 29 calls of a product of 4 x 4 went to it.
     if max(count * work.engine.cost, contraction.SINGLE_SUM_COST) * depth < contraction.LEAST_WATCHED_WORK:
         sums = sums_of_matrices(matrices, a, b, work)
     else:

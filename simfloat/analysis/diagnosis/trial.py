@@ -49,10 +49,10 @@ NonFiniteCounts = tuple[int, int]
 class FaultRecorder(Recorder):
     """Counts as a Recorder, and keeps the first NaN or infinity.
 
-    `first` names that result, and `entries_then` holds the counts until then. If a loss scale skips the step, both move
-    to `skipped`. With the recorder of another training as `reference`, a result counts only if the operation makes more
-    infinite results, or more NaN, at its place in the step than it made under the reference. Infinities whose keys are
-    in `excused` do not count.
+    `first` names that result, and `entries_at_first` holds the counts until then. If a loss scale skips the step, both
+    move to `skipped`. With the recorder of another training as `reference`, a result counts only if the operation makes
+    more infinite results, or more NaN, at its place in the step than it made under the reference. Infinities whose keys
+    are in `excused` do not count.
     """
 
     def __init__(self, reference: FaultRecorder | None = None, excused: Collection[Key] = ()) -> None:
