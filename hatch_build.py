@@ -20,7 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CompiledKernels(BuildHookInterface):
-    """Puts the kernels of `SIMFLOAT_KERNELS` where `simfloat.kernels.cache` looks for them."""
+    """Puts the kernels of `SIMFLOAT_KERNELS` where `simfloat.kernels.compile.cache` looks for them."""
 
     PLUGIN_NAME = "custom"
 

@@ -18,9 +18,8 @@ import numpy as np, simfloat as sf
 x = np.ones((4, 4), np.float32)
 sf.round(x, sf.FP16), sf.add(x, x, sf.BF16), sf.matmul(x, x, accumulate=sf.FP16)
 from simfloat import kernels
-loops = [kernels.rounding.arrays.round_nearest, kernels.rounding.arrays.bit_facts]
-loops += [kernels.elementwise.exact_results["add"]]
-loops += list(kernels.sums.sequential.steps.values())
+arrays, operations = kernels.rounding_loops, kernels.operation_loops
+loops = [arrays.round_nearest, operations.exact_results["add"], arrays.bit_facts, *kernels.sequential.steps.values()]
 print(sum(sum(loop.stats.cache_misses.values()) for loop in loops))
 """
 

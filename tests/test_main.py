@@ -76,11 +76,11 @@ def test_an_interrupt_inside_a_function_that_c_called_comes_once_more(capfd):
 
 def test_what_an_interrupt_left_half_built_is_not_taken_apart():
     lines = (
-        "from simfloat.terminal import guarded, leave",
+        "from simfloat.terminal import run_command, end_program",
         "class HalfBuilt:",
         "    def __init__(self): raise KeyboardInterrupt",
         "    def __del__(self): raise AttributeError('what __init__ never set')",
-        "leave(guarded(HalfBuilt))",
+        "end_program(run_command(HalfBuilt))",
     )
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=100
@@ -110,7 +110,7 @@ def test_no_command_line_ends_in_a_traceback(arguments):
 
 def test_an_interrupt_that_passes_through_an_exec_ends_with_130(tmp_path):
     body = """exec("raise KeyboardInterrupt")"""
-    lines = ("from simfloat.terminal import guarded", f"raise SystemExit(guarded(lambda: exec({body!r})))")
+    lines = ("from simfloat.terminal import run_command", f"raise SystemExit(run_command(lambda: exec({body!r})))")
     (tmp_path / "interrupted.py").write_text("\n".join(lines))
     variables = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     run = [sys.executable, "-m", "interrupted"]

@@ -19,8 +19,8 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 RUN = """
 import json, multiprocessing, sys
 import matplotlib.pyplot, torch
-import simfloat.analysis.diagnosis, simfloat.nn, simfloat.optim, simfloat.plots, simfloat.studies
-import simfloat.torch, simfloat.train
+import simfloat.analysis.diagnosis, simfloat.nn, simfloat.optim, simfloat.plots, simfloat.studies, simfloat.torch
+import simfloat.train
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 

@@ -133,9 +133,9 @@ def test_progress_is_true_or_false(shown):
 LONG = """
 import numpy as np, simfloat as sf
 from functools import partial
-from simfloat.sums import long_sums
-long_sums.LEAST_WATCHED_WORK, long_sums.PIECE_WORK = 0.0, 2e4
-long_sums.status = partial(long_sums.status, patience=0.0005)
+from simfloat.sums import contraction
+contraction.LEAST_WATCHED_WORK, contraction.PIECE_WORK = 0.0, 2e4
+contraction.status = partial(contraction.status, patience=0.0005)
 a = np.ones((400, 400), np.float32)
 for i in range(20):
     sf.matmul(a, a, accumulate=sf.FP16)

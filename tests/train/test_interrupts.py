@@ -92,7 +92,7 @@ def test_a_thread_trains_too(tmp_path):
     assert sf.train.manifest(tmp_path)["steps"] == 2
 
 
-@pytest.mark.parametrize("name", ["_locked_file", "_release"])
+@pytest.mark.parametrize("name", ["_open_locked_file", "_release"])
 def test_while_a_folder_is_locked_or_released_it_waits_and_the_folder_is_free_again(name, tmp_path, monkeypatch):
     def interrupted(*args):
         signal.raise_signal(signal.SIGINT)

@@ -95,7 +95,7 @@ def test_where_the_file_system_has_no_locks_training_goes_on_with_a_warning(tmp_
     def without(descriptor):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(checkpoints, "_lock", without)
+    monkeypatch.setattr(checkpoints, "_lock_file", without)
     with pytest.warns(UserWarning, match=f"{tmp_path} cannot be locked \\(No locks available\\)"):
         toy.fit("fp32", 1, checkpoint=tmp_path)
     assert names(tmp_path) == ["checkpoint-000001-step-1.states"]
