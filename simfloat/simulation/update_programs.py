@@ -259,8 +259,8 @@ def _program(
     options: SimpleNamespace,
 ) -> tuple[UpdateProgram, UpdateNumbers]:
     """The program of an update, known or written now, with its numbers; NoProgram if there is none."""
-    # The numbers of a step stand in one list, those of the counters before those of the options. `_split_option` appends
-    # them in the order in which `_with_numbers` takes them out, so both have to walk through nested tuples alike.
+    # The numbers of a step stand in one list, those of the counters before those of the options. `_split_option`
+    # appends them in the order in which `_with_numbers` takes them out, so both walk through nested tuples alike.
     values = [*counters.values()]
     key = (
         kind,
