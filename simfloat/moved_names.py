@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -48,7 +48,7 @@ class PackageOfMovedModules(ModuleType):
             super().__setattr__(name, value)
 
 
-class MovedModules(MetaPathFinder, Loader):
+class MovedModules(Loader):
     """The last finder that Python asks: it knows the old names of modules."""
 
     @classmethod

@@ -179,8 +179,8 @@ class Section(NamedTuple):
     place: str
     kind: str
     summary: dict[str, Any]
-    read_figures: list[Figure]
-    table_preview: Preview
+    figures: list[Figure]
+    listing: Preview
     notes: dict[str, list[str]]
 
     @property

@@ -44,7 +44,7 @@ def test_names_cover_neither_points_nor_one_another_and_stay_inside():
     assert len(boxes) == 9 and not any(one.overlaps(other) for one, other in combinations(boxes, 2))
     places = axes.transData.transform([(point.cost, point.values) for point in points])
     assert not any(box.contains(*place) for box in boxes for place in places)
-    inside = axes.get_window_extent().pad_images(1)
+    inside = axes.get_window_extent().padded(1)
     assert all(inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1) for box in boxes)
 
 
