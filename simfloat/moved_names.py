@@ -40,11 +40,11 @@ class MovedModule(ModuleType):
 
 
 class PackageOfMovedModules(ModuleType):
-    """A package with a public name that a module had, too, such as `simfloat.train.manifest`: the name stays."""
+    """A package that moved modules were imported from: it offers its own names alone."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Python puts each imported module into its package.
-        if not (isinstance(value, MovedModule) and name in vars(self)):
+        # Python puts each imported module into its package, where a public name may stand: `simfloat.train.manifest`.
+        if not isinstance(value, MovedModule):
             super().__setattr__(name, value)
 
 
@@ -63,10 +63,9 @@ class MovedModules(Loader):
         return MovedModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Keep a public name of the package; the module that is asked is imported when a name is."""
-        parent, _, name = module.__name__.rpartition(".")
-        package = sys.modules[parent]
-        if type(package) is ModuleType and name in vars(package):
+        """Keep the names of the package; the module that is asked is imported when a name is."""
+        package = sys.modules[module.__name__.rpartition(".")[0]]
+        if type(package) is ModuleType:
             package.__class__ = PackageOfMovedModules
 
 

@@ -46,8 +46,8 @@ def test_a_processor_has_the_highest_level_that_it_reaches():
 import llvmlite.binding as llvm
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
-from simfloat.kernels.compile.processor import level_of
-print(json.dumps([level_of(*found) for *found, _ in {FOUND}]))
+from simfloat.kernels.compile.processor import highest_level
+print(json.dumps([highest_level(*found) for *found, _ in {FOUND}]))
 """
     for (_, name, features, level), got in zip(FOUND, in_a_process(code), strict=True):
         assert got[0] == (level or name) and (level is None) == (got == [name, name, features])
