@@ -184,9 +184,9 @@ def test_the_whole_way_through_images_means_the_same_sums(tmp_path):
     # Without compilation, since this processor may lack the arithmetic; the way is chosen as if it did not.
     path = tmp_path / "sums.npy"
     settings = {"NUMBA_CPU_NAME": PROCESSOR, "NUMBA_CPU_FEATURES": FEATURES, "NUMBA_DISABLE_JIT": "1"}
-    assert python("-m", "tests.kernels.test_target", str(path), **settings).strip() == "InImages"
+    assert python("-m", "tests.kernels.test_target", str(path), **settings).strip() == "OnBitPatterns"
     kind, sums = products_in_fp16()
-    assert (kind == "InImages") is processor.COMPUTES_FP16
+    assert (kind == "OnBitPatterns") is processor.COMPUTES_FP16
     assert_bits(np.load(path), sums)
 
 

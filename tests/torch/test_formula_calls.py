@@ -74,7 +74,7 @@ LEFT_TO_OPERATIONS = (
 def calls(monkeypatch):
     """What ReLUs as one call gave."""
     found, apply = [], quick_layers.apply_formula
-    monkeypatch.setattr(quick_layers, "apply", lambda *given: found.append(apply(*given)) or found[-1])
+    monkeypatch.setattr(quick_layers, "apply_formula", lambda *given: found.append(apply(*given)) or found[-1])
     return found
 
 
