@@ -15,19 +15,17 @@ from tests.train.toy import names
 
 ROOT = Path(__file__).parents[2]
 
-#: The module alone: its package is slow to import.
+#: A process of its own, and the folder that it is called with.
 LOCKED = """
 import os, sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-spec = spec_from_file_location("lock", "simfloat/train/checkpoints.py")
-spec.loader.exec_module(lock := module_from_spec(spec))
+from simfloat.train.checkpoints import lock_folder
 folder = Path(sys.argv[1])
 """
 
 #: Holds a folder until its standard input is closed.
 HOLD = """
-with lock.lock(folder):
+with lock_folder(folder):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -39,7 +37,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(400):
     try:
-        with lock.lock(folder):
+        with lock_folder(folder):
             os.close(os.open(folder / "mine", os.O_CREAT | os.O_EXCL))
             os.unlink(folder / "mine")
             taken += 1
