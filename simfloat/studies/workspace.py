@@ -355,6 +355,7 @@ def answer(place: str, module: str, name: str, line: str, digest: str) -> str:
     if place not in sys.path:
         sys.path.insert(0, place)  # where workers see the same disk as the client, they find the function there
     from simfloat.studies import executors
+    from simfloat.studies.workspace import code_digest
 
     if code_digest(module) != digest:
         fault = "a worker has other sources or versions of packages; install the same there, and start it anew."

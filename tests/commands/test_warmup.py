@@ -22,14 +22,15 @@ for task in workload.TASKS.values():
     task()
 for module in pkgutil.walk_packages(simfloat.kernels.__path__, "simfloat.kernels."):
     importlib.import_module(module.name)
-from simfloat.kernels import jit, processor
+from simfloat.kernels.compile import jit, processor
 left = [kernel.__name__ for kernel in jit.KERNELS if not kernel.overloads]
 if not processor.COMPUTES_FP16:
-    left = [name for name in left if "halves" not in name and not name.startswith("converting(")]
+    left = [name for name in left if "halves" not in name and not name.startswith("conversion_loop(")]
 if not processor.ROUNDS_LANES:
-    left = [name for name in left if not name.startswith("loop_of(") and name != "anchored"]
+    made_of_lanes = ("rounded_tile_loop(", "order_loop(")
+    left = [name for name in left if not name.startswith(made_of_lanes) and name != "add_anchored_products"]
 if not processor.CONVERTS_FP16:
-    left = [name for name in left if "convert" not in name and name not in ("round_half", "of_float16")]
+    left = [name for name in left if "convert" not in name and name not in ("round_half", "look_up_float16")]
 print(left)
 """
 

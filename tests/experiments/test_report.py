@@ -27,7 +27,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.elements, self.open, self.words = [], [], []
-        self.batch_source(text)
+        self.feed(text)
         assert not self.open, f"not closed: {self.open}"
 
     def handle_starttag(self, tag, attrs):
