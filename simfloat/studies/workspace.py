@@ -351,13 +351,12 @@ def answer(place: str, module: str, name: str, line: str, digest: str) -> str:
     """
     import json
     import sys
+    from importlib import import_module
 
     if place not in sys.path:
         sys.path.insert(0, place)  # where workers see the same disk as the client, they find the function there
-    from simfloat.studies import executors
-    from simfloat.studies.workspace import code_digest
-
-    if code_digest(module) != digest:
+    executors, workspace = (import_module(f"simfloat.studies.{name}") for name in ("executors", "workspace"))
+    if workspace.code_digest(module) != digest:
         fault = "a worker has other sources or versions of packages; install the same there, and start it anew."
         return json.dumps({"error": fault})
     return json.dumps(executors.answer(module, name, json.loads(line)))
