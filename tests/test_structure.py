@@ -1,15 +1,14 @@
-"""How the files hang together: no file needs, directly or through others, one that needs it; a name has one meaning; a
+"""How the files hang together: no file needs, directly or through others, one that needs it; a
 fact of a rounding mode stands in its row.
 """
 
 import ast
-import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from simfloat.formats.rounding import MODES
+from benchmarks import shape
 
 ROOT = Path(__file__).parents[1]
 
@@ -67,29 +66,6 @@ def test_imports_are_seen_wherever_they_stand():
     assert "simfloat.nn" not in needs["simfloat"], "a list of all rooms, for type checkers alone"
 
 
-LIBRARY = [path for name, path in FILES.items() if name.split(".")[0] == "simfloat"]
-
-
-def modes_named(source):
-    """The strings of a file that consist of names, one of which is a rounding mode or has it among its words, as
-    `cut_toward_zero` has; docstrings do not count.
-    """
-    tree = ast.parse(source)
-    described = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
-    mode = re.compile(rf"(\w*_)?({'|'.join(MODES)})(_\w*)?")
-    texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    words = {node.value: node.value.replace(",", " ").split() for node in texts if id(node) not in described}
-    return [
-        text for text, names in words.items() if all(map(str.isidentifier, names)) and any(map(mode.fullmatch, names))
-    ]
-
-
 @pytest.mark.parametrize(
     "source, named",
     [
@@ -100,16 +76,10 @@ def modes_named(source):
     ids=["alone", "among words", "elsewhere"],
 )
 def test_names_of_modes_are_seen_in_strings(source, named):
-    assert set(modes_named(source)) == set(named)
+    assert {text for _, text in shape.read(source).places["modes"]} == set(named)
 
 
 def test_rounding_modes_are_named_where_they_are_defined_and_where_that_is_checked():
-    naming = {
-        path.relative_to(ROOT / "simfloat").as_posix(): modes_named(path.read_text(encoding="utf-8"))
-        for path in LIBRARY
-    }
-    elsewhere = {
-        path: names for path, names in naming.items() if names and not {"formats", "selftest"} & set(path.split("/"))
-    }
-    assert naming["formats/rounding.py"] and naming["tools/selftest/definitions.py"]
-    assert elsewhere == {}, "read the facts of a mode's row (`Rounding`) instead"
+    files = shape.sources()
+    assert files["formats/rounding.py"].places["modes"] and files["tools/selftest/definitions.py"].places["modes"]
+    assert shape.files_naming_modes(files) == {}, "read the facts of a mode's row (`Rounding`) instead"

@@ -79,14 +79,6 @@ def exp2_wide(x):
 '''
 
 
-def modes():
-    """Every rounding mode that there is, those of other extensions too, some of them saturating or random."""
-    import simfloat as sf
-    from simfloat.formats.rounding import MODES, Rounding
-
-    return (*map(Rounding, MODES), sf.nearest_even.saturating(), sf.stochastic(), sf.stochastic(8, "A"))
-
-
 def functions_are_what_their_rows_say():
     """One after the other: as functions, of arrays, of tensors, on what stands for a GPU, and in PyTorch."""
     import simfloat as sf
@@ -102,7 +94,7 @@ def functions_are_what_their_rows_say():
     for name, values in exact.items():
         odd = np.array([round_value(v, sf.FP64, sf.to_odd) for v in values])
         assert_bits(to_odd(ORACLES[name], x), odd)
-        for mode in modes():
+        for mode in every_mode():
             function_rounds_once(name, x, odd, mode)
             arrays_have_the_function(name, x, odd, mode)
             front_ends_have_the_function(name, x, odd, mode)
@@ -180,23 +172,15 @@ def sums_of_the_function_are_those_of_its_results(name, x, mode):
     assert_bits(there.get()[0], want)
 
 
-def on_a_stand_in(promise):
-    """The promise where arrays and loops stand for a GPU's."""
-
-    def kept():
-        from simfloat.kernels.gpu import threads
-        from tests.cuda import simulated, standin
-
-        standin.install()
-        threads.launch = simulated.in_a_row
-        promise()
-
-    return kept
+def functions_are_so_on_a_stand_in():
+    """Keep that promise where arrays and loops stand for a GPU's."""
+    install_the_stand_in()
+    functions_are_what_their_rows_say()
 
 
 FUNCTION = Extension(
     "a function",
-    on_a_stand_in(functions_are_what_their_rows_say),
+    functions_are_so_on_a_stand_in,
     rows=(
         Row(
             "simfloat/arithmetic/catalog.py",

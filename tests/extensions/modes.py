@@ -15,7 +15,8 @@ def every_mode():
     from simfloat.formats.rounding import MODES, Rounding
 
     saturating = (sf.nearest_even.saturating(), sf.toward_negative.saturating())
-    return (*map(Rounding, MODES), *saturating, sf.stochastic(), sf.stochastic(8), sf.stochastic(5, "A"))
+    drawn = (sf.stochastic(), sf.stochastic(8), sf.stochastic(5, "A"), sf.stochastic(8, "A"))
+    return (*map(Rounding, MODES), *saturating, *drawn)
 
 
 def install_the_stand_in():
