@@ -53,9 +53,10 @@ INNER = ("analysis", "kernels", "tools")
 
 
 @pytest.mark.parametrize("room", [m.name for m in pkgutil.iter_modules(sf.__path__) if m.ispkg and m.name not in INNER])
-def test_completion_of_a_room_offers_its_names_and_modules_alone(room):
+def test_a_package_has_its_public_names_and_completion_offers_no_others(room):
     package = importlib.import_module(f"simfloat.{room}")
     modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    assert [name for name in package.__all__ if not hasattr(package, name)] == []
     assert {name for name in dir(package) if not name.startswith("_")} <= modules.union(package.__all__)
 
 

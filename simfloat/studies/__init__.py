@@ -33,6 +33,9 @@ from simfloat.studies.sweeping import (
 from simfloat.studies.verdicts import Finding, Measured, claim, findings_of, verdict_text
 from simfloat.studies.workspace import Workspace, code_digest, on_scheduler, run_jobs, versions
 
+#: The rules for margins, which are part of `verdicts`.
+margins = verdicts
+
 __all__ = [
     "ATTEMPTS",
     "SWEEP_FILES",

@@ -15,10 +15,10 @@ from simfloat.terminal import LINE, Notice
 CODE = """
 import sys
 import numpy as np
-from simfloat.kernels import notice
-notice.PATIENCE = 0.01
+from simfloat import terminal
+terminal.PATIENCE = 0.01
 if "worker" in sys.argv:
-    notice.silence()
+    terminal.silence()
 from simfloat.kernels import fused_loops, rounding_loops
 x, out = np.array([[1.5, -3.0]]), np.empty((1, 2))
 fused_loops.fill_powers(x, 0.0, out)
