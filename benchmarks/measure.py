@@ -11,6 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import simfloat as sf
+from simfloat.arithmetic.programs import READINESS
+
+# Rates are those of programs of some length; a short one carries updates out one by one until the loop is compiled.
+READINESS.compile_at_once()
 
 
 class Row(NamedTuple):

@@ -8,7 +8,6 @@ compiled, so that a first call explains why it takes so long.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
 import os
 import re
@@ -225,36 +224,58 @@ class Notice:
 
     def __init__(self) -> None:
         self.due = True
-        self._spent = self._begun = 0.0
+        self._is_silent = self._is_shown = False
+        self._count = 0
+        self._spent = 0.0
+        self._begun: float | None = None
         self._timer: threading.Timer | None = None
 
-    def begin(self) -> None:
-        """A compilation begins."""
-        if not self.due:
+    def begin(self, name: str = "") -> None:
+        """Note that the compilation of the kernel of this name begins."""
+        if self._is_silent:
             return
         self.end()
-        self._begun = time.perf_counter()
-        self._timer = threading.Timer(PATIENCE - self._spent, self.say)
-        self._timer.daemon = True
-        self._timer.start()
+        self._begun, self._count = time.perf_counter(), self._count + 1
+        if self.due:
+            self._timer = threading.Timer(PATIENCE - self._spent, self.say)
+            self._timer.daemon = True
+            self._timer.start()
+        elif not _line.locked() and is_line_visible():
+            text = f"compiling kernel {self._count} of this process, {name} ({self._spent:.0f} s so far)"
+            self._is_shown = self._write(f"{ERASE_LINE}simfloat: {text}")
 
     def end(self) -> None:
-        """The compilation is finished."""
+        """Note that the compilation has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._begun is not None:
             self._spent += time.perf_counter() - self._begun
+            self._begun = None
+        if self._is_shown:
+            self._is_shown = False
+            self._write(ERASE_LINE)
+
+    def silence(self) -> None:
+        """Write nothing from now on."""
+        self.due, self._is_silent = False, True
 
     def say(self) -> None:
         """Write the line, unless that was done or must not be."""
         if not self.due:
             return
         self.due = False
+        self._write(f"{LINE}\n")
+
+    def _write(self, text: str) -> bool:
+        """Write a text to standard error; return True if it could be written."""
         if sys.stderr is not None:
-            with contextlib.suppress(OSError, ValueError):  # nobody listens
+            with suppress(OSError, ValueError):  # standard error is closed
                 # In one piece: a process that ends meanwhile would leave the line without its end.
-                sys.stderr.write(f"{LINE}\n")
+                sys.stderr.write(text)
                 sys.stderr.flush()
+                return True
+        return False
 
 
 #: Of this process. Compilations come one at a time: Numba holds a lock.
@@ -263,4 +284,4 @@ NOTICE = Notice()
 
 def silence() -> None:
     """Say nothing in this process: its parent speaks for it."""
-    NOTICE.due = False
+    NOTICE.silence()

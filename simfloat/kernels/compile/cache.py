@@ -84,9 +84,19 @@ class KernelCache(NullCache):
             content = read_kernel(place / name)
             if content is not None:
                 return CompileResult._rebuild(LevelTarget(target), *pickle.loads(content))
-        NOTICE.begin()
+        NOTICE.begin(self.short_name.replace("_", " "))
         target.refresh()
         return None
+
+    def has_overload(self, signature: Any) -> bool:
+        """True if one of the directories has a file for these types."""
+        name = self.file_name(signature)
+        return any((place / name).is_file() for place in (*bundled_directory(), *kernel_directories()))
+
+    @property
+    def short_name(self) -> str:
+        """The name of the function, without what it closes over."""
+        return self.function.__name__.partition("(")[0]
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keep a new version in the first place that takes it."""
@@ -108,7 +118,7 @@ class KernelCache(NullCache):
             numba_setting("BOUNDSCHECK"),
         )
         version = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
-        return f"{self.function.__name__.partition('(')[0]}-{SOURCE_DIGEST}-{version[:32]}{SUFFIX}"
+        return f"{self.short_name}-{SOURCE_DIGEST}-{version[:32]}{SUFFIX}"
 
 
 def numba_setting(name: str) -> Any:

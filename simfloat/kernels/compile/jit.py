@@ -18,7 +18,7 @@ and no function of others, is touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import FunctionType
 from typing import Any
@@ -206,6 +206,13 @@ def kernel(function: Callable) -> Any:
     dispatcher._cache = KernelCache(dispatcher.py_func)
     KERNELS.append(dispatcher)
     return dispatcher
+
+
+def is_compiled(loop: Any, arguments: Sequence[Any]) -> bool:
+    """True if a call of a kernel with such arguments compiles nothing: it has run, or a file holds its code."""
+    if not isinstance(loop, CPUDispatcher) or loop.overloads:
+        return True
+    return loop._cache.has_overload(tuple(map(numba.typeof, arguments)))
 
 
 def scalar_from_text(name: str, parameters: str, result: str, **known: Any) -> Any:
