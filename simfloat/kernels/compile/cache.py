@@ -150,8 +150,8 @@ def _python_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes
             yield prefix + entry.name, entry.read_bytes()
 
 
-#: The code of a kernel depends on all scalar functions that it inlines, so every file counts for every kernel. Files are
-#: read when kernels are imported: later edits do not affect the running code.
+#: The code of a kernel depends on all scalar functions that it inlines, so every file counts for every kernel. The
+#: files are read when kernels are imported: later edits do not affect the running code.
 SOURCE_DIGEST = source_digest(resources.files("simfloat.kernels"))
 
 

@@ -197,7 +197,7 @@ def out_of_line(function: Callable) -> Any:
 
 
 def kernel(function: Callable) -> Any:
-    """Compile a loop over arrays. It must be defined in this package, whose sources are the key of its files on disk."""
+    """Compile a loop over arrays. It must be defined in this package, whose sources key its files on disk."""
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return in_usual_environment(function)
     # Not `cache=True`: every process writes Numba's index files, and their key covers one source file, while the code
