@@ -112,7 +112,7 @@ def silu_backward(u: Rounded, g: NDArray, x: NDArray) -> NDArray:
     return activations.silu_slope(u, g, None, x)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "rrelu_with_noise": RandomSlopes(
         Rule("rrelu", noisy_leaky_relu), PointwiseRule("rrelu", leaky_relu), _aten.leaky_relu.default, 1
@@ -271,7 +271,7 @@ def weight_norm_backward(w: Tensor, v: Tensor, g: Tensor, norm: Tensor, dim: int
         return to_v, total / norm
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "_safe_softmax": Formula("softmax", lambda u, x, dim, _=None: slopes.safe_softmax(u, x, axes_of(x, dim))),
     "logsumexp": Formula("logsumexp", logsumexp),

@@ -334,7 +334,7 @@ class Convolution(SameTypeRule):
         return "conv_transpose2d" if is_transposed else "conv2d"
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "convolution": Convolution("conv2d", convolution),
     "convolution_backward": ConvolutionBackward("conv2d", convolution_backward),

@@ -209,7 +209,7 @@ def affine_points(theta: Tensor, size: Sequence[int], corners: bool) -> Tensor:
     return (base @ theta.mT).reshape(len(theta), *size[2:], theta.shape[1])
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "affine_grid_generator": Decomposition("matmul", affine_points),
     "grid_sampler_3d": Decomposition("grid_sample", grid_sample),
@@ -342,7 +342,7 @@ def resample_backward(
     return call.tensor(gradient)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     f"upsample_{name}{ending}": Rule("interpolate", partial(rule, kernel=kernel))
     for name, kernel in (("linear1d", linear), ("bilinear2d", linear), ("trilinear3d", linear), ("bicubic2d", cubic))
@@ -489,7 +489,7 @@ def grid_sampler_2d_backward(
     return grid_sample_backward(g, x, grid, mode, padding, corners, mask)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "grid_sampler_2d": Decomposition("grid_sample", grid_sampler_2d),
     "grid_sampler_2d_backward": Decomposition("grid_sample", grid_sampler_2d_backward, 2),

@@ -237,7 +237,7 @@ def triangular_solve(
     return x, a.expand(*batch, *a.shape[-2:]).clone()
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "linalg_cholesky_ex": Rule("cholesky", cholesky_ex),
     "cholesky": Rule("cholesky", cholesky),
@@ -279,7 +279,7 @@ def matrix_exp(x: Tensor) -> Tensor:
     return result
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {"linalg_matrix_exp": Decomposition("matmul", matrix_exp)}
 
 
@@ -347,7 +347,7 @@ KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "w": lambda x: x + x + 1,
 }
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     **{
         f"special_{prefix}chebyshev_polynomial_{kind}": Decomposition(

@@ -208,7 +208,7 @@ class LossInType(Formula):
         return call.match_operand_layout(call.tensor(losses))
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "mse_loss": LossInType("mse_loss", with_reduction_name(loss_formulas.mse_loss, 2), NARROW),
     "mse_loss_backward": Formula("mse_loss", with_reduction_name(loss_formulas.mse_loss_slope, 3)),
@@ -277,7 +277,7 @@ def slope(
     return ctc_loss_slope(u, g, losses, alphas, x, alignment(x, targets, inputs, lengths, blank), zero_infinity)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "_ctc_loss": Formula("ctc_loss", loss),
     "_ctc_loss_backward": Formula("ctc_loss", slope),
@@ -344,7 +344,7 @@ def distances_of_pairs_backward(g: Tensor, x: Tensor, p: float, norm: Tensor) ->
     return torch.zeros_like(x).index_add(0, torch.cat([first, second]), torch.cat([terms, -terms]))
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "_cdist_forward": Decomposition("sum", distances),
     "_cdist_backward": Decomposition("sum", distances_backward),

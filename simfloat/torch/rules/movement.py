@@ -118,7 +118,7 @@ def col2im(
     return add_at(call, image, places[inside] - 1, numbers_of(x)[inside.numpy()])
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "col2im": Rule("index", col2im),
     "unfold_backward": Adjoint("index", lambda x, _, *window: x.unfold(*window), 0),
@@ -161,5 +161,5 @@ class Matches(Movement):
         return is_match
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {"eq.Tensor": Matches()}

@@ -234,7 +234,7 @@ def std_mean(
     return square.sqrt(), mean
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "native_layer_norm": Norm("layer_norm", layer_norm),
     "native_layer_norm_backward": NormGradients("layer_norm", 5, layer_to_x, layer_to_weight, layer_to_bias),

@@ -151,7 +151,7 @@ def normal(mean: Tensor | float, std: Tensor | float = 1, *, generator: torch.Ge
     return exact_tensor(mean) + exact_tensor(std) * z
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "special_xlog1py": Decomposition("xlogy", xlog1py),
     "special_entr": Decomposition("entropy", entropy),

@@ -138,7 +138,7 @@ class Average:
         return averages_backward(call, g, x, list(map(adaptive_windows, x.shape[-self.axes :], g.shape[-self.axes :])))
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Rule] = {
     name: Rule("avg_pool2d", rule)
     for axes, pool in ((2, Average(2)), (3, Average(3)))

@@ -132,7 +132,7 @@ def _written_tensors(func: Any, args: Arguments, options: Options) -> Iterator[T
     return iter(list(written_by(func, args, options)) or tensors_in(args[0]))
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "allreduce_": AllReduce(),
     "broadcast_": Reception(keeps=True),

@@ -230,7 +230,7 @@ def _chosen_by_pytorch(
     return scale, zero
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "fake_quantize_per_tensor_affine_cachemask": FakeQuantization(),
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": FakeQuantization(),
@@ -299,5 +299,5 @@ def _type_of(arguments: dict[str, Any]) -> torch.dtype:
     return arguments.get("out_dtype") or (torch.bfloat16 if dtype == PAIRED else dtype)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {"_scaled_mm": ScaledProduct(), "_scaled_mm_v2": ScaledProduct()}

@@ -284,7 +284,7 @@ def without_each(part: Tensor, initial: float | None) -> Tensor:
     return torch.stack([torch.cat([first, part[:i], part[i + 1 :]]).prod(0) for i in range(len(part))])
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "segment_reduce": Decomposition("sum", segment_reduce),
     "_segment_reduce_backward": Decomposition("sum", segment_reduce_backward),
@@ -370,7 +370,7 @@ def histogram_of_rows_between(
     return count_in_bins(call, x.flatten(0, -2), [call.round(edges) for edges in bins], weight, density)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "histogram.bin_ct": Rule("sum", histogram),
     "histogram.bins_tensor": Rule("sum", histogram_between),

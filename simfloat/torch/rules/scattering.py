@@ -193,7 +193,7 @@ class Put(Handler):
         return (self._added if accumulate else self._moved)(run, func, args, options, into)
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "embedding_dense_backward": Rule("embedding", embedding_backward),
     "index_put": Put(index_put),
@@ -321,7 +321,7 @@ def _counts(bags: NDArray[np.integer], count: int) -> NDArray[np.float64]:
     return np.maximum(np.bincount(bags, minlength=count), 1).astype(np.float64)[:, np.newaxis]
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE |= {
     "_embedding_bag": Rule("embedding_bag", embedding_bag),
     "_embedding_bag_forward_only": Rule("embedding_bag", embedding_bag),  # if the table needs no gradient

@@ -174,7 +174,7 @@ def pseudoinverse(
     return (left * inverse.unsqueeze(-2)) @ right
 
 
-#: By PyTorch's name.
+#: Rules, by PyTorch's name.
 TABLE: dict[str, Handler] = {
     "_linalg_svd": Rule("svd", svd),
     "_linalg_eigh": Rule("eigh", eigh),
