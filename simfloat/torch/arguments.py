@@ -42,8 +42,7 @@ def floating_tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def operands_of(run: RunContext, func: Any, args: Arguments, options: Options) -> list[torch.Tensor]:
-    """Return the floating-point tensors among an operation's arguments; raise ValueError for complex and sparse
-    tensors."""
+    """Return the floating-point tensors among the arguments; raise ValueError for complex and sparse tensors."""
     # This runs for every operation, and most have no options: then no tuple is created.
     operands = floating_tensors_in((*args, *options.values()) if options else args)
     for x in operands:
@@ -111,10 +110,10 @@ class InsertedNumbers:
         self.numbers: dict[int | str, Any] = {key: x for key, x in candidates if is_number(x)}
         others = [x for at, x in enumerate(args) if at not in self.numbers]
         others += [x for name, x in options.items() if name not in self.numbers]
-        #: The operands whose formats decide the format of the result.
+        #: The operands that decide the format of the result.
         self.target_operands = floating_tensors_in(others)
-        # As in torch.where(condition, 1.0, 0.0): no operand is a tensor with axes.
-        if not self.target_operands:  # a choice between numbers: those that were rounded decide
+        # In torch.where(condition, 1.0, 0.0), for example, no operand is a tensor with axes.
+        if not self.target_operands:  # a choice between numbers: rounded ones decide
             single = [x for x in self.numbers.values() if isinstance(x, Tensor) and x.is_floating_point()]
             self.target_operands = [x for x in single if tag_of(x).format is not None] or single
 

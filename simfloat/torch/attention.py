@@ -136,7 +136,7 @@ class AttentionInput(torch.autograd.Function):
 
 
 class WeightedValues(torch.autograd.Function):
-    """(weights, values, run) -> their product, by the formula of fused attention; gradients are those of a product."""
+    """(weights, values, run) -> their product, by the formula of fused attention; gradients as for a product."""
 
     @staticmethod
     def forward(context: Any, weights: Tensor, values: Tensor, run: RunContext) -> Tensor:

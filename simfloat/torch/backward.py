@@ -84,12 +84,12 @@ class Gradients:
     def _backward_phase(self, leaf: torch.Tensor, path: str | None, parameter_format: Format, tag: Tag) -> Backward:
         """Return the phase in which a gradient with this tag reached a leaf with this path and format.
 
-        It belongs to the operation that read the parameter. If that is unknown, it is an addition in the layer of the
-        parameter.
+        It belongs to the operation that read the parameter. If that operation is unknown, the phase is an addition in
+        the layer of the parameter.
         """
         # The tag has the node that computed the gradient. The operation of this node read the parameter, and an
-        # override of that operation applies to the gradient. An addition of several shares, in autograd's engine, has
-        # no place of its own.
+        # override of that operation applies to the gradient. Additions of several shares in autograd's engine have no
+        # place.
         note = None if tag.node is None else self._made_by(tag.node)
         read = None if note is None else next((x for x in note.operands if x.path == path), None)
         if note is None or read is None or path is None:
@@ -127,8 +127,8 @@ class Gradients:
             and tag.format is not None
             and contains(parameter_format, tag.format)
         )
-        # A gradient may consist of parts that were rounded one by one. The events count as those of the last rounding
-        # only if they cover all elements.
+        # A gradient may consist of parts that were rounded one by one. The events belong to the last rounding only if
+        # they cover all elements.
         is_last = has_format and tag.events is not None and tag.events.count == gradient.numel()
         if tag.events is not None:
             tag.events.release(where if is_last else None)
@@ -232,7 +232,8 @@ class BackwardNode:
         self._results = ()
 
     def _release_all_but(self, results: Sequence[Any]) -> None:
-        """Pass on all events, except those of the last roundings of these results, which may complete a gradient."""
+        """Pass on all events, except the events of the last roundings of these results, which may complete
+        gradients."""
         # Autograd may still add these results to others. Only the hook of the leaf can determine which rounding of a
         # parameter's gradient was the last one, so the events of the last roundings stay with the tensors until it
         # runs.
@@ -262,7 +263,7 @@ class BackwardNodes:
         self._ended: BackwardNode | None = None  # the last one; autograd adds its results to earlier gradients
         self._nodes: dict[Any, int] = {}  # of the current backward pass, each with the number of shares of its gradient
         self._completed: dict[str, Any] = {}  # the parameters whose gradient is completed by a single call, by path
-        self.are_recorded = False  # True if the program may ask for gradients of the results of the backward pass
+        self.are_recorded = False  # True if the backward pass is recorded for gradients of gradients
 
     @property
     def are_running(self) -> bool:
@@ -282,7 +283,7 @@ class BackwardNodes:
         return self._nodes.get(node, 0) if node._sequence_nr() == ACCUMULATING else 0
 
     def completed_parameter(self, path: str | None) -> Any:
-        """Return the parameter at a path, if a single call completes its gradient and nothing follows."""
+        """Return the parameter at a path if a single call completes its gradient; otherwise None."""
         return None if path is None else self._completed.get(path)
 
     def _end(self, way: BackwardNode, results: Sequence[Any]) -> tuple[Any, ...]:
@@ -300,12 +301,12 @@ class BackwardNodes:
     def open(self, roots: Iterable[Any], accumulates: bool, is_recorded: bool, is_whole: bool) -> Iterator[None]:
         """Open a block in which a backward pass runs from these tensors.
 
-        `accumulates` is True if gradients are added to `.grad`, `is_recorded` if the program may ask for gradients of
-        them, and `is_whole` if the pass reaches all leaves.
+        `accumulates` is True if gradients are added to `.grad`, `is_recorded` if the pass itself is recorded for
+        gradients of gradients, and `is_whole` if the pass reaches all leaves.
         """
         hooks: list[Any] = []
-        # The graph is traversed before the engine starts, because the engine does not report it. The number of edges to
-        # a node is the number of shares in its gradient.
+        # The graph is traversed before the engine starts, because the engine does not report the graph. The number of
+        # edges to a node is the number of shares in its gradient.
         nodes, before, were_recorded = _nodes_behind(roots), self._gradients.policy_place, self.are_recorded
         outer = self._nodes, self._completed
         notes = {node: note for node in nodes if (note := self._note_of(node)) is not None}

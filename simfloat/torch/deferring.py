@@ -1,7 +1,7 @@
 """Defer operations of a backward pass until the operand of their gradient is known.
 
-`DeferredRecordedOperations` is for a backward pass that autograd records, so that the program may ask for gradients of
-gradients. Autograd has recorded PyTorch's own tensors: they stay, and receive their values later.
+`DeferredRecordedOperations` is for a backward pass that autograd records for gradients of gradients. Autograd has
+recorded PyTorch's own tensors: they stay, and receive their values later.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DeferredOperations:
     """The operations that wait: they are listed, and PyTorch computes preliminary results for them.
 
     When the node returns a tensor, the operations that led to it are carried out in their order, on tensors that
-    replace those of PyTorch. A tensor is identified by its memory, so views and writes to them are also covered.
+    replace PyTorch's tensors. A tensor is identified by its memory, so views and writes to them are also covered.
     """
 
     def __init__(self) -> None:
@@ -55,9 +55,9 @@ class DeferredOperations:
 
     def must_wait(self, function: Any, is_rule: bool, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """True if an operation must wait. Rules that return several gradients assign each of them to its operand."""
-        # Every operation that reads a tensor that waits must wait as well. Of the others only rules wait, because they
-        # round. Rules that return several gradients, such as convolution_backward, name the operand of each by
-        # `target_operand`.
+        # Every operation that reads a tensor that waits must wait as well. Other operations wait only if they are
+        # rules, because rules round. Rules that return several gradients, such as convolution_backward, name the
+        # operand of each by `target_operand`.
         operands = list(tensors_in((arguments, options)))
         if any(map(self.is_waiting, operands)):
             return True
@@ -81,8 +81,8 @@ class DeferredOperations:
         recorded backward pass uses it.
         """
         written = list(written_by(function, arguments, options))
-        # The program continues with PyTorch's result, and the operation is carried out later. Then it needs the operand
-        # as it was before this write.
+        # The program continues with PyTorch's result, and the operation is carried out later. Then it needs the values
+        # of the operand before this write.
         for x in written:
             if not self.is_waiting(x):
                 self._before[memory_of(x)] = _copy_of(x)
@@ -106,7 +106,7 @@ class DeferredOperations:
         return result if pair is None else view_like(result, *pair)
 
     def _replacements(self, result: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
-        """Return, by memory, the tensors of PyTorch on the way to a result, each with its replacement."""
+        """Return the tensors of PyTorch that led to a result, by memory, each with its replacement."""
         replacements: dict[int, tuple[Tensor, Tensor]] = {}
         if self._before:
             with without_dispatch():
@@ -156,7 +156,7 @@ def _match_strides(real: Tensor, plain: Tensor) -> Tensor:
 
 
 class DeferredRecordedOperations(DeferredOperations):
-    """Operations that wait, with their notes: the program may later ask for a gradient of each of them."""
+    """Operations that wait, with their notes, for gradients of gradients."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ class Formula(Rule):
     """A composite, computed by its formula. In the forward pass every step has its own place.
 
     In the backward pass all steps have the place of the composite. The first `results` values that the function returns
-    are results; they are rounded once if the policy says so. The other values are saved for the backward pass.
+    are results; they are rounded once if the policy requires it. The other values are saved for the backward pass.
     """
 
     how = "decomposition"
@@ -52,7 +52,7 @@ class Formula(Rule):
 
 
 class GradientRule(Rule):
-    """The gradient of an operand; all its steps have one place, that of an operation that is not a composite."""
+    """The gradient of an operand of an operation that is not a composite; all its steps have one place."""
 
     def __init__(self, operation: str, function: Function) -> None:
         super().__init__(operation, self.compute)

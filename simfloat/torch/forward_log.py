@@ -187,7 +187,7 @@ def pending_events_at(place: Place, path: str) -> PendingEvents | None:
 
 
 def observed_at(path: str, place: Place, arithmetic: Arithmetic) -> Arithmetic:
-    """Return the arithmetic with an observer that receives its events at `path`, if it wants events of that path."""
+    """Return the arithmetic with an observer that receives its events at `path`, if the observer wants these."""
     observer = place.observer
     if observer is None or not wants(observer, path, "backward"):
         return arithmetic.with_observer(None)
@@ -235,8 +235,8 @@ class RecomputedPart:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Run the part again. Raises ValueError if the policy has changed, because the values would differ."""
-        # Otherwise recomputed activations would differ from those of the first pass, and the gradients would belong to
-        # neither pass.
+        # Otherwise recomputed activations would differ from the first pass, and the gradients would belong to neither
+        # pass.
         if self._run.simulation.policy != self._policy:
             raise ValueError(
                 f"torch.utils.checkpoint recomputes a part of the module {self._path!r}, but the policy has changed "

@@ -169,8 +169,8 @@ class Rule(Handler):
             # A gradient arrives in the format of the operation that follows in the forward pass. If an addition passed
             # it on unchanged, it is rounded here, before the formula reads it.
             args = tuple([phase.in_result_format(x) if isinstance(x, torch.Tensor) else x for x in args])
-        # Rules use the memory layout of PyTorch's elementwise kernels: that of the first operand with the shape of the
-        # result.
+        # Rules use the memory layout of PyTorch's elementwise kernels: the layout of the first operand with the shape
+        # of the result.
         options.pop("memory_format", None)
         call = RuleCall(phase, operands, dtype, func, run.shown, is_primitive=self.is_primitive)
         return self.rule(call, *args, **options)
@@ -392,7 +392,7 @@ class ForEach(Handler):
 
     def __init__(self, single: Any, is_in_place: bool) -> None:
         self.single, self.is_in_place = single, is_in_place
-        # In addcmul and addcdiv, a list's factor is positional, but that of one tensor is a keyword.
+        # In addcmul and addcdiv, the factor of a list is positional, but the factor of one tensor is a keyword.
         self.factor_at = 3 if single.__name__.startswith("addc") else -1
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:

@@ -82,7 +82,7 @@ def with_autocast_types(function: Callable[..., Any]) -> Callable[..., Any]:
         # For sequences of several lengths, an integer tensor with the batch sizes comes before the states.
         at = 2 if isinstance(args[1], torch.Tensor) and not args[1].is_floating_point() else 1
         # Initial states are usually FP32 data. Without this rounding the additions of the first step would be wide,
-        # while autocast has narrow ones in all steps.
+        # while they are narrow with autocast.
         states = args[at]
         if isinstance(states, tuple):
             narrow: Any = tuple(round_state(run, x) for x in states)

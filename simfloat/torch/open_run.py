@@ -1,4 +1,4 @@
-"""Keep the run with the open block in this thread, and check if a call has ended.
+"""Store the run that is open in this thread, and check if a call has ended.
 
 Hooks report when a call begins. PyTorch does not report its end if Ctrl-C or an error of an optimizer aborts it.
 """
@@ -49,8 +49,8 @@ class OpenRun(Protocol):
     ) -> AbstractContextManager[None]:
         """Open a block in which a backward pass runs from these tensors.
 
-        `accumulates` is True if gradients are added to `.grad`, `is_recorded` if the program may ask for gradients of
-        them, and `is_whole` if the pass reaches all leaves.
+        `accumulates` is True if gradients are added to `.grad`, `is_recorded` if the pass itself is recorded for
+        gradients of gradients, and `is_whole` if the pass reaches all leaves.
         """
         ...
 
@@ -60,12 +60,12 @@ class OpenRun(Protocol):
 
 
 def open_run() -> OpenRun | None:
-    """Return the run with the open block in this thread, paused or not; None outside every block."""
+    """Return the run that is open in this thread, paused or not; None outside every block."""
     return getattr(_thread, "run", None)
 
 
 def active_run() -> OpenRun | None:
-    """Return the run with the open block in this thread; None outside every block, and while the run is paused."""
+    """Return the run that is open in this thread; None outside every block, and while the run is paused."""
     return None if getattr(_thread, "is_paused", False) else open_run()
 
 
@@ -82,7 +82,7 @@ def this_thread() -> object:
 
 
 def set_open_run(run: OpenRun | None) -> None:
-    """Set the run with the open block in this thread; None closes the block."""
+    """Set the run that is open in this thread; None closes it."""
     _thread.run = run
 
 

@@ -63,7 +63,7 @@ class MomentEvents(Observer):
         self.more = wants_optional_counts(observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Replace the events by those of a new rounding, or add them if they belong to further elements."""
+        """Replace the events by the events of a new rounding, or add them if they belong to further elements."""
         if self._events is None or self._events[TOTAL] >= self._size:
             self._events = events
         else:
@@ -91,7 +91,7 @@ class OptimizerSteps:
         self._moments: dict[str, MomentEvents] = {}  # the events of moments in the step, by path
 
     def begin(self, parameters: Mapping[str, torch.nn.Parameter], follow: Callable[[], None]) -> None:
-        """Register hooks for the optimizers of this thread; `parameters` are those of the model, by path.
+        """Register hooks for the optimizers of this thread; `parameters` are the parameters of the model, by path.
 
         `follow` is called before each step, and updates the paths if parts of the model have moved.
         """
@@ -140,14 +140,13 @@ class OptimizerSteps:
                     )
             if group.get("fused"):
                 # A fused step is one operation on lists, without single roundings. `_end_step` restores the option, so
-                # that a checkpoint of the optimizer has the program's choice.
+                # that a checkpoint of the optimizer contains the choice of the program.
                 group["fused"] = False  # the same formula, as single operations
                 self._fused.append(group)
             for parameter in group["params"]:
                 self._know(parameter, optimizer)
-                # If one block updates a parameter with random bits, and then a new block with the same seed does, the
-                # same random bits would be used twice. The state of the memory shows if anything else wrote to it in
-                # between.
+                # If two blocks with the same seed update a parameter one after the other, they use the same random
+                # bits. The state of the memory shows if anything else wrote to it in between.
                 streams, state = _LAST_UPDATES.get(parameter, (None, None))
                 self._simulation.repeated_draws.update(streams if state == _state_of(parameter) else None)
         # This is the frame of torch's `profile_hook_step` wrapper, which exists until the step has ended, also by an

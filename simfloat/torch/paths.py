@@ -1,4 +1,4 @@
-"""Follow which module of a model runs, by hooks, and which one ran when a node of autograd was created."""
+"""Track the module that runs, by hooks, and the module that ran when an autograd node was created."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class ModulePaths:
     ) -> None:
         """Register hooks for the modules of a model. A module that occurs twice has the path that is listed first.
 
-        `check` is called for each module before it runs, but not for copies, although these have the hooks too.
-        `when_moved` is called if parts of the model have new paths.
+        `check` is called for each module before it runs, but not for copies, which also have the hooks. `when_moved` is
+        called if parts of the model have new paths.
         """
         self._model, self._when_moved = model, when_moved
         self._log("")
@@ -175,7 +175,7 @@ class ModulePaths:
             del self._node_numbers[: REMEMBERED // 2], self._paths[: REMEMBERED // 2]
 
     def _is_here(self) -> bool:
-        """True if the module runs in a thread with an open block of this run; raise ValueError if no block is open.
+        """True if the module runs inside the open block of this run; ValueError if only another thread has the block.
 
         A copy that was created inside the block keeps its hooks; they do nothing after the block has ended.
         """

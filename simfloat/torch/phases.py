@@ -138,8 +138,8 @@ class Backward(Forward):
         operand: Operand | None,
         pending_events: list[PendingEvents] | None = None,
     ) -> None:
-        # The place is that of the forward operation, with its policy: a change of the policy between forward and
-        # backward pass has no effect.
+        # The place and the policy belong to the forward operation: a change of the policy between forward and backward
+        # pass has no effect.
         super().__init__(note.place, simulation)
         self.forward_note, self.operand = note, operand  # the operand of the gradient
         self._pending_events = pending_events  # keeps the events of a rounding until it is known if it was the last one

@@ -1,12 +1,12 @@
 """Run linear layers, ReLUs and cross-entropy as one call each, forward and backward, if no operation is observed.
 
 PyTorch has up to four operations for a linear layer and nine for its backward pass, and more to save and find results;
-each of them calls Python. The bits are those of these operations. An observer, random bits or an override that
-distinguish the operations require the single operations. So do hooks of the program that save values for the backward
-pass, as a checkpoint's do, because the operations of the hooks are simulated.
+each of them calls Python. The results have the same bits as with these operations. An observer, random bits or an
+override that distinguish the operations require the single operations. So do hooks of the program that save values for
+the backward pass, as a checkpoint's do, because the operations of the hooks are simulated.
 
-Autograd's nodes are also those of PyTorch, except the node of the product, so that gradients are added in the same
-order.
+Autograd has the same nodes as with these operations, except the node of the product, so that gradients are added in the
+same order.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _array_gradients(
         gradients[1] = None if gradient is None else gradient.t()
     if needed[2]:
         addition = way.of_bias()
-        # The gradient of a bias is a sum: from now on, `roles_used` includes the role `reduce` for this place.
+        # The gradient of a bias is a sum, so `roles_used` must include the role `reduce` for this place.
         addition.place.has_summed = True
         to_bias = addition.arithmetic(())
         gradients[2] = _parameter_gradient(run, note.operands[2].path, to_bias.sum(values, (0,)), to_bias.format)
@@ -323,8 +323,8 @@ class FormulaNode(torch.autograd.Function):
         context.set_materialize_grads(False)
         context.run, context.call, context.note = run, call, note
         context.labels, context.further = len(labels), further
-        # Dispatch is off, so saving and unpacking are not operations: of its own results autograd saves a detached
-        # alias, and each would call Python.
+        # Dispatch is off, so saving and unpacking call no operations. Autograd saves a detached alias of each of its
+        # own results, and each alias would call Python.
         context.save_for_backward(tensor if call.reads_result else x, *labels, *saved)
         return tensor
 

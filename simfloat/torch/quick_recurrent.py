@@ -1,7 +1,7 @@
 """Run recurrent layers with all steps of a layer in one call, if single operations are not observed.
 
-The arithmetic of the steps is that of the single operations, on arrays and on recorded tensors. `is_alone` and
-`is_unwatched` check if one call may replace the operations.
+The steps use the arithmetic of the single operations, on arrays and on recorded tensors. `is_alone` and `is_unwatched`
+check if one call may replace the operations.
 
 The steps of a layer in one direction are one operation of autograd, with the bits of the single operations.
 `StepWeights` gives each step its own tensor of the weights, because each step has its own node for them in PyTorch;
@@ -414,7 +414,7 @@ def layers(
     run: RunContext, name: str, x: Tensor, states: Any, parameters: Sequence[Tensor], has_biases: bool, count: int,
     dropout: float, training: bool, is_bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the outputs and the last states, by PyTorch's operations except those of the steps."""
+    """Return the outputs and the last states, by PyTorch's operations, except for the steps."""
     each, directions = 4 if has_biases else 2, 1 + is_bidirectional
     state = tuple(states) if isinstance(states, tuple | list) else (states,)
     before = list(zip(*(s.unbind(0) for s in state), strict=True))

@@ -1,7 +1,7 @@
 """Run PyTorch's SGD, Adam and AdamW as one program for each parameter, if single operations are not observed.
 
 In PyTorch the update of a parameter is 2 to 14 operations, and each of them calls Python. The functions in this module
-are the same formulas in the arithmetic of updates. The bits are those of the operations.
+are the same formulas in the arithmetic of updates. The results have the same bits as with these operations.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class RuleCall(Elementwise):
         In the forward pass, and in the backward pass of a composite that is rounded once, every step has its own place.
         """
         phase = self.phase
-        # The formula of a backward pass has one place otherwise: that of the composite, in the role of the gradient.
+        # The formula of any other backward pass has one place, the place of the composite, in the role of the gradient.
         # PyTorch has one operation for it, and policies cannot name its steps.
         if isinstance(phase, ParameterPhase) or isinstance(phase, Backward) and not phase.is_fused or self._has_steps:
             return self.begin()
@@ -211,7 +211,7 @@ class RuleCall(Elementwise):
         return self.phase.inputs(a, b)
 
     def tensor(self, array: NDArray) -> torch.Tensor:
-        """Return the result as a tensor of the operation's dtype, with a tag of its format."""
+        """Return the result as a tensor in the dtype of the operation, with a tag of its format."""
         # A result may come from a single step that was rounded to the final format already.
         if self._last is not None and self.format == FP32 != self._last.format:
             array, self.format = self._last.round(array), self._last.format

@@ -101,7 +101,7 @@ Shown = dict[tuple[str, Place], None]
 #: The name in notes for the multiplication of a loss by its scale; it is precise enough in the dtype of the loss.
 SCALE = "scale"
 
-#: The operation by which autograd stores results of its own operations; it creates no node.
+#: The operation by which autograd stores its own results; it creates no node.
 DETACH = torch.ops.aten.detach.default
 
 
@@ -132,7 +132,7 @@ class RunContext:
         """Begin a block. Autograd numbers its nodes per thread, so nodes of another thread are forgotten."""
         if self._thread is not this_thread():
             self._thread = this_thread()
-            # Numbers of nodes are counted per thread: those of another thread would denote other nodes in this one.
+            # Numbers of nodes are counted per thread: in another thread they denote other nodes.
             self.notes, self._path_of = ForwardLog(), (-1, "")
             self.paths.forget()
         self.notes.skip()
@@ -198,7 +198,8 @@ class RunContext:
     def deferred_operations(self) -> DeferredOperations | None:
         """Return the operations of the current backward formula that wait; None if none of them may wait."""
         node = current_node()
-        # Parts of a composite do not wait: the composite itself has waited, or knows whose gradients it computes.
+        # Parts of a composite do not wait: the composite itself has waited, or its rule names the operand of each
+        # gradient.
         if node is None or self._composites or is_recomputing():
             return None
         way = self.backward_nodes.at_node(node)
@@ -303,8 +304,8 @@ class RunContext:
     ) -> AbstractContextManager[None]:
         """Open a block in which a backward pass runs from these tensors.
 
-        `accumulates` is True if gradients are added to `.grad`, `is_recorded` if the program may ask for gradients of
-        them, and `is_whole` if the pass reaches all leaves.
+        `accumulates` is True if gradients are added to `.grad`, `is_recorded` if the pass itself is recorded for
+        gradients of gradients, and `is_whole` if the pass reaches all leaves.
         """
         self.paths.forget_ended_calls()
         return self.backward_nodes.open(roots, accumulates, is_recorded, is_whole)
@@ -386,7 +387,7 @@ class RunContext:
     def tag_of_moved(
         self, operands: Sequence[torch.Tensor], format_sources: Sequence[torch.Tensor] | None = None
     ) -> Tag:
-        """Return the tag of values that were moved from these operands, or created if there are none.
+        """Return the tag of values that were moved from these operands, or created without operands.
 
         The format of the result follows from `format_sources`, by default all operands; other operands may contain
         values that are put among them.

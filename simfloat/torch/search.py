@@ -157,7 +157,8 @@ def handler_of(func: Any) -> Handler:
     space, name, overload = func.namespace, func.overloadpacket.__name__, func._overloadname
     if f"{space}::{name}" in USERS:
         return Decomposition(name, USERS[f"{space}::{name}"])
-    if space == "torch_nn" and f"{space}::{name}" in OPDEFS:  # programs in PyTorch that consist of its own operations
+    # Functions of PyTorch that consist of its other operations.
+    if space == "torch_nn" and f"{space}::{name}" in OPDEFS:
         return Decomposition("cross_entropy", OPDEFS[f"{space}::{name}"]._init_fn)
     if space == "profiler" or name in PLAIN:
         return PassThrough()
@@ -231,7 +232,7 @@ def _on_lists(name: str) -> Handler | None:
 
 
 def _derived_handler(func: Any, name: str) -> Handler | None:
-    """Derive a handler from that of another operation: on lists, in place, or written to `out`."""
+    """Derive a handler from the handler of another operation: on lists, in place, or written to `out`."""
     if func.namespace != "aten":
         return None
     if name == "rrelu_with_noise_":
@@ -255,7 +256,7 @@ def _functional_overload(base: Any, func: Any) -> Any:
     """Return the overload of `base` that has the arguments of `func`, without `out`, and writes to none of them.
 
     Functions that create tensors may take a type as an additional argument: then this is the overload of the same name,
-    or otherwise the default. None if there is no such overload.
+    or otherwise the default. If no overload fits, return None.
     """
     types, name = _types(func), func._overloadname.removesuffix("out").removesuffix("_")
     overloads = [
@@ -267,7 +268,7 @@ def _functional_overload(base: Any, func: Any) -> Any:
 
 
 def _types(func: Any) -> list[str]:
-    """Return the types of the arguments of an operation, except those that it writes its result to."""
+    """Return the types of the arguments of an operation, except the arguments that receive the result."""
     return [str(argument.type) for argument in func._schema.arguments if not argument.is_out]
 
 

@@ -236,7 +236,7 @@ class Run:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Pause the simulation: a ``with`` block, inside that of the run, that computes with PyTorch's own arithmetic.
+        """Pause the simulation: a ``with`` block inside the block of the run, with PyTorch's own arithmetic.
 
         Use it for metrics and data. Later operations treat its results as data, and parameters that were written to are
         rounded again at their next use. A backward pass through simulated operations raises an error inside this block.
@@ -269,12 +269,12 @@ class Run:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Evaluate without side effects: a ``with`` block, inside that of the run, that changes no bit of a training.
+        """Evaluate without side effects: a ``with`` block inside the block of the run, for metrics during a training.
 
-        Operations inside are simulated. At the end, the random streams, PyTorch's random state on the CPU and the amax
-        histories are restored; the observer receives no events. Call `model.eval()` as for any evaluation, because
-        batch norm writes to its buffers in training mode. Raises ValueError while a module, a backward pass or an
-        optimizer runs.
+        Operations inside are simulated, and no bit of the training changes. At the end, the random streams, PyTorch's
+        random state on the CPU and the amax histories are restored; the observer receives no events. Call
+        `model.eval()` as for any evaluation, because batch norm writes to its buffers in training mode. Raises
+        ValueError while a module, a backward pass or an optimizer runs.
 
         Examples:
             >>> import torch

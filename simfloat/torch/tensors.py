@@ -281,7 +281,7 @@ def written_by(function: Any, arguments: tuple[Any, ...], options: dict[str, Any
 
 
 def read_by(function: Any, arguments: tuple[Any, ...], read: Callable[[Tensor], Tensor]) -> tuple[Any, ...]:
-    """Apply `read` to the tensors among the arguments, except those that are written to."""
+    """Apply `read` to the tensors among the arguments, except the tensors that are written to."""
     return tuple(
         [
             value if is_written else read(value) if isinstance(value, Tensor) else replace_tensors(value, read)
