@@ -215,18 +215,18 @@ COUNTING_POLICY = "fp32"
 def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str, *, moments: int = 2) -> PolicyCost:
     """Count the cost of a forward and a backward pass of a model on a batch under a policy, by layer.
 
-    The result contains
+    The result contains these counts:
 
-    * multiply-adds, by the formats of both operands and the accumulator, and the additions of all other sums;
-    * rounded values, by role and format;
-    * bits moved. Every operation is assumed to read its operands from memory and to write its results there. Operands
+    * Multiply-adds, by the formats of both operands and the accumulator, and the additions of all other sums.
+    * Rounded values, by role and format.
+    * Bits moved. Every operation is assumed to read its operands from memory and to write its results there. Operands
       of contractions are counted in the formats that they are rounded to, with their share of the scale of a whole
-      block. All other operands are counted in the format of the result;
-    * bytes of state for each parameter: the weight, the gradient, the moments of the optimizer, the compensation of
+      block. All other operands are counted in the format of the result.
+    * Bytes of state for each parameter: the weight, the gradient, the moments of the optimizer, the compensation of
       Kahan's update, and the copy that contractions read if it is narrower than the weight.
 
     Convolutions count every position of their kernels, including zeros of the padding. Each of the two gradients of a
-    convolution is as much work as the convolution itself. For many policies on one model see :func:`count_work`.
+    convolution is as much work as the convolution itself. For many policies on one model, use :func:`count_work`.
 
     Parameters:
         model: a simfloat.nn.Module or a torch.nn.Module. It does not change.
@@ -337,7 +337,7 @@ class ModelWork:
         self._meter = self._count_under(policies[COUNTING_POLICY])
 
     def cost(self, policy: Policy | str) -> PolicyCost:
-        """Return the cost of the work under a policy: see :func:`cost`."""
+        """Return the cost of the work under a policy, as :func:`cost` does."""
         chosen = as_policy(policy, "cost")
         self._pass.check(chosen)
         meter = self._count_under(chosen) if _changes_work(chosen) else self._meter
@@ -373,7 +373,7 @@ class _Prices:
         self._recipes: dict[tuple[str, tuple[str, ...]], Any] = {}
 
     def role_value(self, site: Site, role: str | None = None) -> Any:
-        """Return the value of a role at a site; by default, of the site's role."""
+        """Return the value of a role at a site; the default is the role of the site."""
         if site.format is not None and role is None:
             return site.format
         key = site.path, site.operations

@@ -2,7 +2,7 @@
 
 An observer receives the events of a parameter's gradient at the path of the parameter, when the gradient is complete.
 
-Under torch.utils.checkpoint a part of the forward pass runs again in the backward pass. It uses the random bits and the
+With torch.utils.checkpoint, a part of the forward pass runs again in the backward pass. It uses the random bits and the
 scales of the first pass.
 """
 

@@ -126,7 +126,7 @@ class StoredParameters:
         self, function: Any, arguments: tuple[Any, ...], options: Options
     ) -> tuple[tuple[Any, ...], Options]:
         """Return the arguments as an operation reads them; views are taken of the stored values."""
-        # Not in a backward pass, which continues with the parameters that its forward pass read.
+        # A backward pass skips this: it continues with the parameters that its forward pass read.
         if self._is_outdated and torch._C._current_autograd_node() is None:
             if any(weight_path(x) is not None for x in tensors_in((arguments, options))):
                 self._know_all()

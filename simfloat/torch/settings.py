@@ -1,7 +1,7 @@
 """Replace settings and functions of PyTorch while a block is open.
 
-Without fused kernels, every operation is dispatched separately. Under torch.func.functional_call, tensors of the
-program replace the parameters of a model.
+Without fused kernels, every operation is dispatched separately. With torch.func.functional_call, tensors of the program
+replace the parameters of a model.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ FIELDS = ("operation", "layer", "role")
 class Cost(NamedTuple):
     """The relative error of the gradient if only this part runs under the policy.
 
-    Fields that were not asked for are empty. The operation of the storage of a parameter is ``"(parameter)"``; the
-    layer of operations outside all layers is ``"(model)"``.
+    Fields that are not in `by` are empty. The operation of the storage of a parameter is ``"(parameter)"``; the layer
+    of operations outside all layers is ``"(model)"``.
     """
 
     operation: str
@@ -57,7 +57,7 @@ class Cost(NamedTuple):
 
 
 class CostGrid(NamedTuple):
-    """The costs by two fields: the names of rows and columns, and the errors, zero if there is no such cost."""
+    """The costs by two fields: the names of rows and columns, and the errors, which are zero for missing costs."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -93,7 +93,7 @@ class Attribution:
         return table(rows, number_columns=1)
 
     def grid(self, rows: str = "layer", columns: str = "operation") -> CostGrid:
-        """Return the costs by two of the fields that were asked for.
+        """Return the costs by two of the fields in `by`.
 
         Several costs of one cell are added like independent errors: the root of the sum of their squares. Names are in
         the order in which the model uses them.
@@ -190,7 +190,7 @@ def _override_places(part: PolicyPart) -> list[OverridePlace]:
 
 
 def checked_modes(base: Policy, parts: Iterable[PolicyPart]) -> None:
-    """Raise ValueError if results in the reference's formats cannot be rounded in the modes of the policy."""
+    """Raise ValueError if results in the formats of the reference cannot be rounded in the modes of the policy."""
     widest = max(getattr(base, role).precision for role in ("activations", "activation_gradients", "weight_gradients"))
     for part in parts:
         if "rounding" in part.values and widest > 50:

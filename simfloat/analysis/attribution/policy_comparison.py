@@ -136,7 +136,7 @@ def _difference(loss: float, exact: float) -> float:
 
 
 def _policies_by_label(policies: Any) -> dict[str, Policy]:
-    """Return the policies by label. Raises ValueError if there are none, or if two have the same name."""
+    """Return the policies by label. Raises ValueError if the list is empty, or if two have the same name."""
     if isinstance(policies, str | Policy) or not isinstance(policies, Iterable):
         raise ValueError(f"compare takes a list of policies, got {policies!r}; give it in brackets.")
     if isinstance(policies, Mapping):

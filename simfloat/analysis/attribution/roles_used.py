@@ -1,6 +1,6 @@
 """Find the roles of a policy that a gradient used, from the record of a run.
 
-Models of either front end, together with a batch, become functions that measure or train them.
+The module also checks the models and batches that analyses receive.
 """
 
 from __future__ import annotations

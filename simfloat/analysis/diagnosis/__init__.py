@@ -50,32 +50,33 @@ def diagnose(
     """Find the first faults of a training under a policy, in their order, and the overrides that fix them.
 
     Copies of the model, the optimizer and the loss scaler are trained under `policy` and under `reference`, with the
-    same seed and the same batches. The search looks for these faults, in this order:
+    same seed and the same batches. The search covers these faults, in this order:
 
     * NaN in the data. Then the first NaN or overflow to infinity: its step, phase, layer, operation and operands, and
-      what overflowed or underflowed before it. The fault is fixed, and the search continues with the next one.
+      earlier overflow and underflow that explains it. The fault is fixed, and the search continues with the next one.
     * Lost updates (w + u = w for a quarter of the weights of a parameter), weight decay that changes nothing, moments
       that never decay, and moments that underflow.
     * Underflow that removes a tenth of the gradient of a parameter, saturation or sums in narrow accumulators that
       change a gradient by a tenth, and gradients that are zero. The gradient under the reference at the same weights is
       the comparison.
 
-    Each fault has the overrides that fix it, and states if another training has verified them. If another loss scale
-    helps, larger or smaller, the fault names it as well. The attributes of a fault are `path`, `operation`, `phase`,
-    `step`, `cause`, `operands` and `override`.
+    Each fault has the overrides that fix it, and `verified` is True if another training has confirmed them. If another
+    loss scale helps, larger or smaller, the fault names it as well. The attributes of a fault are `path`, `operation`,
+    `phase`, `step`, `cause`, `operands` and `override`.
 
-    The arguments are not changed. An event is not a fault of the policy if the reference has it in the same step, at the same place and in as many
-    elements. An event that does no harm, such as the overflow of a mask, is not a fault either.
+    An event is not a fault of the policy if the reference has it in the same step, at the same place and in as many
+    elements. An event that does no harm, such as the overflow of a mask, is not a fault either. The arguments are not
+    changed.
 
     Parameters:
         model: a simfloat.nn.Module or a torch.nn.Module.
         loss_fn: the function of which ``loss_fn(model(x), y)`` is one value.
         batches: an iterable of pairs (x, y). At most `steps` of them are used, and repeated if there are fewer.
         policy: the policy to diagnose, or its name.
-        optimizer: an optimizer of the model's parameters, from the same package; None for no updates.
+        optimizer: an optimizer of these parameters, from the same package as the model; None for no updates.
         reference: the policy to compare with, or its name.
         steps: the number of training steps.
-        scaler: a loss scaler from the same package; None for no loss scale.
+        scaler: a loss scaler from the same package as the model; None for no loss scale.
         seed: the seed of the random streams, the same for all runs.
 
     Returns:
@@ -164,7 +165,7 @@ def _new_trial(
 
 
 def _first_batches(batches: Any, steps: int) -> list[Batch]:
-    """Return the first batches, at most `steps` of them; raise ValueError if there are none or one is not a pair."""
+    """Return the first batches, at most `steps` of them; raise ValueError if the list is empty or one is not a pair."""
     if not isinstance(batches, Iterable):
         raise ValueError(f"batches must be an iterable of pairs (x, y), got a {type(batches).__name__}.")
     first_batches = list(islice(batches, steps))

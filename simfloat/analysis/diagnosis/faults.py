@@ -1,7 +1,7 @@
 """Find faults of a training: NaN, overflow to infinity, and lost updates.
 
-The first NaN or overflow is fixed, repeatedly, until a training has none. Then the search looks for updates that leave
-their weights unchanged, for weight decay that does nothing, and for moments that never decay.
+The first NaN or overflow is fixed, repeatedly, until a training has none. Then the search continues with updates that
+leave their weights unchanged, weight decay that does nothing, and moments that never decay.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ def _mend_stored_weights(repair: PolicyRepair) -> bool:
 
 
 def _is_later(other: tuple[FirstNaN, Entries] | None, first: FirstNaN) -> bool:
-    """Return True if another training came further; its result may overflow where the sum itself overflowed before."""
+    """Return True if another training came further; its result may overflow at a place at which the sum itself
+    overflowed before."""
     if other is None or other[0].step != first.step:
         return other is None or other[0].step > first.step
     return other[0].key != first.key or first.operands == OVERFLOWED_SUM != other[0].operands
@@ -199,8 +200,7 @@ def _explanation(first: FirstNaN, entries: Entries) -> NaNExplanation | None:
 
 
 def _smaller_scale(repair: PolicyRepair, policy: Policy, record: TrialRecord) -> str:
-    """Return in words the largest loss scale whose steps are not skipped, if most steps were skipped; otherwise
-    empty."""
+    """Return in words the largest loss scale that skips no step, if most steps were skipped; otherwise empty."""
     if record.fault_recorder.first is not None or repair.trial.parts[2] is None:
         return ""
     trial, steps = repair.trial, repair.steps
@@ -321,8 +321,8 @@ def find_underflowing_moments(repair: PolicyRepair, record: TrialRecord) -> None
 def _lost_decay_shares(repair: PolicyRepair, policy: Policy) -> dict[str, float]:
     """Return for each parameter the share of weights that decay changes under the reference, but not under a policy.
 
-    A stochastic addition keeps on average the part that a Kahan addition keeps in its compensation. Under both, the
-    decay is lost only if it does not reach the last addition: PyTorch's AdamW multiplies the weights before.
+    A stochastic addition keeps on average the part that a Kahan addition keeps in its compensation. With either one,
+    the decay is lost only if it does not reach the last addition: PyTorch's AdamW multiplies the weights before.
     """
     trial, shares = repair.trial, {}
     before, after = trial.zero_gradient_step(_with_kahan_updates(policy), trial.parts, fresh=True)

@@ -30,8 +30,8 @@ from simfloat.telemetry.advice import CAST_ROLES, Remedy, remedy
 from simfloat.telemetry.entries import Key, are_wide
 
 #: A gradient below this share of the norm of all gradients is not checked for zeros, and its error is relative to at
-#: least this share. Gradients that should cancel, such as that of a bias before a normalization, consist only of
-#: rounding errors.
+#: least this share. Gradients that should cancel, such as the gradient of a bias before a normalization, consist only
+#: of rounding errors.
 LEAST_GONE, LEAST_WRONG = 1e-4, 0.1
 
 #: A gradient with at least this relative error is wrong.
@@ -64,7 +64,7 @@ class GradientErrors:
         return self._measure(policy, scale)[1]
 
     def agrees(self, policy: Policy) -> bool:
-        """True if gradients agree with the reference within the precision of the policy's operands."""
+        """True if gradients agree with the reference within the precision of the operands."""
         recipe = policy.recipe()
         unit = max(as_cast(getattr(recipe, role)).format.unit_roundoff for role in OPERANDS)
         return self.largest_error(policy) <= max(WRONG_SHARE, ROUNDOFFS * unit)
@@ -179,8 +179,8 @@ def find_underflow(repair: PolicyRepair, record: TrialRecord, errors: GradientEr
         before = measure(repair.policy) if groups else 0.0
         if before <= GONE_SHARE:
             continue
-        # Underflow that follows from a result of zero appears only after that one is fixed: then all roles of its phase
-        # are changed.
+        # Underflow that follows from a result of zero appears only after the zero is fixed. So a second attempt changes
+        # all roles of the phase.
         there = {role: merge_remedies([each for _, each in group]) for role, group in groups.items()}
         everywhere = {role: (Remedy("*", "", role, FP32),) for role in _roles_of_phases(groups)}
         # Sums of values that underflow may also underflow, step by step, without a trace in any result.
@@ -214,8 +214,8 @@ def find_saturation(repair: PolicyRepair, record: TrialRecord, errors: GradientE
         {role: merge_remedies([choose(each, repair.policy) for _, each in group]) for role, group in groups.items()}
         for choose in (use_scaled_cast, _unchanged_remedy)
     )
-    # Saturation that follows from saturated values, forward or backward, appears only after these are fixed: then all
-    # are.
+    # Saturation that follows from saturated values, forward or backward, appears only after these are fixed. So a
+    # second attempt changes the casts of all operands.
     everywhere = {role: (use_scaled_cast(Remedy("*", "", role, FP32), repair.policy),) for role in CAST_ROLES.values()}
     tried = (
         (remedies, _needed_roles(repair, remedies, errors.largest_error, before))
@@ -281,7 +281,8 @@ def _error_text(wrong: float) -> str:
 
 
 def _frequent_keys(repair: PolicyRepair, record: TrialRecord, kind: str, limit: float) -> list[Key]:
-    """Return the keys, except updates, with a share of events above the limit and above twice that of the reference."""
+    """Return the keys, except updates, with a share of events above the limit and above twice the share under the
+    reference."""
     recorder, exact = record.fault_recorder, repair.reference_record.fault_recorder
     shares = {key: recorder.share(kind, key) for key, _ in recorder.entries() if key.phase != "update"}
     return [key for key, share in shares.items() if share > limit and share > 2 * exact.share(kind, key)]
@@ -304,13 +305,13 @@ def _group_by_role(keys: Sequence[Key], all_keys: Sequence[Key]) -> KeysByRole:
 
 
 def _keys_of_roles(roles: Iterable[str], groups: KeysByRole) -> list[Key]:
-    """Return the keys of these roles, or the keys of the first role if there are none."""
+    """Return the keys of these roles, or the keys of the first role if these roles have no keys."""
     keys = [key for role in roles for key, _ in groups.get(role, ())]
     return keys or [key for key, _ in next(iter(groups.values()))]
 
 
 def _needed_roles(repair: PolicyRepair, remedies: RemediesByRole, measure: Measure, before: float) -> list[str]:
-    """Return a minimal set of roles whose remedies together halve the harm; empty if even all of them do not."""
+    """Return a minimal set of roles with remedies that together halve the harm; empty if all roles together do not."""
 
     def halves(roles: Sequence[str]) -> bool:
         policy = repair.apply_remedies(repair.policy, [each for role in roles for each in remedies[role]])
@@ -350,7 +351,7 @@ def _helpful_scale(repair: PolicyRepair, measure: Measure, before: float) -> str
 def _layer_at_fault(
     repair: PolicyRepair, keys: Sequence[Key], role: str, errors: GradientErrors, before: float
 ) -> Key | None:
-    """Return the layer whose sums cause the harm, if there is a single one."""
+    """Return the layer with the sums that cause the harm, if there is a single one."""
     for key in {key.path: key for key in keys}.values():
         policy = repair.apply_remedies(repair.policy, [Remedy(key.path, "", role, FP32)])
         if policy is not None and errors.largest_error(policy) < before / 2:

@@ -139,7 +139,7 @@ class PolicyRepair:
         self._initial_policy = policy
         self.faults: list[Fault] = []
         self._adopted_remedies: dict[Remedy, None] = {}
-        self.excused: set[Key] = set()  # places where infinities do no harm
+        self.excused: set[Key] = set()  # places at which infinities do no harm
         self.reference_record = trial.train(reference, steps)
         # The step in which the reference diverges is not compared.
         self.steps = len(self.reference_record.losses) - int(self.reference_record.has_diverged)
@@ -205,7 +205,8 @@ class PolicyRepair:
 
 
 def merge_remedies(remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
-    """Return the remedies, each once; if many places need one role, a remedy for all places replaces theirs."""
+    """Return the remedies, each once; if many places need one role, one remedy for all places replaces the separate
+    ones."""
     merged: dict[Remedy, None] = {}
     for role in dict.fromkeys(remedy.role for remedy in remedies):
         of_role = dict.fromkeys(remedy for remedy in remedies if remedy.role == role)

@@ -106,7 +106,7 @@ class FaultRecorder(Recorder):
     def share(self, kind: str, key: Key) -> float:
         """Return the share of the results counted by `key` that had an event; zero if nothing was counted.
 
-        For underflow, it is the share of results that are not exactly 0. Overflow counts results that saturated.
+        For underflow, the total excludes NaN and results that are exactly 0. Overflow counts results that saturated.
         """
         events = self._events.get((key.path, key.operation, key.phase))
         if events is None:

@@ -75,7 +75,7 @@ class Revealed:
         """Return the sum of the products of two vectors, added as the function adds them.
 
         This is :func:`simfloat.dot` with the given inputs, and with the accumulator, output and rounding that were
-        found. If the vectors do not have k elements, the order is that of the accumulator.
+        found. If the vectors do not have k elements, the accumulator determines the order.
 
         Parameters:
             a, b: two vectors of equal length.

@@ -229,7 +229,7 @@ def _fused(evidence: Evidence, terms: int) -> Iterator[Accumulator]:
 def _totals(evidence: Evidence, bits: int) -> Iterator[tuple[Format, Rounding]]:
     """Yield the formats of totals of aligned products, and the modes in which they are rounded.
 
-    If the result has fewer bits than products are aligned to, the mode is that of the result.
+    If the result has fewer bits than products are aligned to, the mode of the result applies.
     """
     last, formats = evidence.last, [FP32, FP16, E8M13, *CATALOG.values()]
     if last is None:
@@ -248,7 +248,8 @@ def _totals(evidence: Evidence, bits: int) -> Iterator[tuple[Format, Rounding]]:
 
 
 def _sums(evidence: Evidence) -> list[tuple[Format, Rounding]]:
-    """Return the formats of sums with their modes. Rounding to nearest comes first: few other sums look like it."""
+    """Return the formats of sums with their modes. Rounding to nearest comes first: few other sums give the same
+    results as it."""
     modes = [(step.precision, step.rounding) for step in evidence.kinds if step.rounding is not None]
     modes.sort(key=lambda mode: all_modes().index(mode[1]))
     if evidence.saturates:
@@ -281,7 +282,7 @@ def _distance(format: Format, span: ProductRange) -> int:
 
 
 def _units(inputs: tuple[Format, Format]) -> Iterator[Accumulator]:
-    """Yield the matrix units that accept operands of these formats; units for TF32 accept float32 values."""
+    """Yield the matrix units that accept operands of these formats; units for TF32 also accept float32 values."""
     pairs = [inputs, (TF32, TF32)] if inputs == (FP32, FP32) else [inputs]
     for pair, nvidia, output in product(pairs, NVIDIA_UNITS, (FP32, FP16)):
         for instruction in (None, *INSTRUCTIONS.get(nvidia, ())[1:]):

@@ -25,7 +25,7 @@ ROWS = 24
 def random_operands(
     box: BlackBox, span: ProductRange, rng: np.random.Generator
 ) -> Iterator[tuple[str, NDArray, NDArray]]:
-    """Yield kinds of operands (rows, terms) in the formats of the function; those on which most accumulators differ
+    """Yield kinds of operands (rows, terms) in the formats of the function; the kinds on which most accumulators differ
     come last."""
     shape, bits = (ROWS, box.terms), box.terms.bit_length()
     low, high = span
@@ -76,7 +76,8 @@ def _cancelling(rng: np.random.Generator, a: NDArray, b: NDArray) -> tuple[NDArr
 def _spread(
     box: BlackBox, rng: np.random.Generator, least: int, most: int, powers: bool = False
 ) -> tuple[NDArray, NDArray]:
-    """Return operands whose products have exponents from `least` to `most`; with `powers` they are powers of two."""
+    """Return operands with products that have exponents from `least` to `most`; with `powers` they are powers of
+    two."""
     return with_exponents(box, rng, _exponents(rng, least, most, (ROWS, box.terms)), powers)
 
 
@@ -101,8 +102,7 @@ def with_exponents(
 def operands_for_products(
     box: BlackBox, values: NDArray[np.float64], significands: NDArray[np.float64]
 ) -> tuple[NDArray, NDArray]:
-    """Return operands whose products are as near to these values as possible, with second factors of these
-    significands."""
+    """Return operands with products as near to these values as possible; second factors have these significands."""
     first, second = box.inputs
     b = _round_toward_zero(significands, second)
     exponents = np.frexp(values)[1] - 1
@@ -118,8 +118,8 @@ def _round_toward_zero(x: NDArray, format: Format) -> NDArray:
     return round_to(x.astype(np.float32) if format.fits_float32 else x, format, toward_zero)
 
 
-#: The number of sums for all binades of a format together, the minimum for each binade, and the number for those at the
-#: ends of the range.
+#: The number of sums for all binades of a format together, the minimum for each binade, and the number for binades at
+#: the ends of the range.
 BINADE_ROWS, LEAST_ROWS, MORE_ROWS = 200, 2, 40
 
 #: The number of operands that are created at a time.
@@ -188,7 +188,8 @@ def _targets(format: Format, exponents: NDArray[np.int64], rng: np.random.Genera
 def _aim_at_targets(
     candidate: Candidate, box: BlackBox, rng: np.random.Generator, targets: NDArray[np.float64]
 ) -> tuple[NDArray, NDArray]:
-    """Return operands whose sums up to some position, the last or any other, are the targets under the candidate."""
+    """Return operands with sums up to some position, the last or any other, that equal the targets under the
+    candidate."""
     shape, rows = (len(targets), box.terms), np.arange(len(targets))
     binades = np.frexp(targets)[1][:, np.newaxis] - 1
     # For some targets all other products are tiny. This shows values that are truncated twice, and roundings that

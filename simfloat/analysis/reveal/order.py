@@ -1,4 +1,4 @@
-"""Find the order of a function's additions, the number of bits to which each rounds, and its mode.
+"""Find the order of the additions in a function, the number of bits to which each rounds, and its mode.
 
 The order is found by FPRev (Xie et al., arXiv 2411.00442). A value that is far smaller than a large M is lost when it
 is added to M. A probe has M and -M at positions i and j and ones everywhere else. Exactly those ones are lost that are
@@ -45,7 +45,7 @@ class Probe(NamedTuple):
 
 
 def find_order(box: BlackBox, span: ProductRange) -> Tree:
-    """Return the tree of a function's additions.
+    """Return the tree of the additions in a function.
 
     Raises OrderNotFound if no sum lost a bit, and ContradictoryProbes if no tree has these results.
     """
@@ -299,8 +299,8 @@ def _addition(box: BlackBox, span: ProductRange, i: int, j: int, k: int | None) 
 def _exponents_of_large(box: BlackBox, span: ProductRange, i: int, k: int | None) -> Iterator[int]:
     """Yield exponents of M in ascending order.
 
-    Next to the first M no returned value may be lost, if the function returns few values. An M that cancels with -M at
-    position k may be larger than every returned value.
+    If the function returns few values, it is possible that none of them is lost next to the first M. Then M grows; it
+    may be larger than every returned value if it cancels with -M at position k.
     """
     yield span.high - 1
     for exponent in range(span.high - 1, span.high + MOST_BITS, max(span.high - span.low - 2, 1))[1:]:
@@ -333,7 +333,7 @@ UNSEEN = (1, Addition(FP32.precision, nearest_even))
 
 
 class Evidence(NamedTuple):
-    """The evidence of probes about a function's additions."""
+    """The evidence of probes about the additions in a function."""
 
     inputs: tuple[Format, Format]
     span: ProductRange
@@ -356,7 +356,7 @@ class Evidence(NamedTuple):
         return len(kinds) == 1 or corrected
 
     def inside(self, size: int) -> Evidence:
-        """Return the evidence for sums of at most `size` products; all evidence if there is none for these."""
+        """Return the evidence for sums of at most `size` products; if these have no evidence, all evidence."""
         steps = [(products, step) for products, step in self.steps if products <= size]
         return self._replace(steps=steps, last=None) if steps else self
 

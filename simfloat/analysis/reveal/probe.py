@@ -122,7 +122,7 @@ class BlackBox:
         return self(a, b)
 
     def factors(self, value: float) -> tuple[float, float] | None:
-        """Return two numbers of the operands' formats with the product `value`; None if there are none.
+        """Return two numbers in the formats of the operands with the product `value`; None if they do not exist.
 
         The second one is a power of two near 1.
         """
@@ -171,7 +171,7 @@ class ProductRange(NamedTuple):
 
 
 def span_of(box: BlackBox) -> ProductRange:
-    """Return the span of a function's sums. Raises ValueError if it does not return single products."""
+    """Return the span of the sums of a function. Raises ValueError if it does not return single products."""
     for place in range(box.terms):
         for a, b in ((1.0, 1.0), (2.0, 1.0), (1.0, -2.0)):
             x, y = np.zeros(box.terms), np.zeros(box.terms)

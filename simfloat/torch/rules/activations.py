@@ -1,7 +1,7 @@
 """Rules of piecewise activations, by formulas, and of operations that consist of others.
 
-Activations run forward and backward by `simfloat.simulation.formulas.activations`. The others are functions of their
-own arguments, written in PyTorch's operations.
+Activations run forward and backward by `simfloat.simulation.formulas.activations`. The others are written in PyTorch's
+operations.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def elu_backward(
     return slope(u, g, x, alpha, scale, input_scale)
 
 
-#: Slopes that are closer than this are equal, and PyTorch draws no random slopes. The bound is that of PyTorch's
-#: rrelu_with_noise_backward.
+#: Slopes that are closer than this are equal, and PyTorch draws no random slopes. PyTorch's rrelu_with_noise_backward
+#: has the same bound.
 EQUAL_WITHIN = 1e-6
 
 

@@ -143,7 +143,7 @@ class Contraction(SameTypeRule):
 
     def operation_for(self, args: tuple[Any, ...]) -> str:
         """Return "linear" if an operand is a parameter, otherwise "matmul"."""
-        # Overrides for a product of two activations, as in attention, have another name than those of a layer.
+        # Overrides name a product of two activations, as in attention, differently from the product of a layer.
         factors = args[self.first : self.first + 2]
         return "linear" if any([weight_path(x) is not None for x in factors]) else "matmul"
 

@@ -90,7 +90,7 @@ def reflect_pixels(number: Tensor, size: int, corners: bool) -> Tensor:
 
 
 def axes_of_points(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> list[Axis]:
-    """Return the positions (N, 1, points) of a grid (N, ..., axes), whose coordinates start with the last axis."""
+    """Return the positions (N, 1, points) of a grid (N, ..., axes) with coordinates that start with the last axis."""
     check_points(x, grid)
     axes = []
     for number, size in enumerate(x.shape[2:]):
@@ -112,7 +112,8 @@ def check_points(x: Tensor, grid: Tensor) -> None:
 
 def floor(at: Tensor) -> Tensor:
     """Return the largest integers that are at most these values."""
-    # `floor` of tensors would be rounded to the format of positions, which lacks large integers: BF16 those above 256.
+    # `floor` of tensors would be rounded to the format of positions, which does not contain all large integers; in BF16
+    # these start at 257.
     whole = at.long()
     return whole - (at < whole).long()
 
@@ -219,8 +220,8 @@ TABLE: dict[str, Handler] = {
 
 Sizes = Sequence[int]
 
-#: The parameter of the cubic convolution kernel: Keys, IEEE TASSP 29(6), 1981, with the value of PyTorch; and Keys' own
-#: value, which PyTorch uses for antialiasing.
+#: The parameter of the cubic convolution kernel (Keys, IEEE TASSP 29(6), 1981): the value of PyTorch, and the value of
+#: Keys, which PyTorch uses for antialiasing.
 BEND, KEYS = -0.75, -0.5
 
 
@@ -235,7 +236,7 @@ class Taps(NamedTuple):
     used: NDArray[np.bool_] | bool = True
 
     def of_pixels(self, numbers: NDArray, tap: int, axis: int) -> NDArray:
-        """Return the pixels of a tap along an axis, 0 where the tap is unused."""
+        """Return the pixels of a tap along an axis, 0 if the tap is unused."""
         pixels = numbers.take(self.places[:, tap], axis)
         if isinstance(self.used, bool):
             return pixels

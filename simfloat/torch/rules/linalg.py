@@ -1,8 +1,8 @@
 """Rules of linear algebra: factorizations, linear systems, the matrix exponential, and orthogonal polynomials.
 
 Factorizations and systems use the orders of operations of `simfloat.linalg`. Operations have the format of the results,
-and sums use `accumulate`. The matrices of a batch are computed one after the other. If sums have another format, they
-are partial sums as described in `simfloat.linalg`.
+and sums use `accumulate`. The matrices of a batch are computed one after the other. Partial sums may have another
+format than the results, as in `simfloat.linalg`.
 
 The matrix exponential consists of products and sums of matrices, which are simulated.
 
@@ -81,7 +81,7 @@ def exchanges(order: NDArray[np.integer], count: int) -> list[int]:
 def lu_factor(
     call: RuleCall, a: Tensor, *, pivot: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return both factors in one matrix, the row exchanges, and PyTorch's `info` of success."""
+    """Return both factors in one matrix, the row exchanges, and zeros for PyTorch's `info`."""
     call.begin()
     options, rows = options_of(call), min(a.shape[-2:])
     places: list[list[int]] = []
@@ -194,7 +194,7 @@ def sign_of_exchanges(pivots: Tensor) -> Tensor:
 
 
 def _lu_for_determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the factors for the backward pass of a determinant, of the transpose if a is contiguous."""
+    """Return the factors for the backward pass of a determinant: factors of the transpose if a is contiguous."""
     factors: tuple[Tensor, Tensor, Tensor] = _aten.linalg_lu_factor_ex(a.mT if a.is_contiguous() else a)
     return factors
 

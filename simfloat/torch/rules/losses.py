@@ -336,7 +336,8 @@ def distances_of_pairs(x: Tensor, p: float = 2) -> Tensor:
 
 
 def distances_of_pairs_backward(g: Tensor, x: Tensor, p: float, norm: Tensor) -> Tensor:
-    """Return the gradient of the rows: that of each difference is added to one row and subtracted from the other."""
+    """Return the gradient of the rows: the gradient of a difference is added to one row and subtracted from the
+    other."""
     first, second = torch.triu_indices(len(x), len(x), 1)
     if p == 0:
         return torch.zeros_like(x)

@@ -140,8 +140,8 @@ COMPARING = ("max", "min", "index")
 class Matches(Movement):
     """A comparison of two tensors; in the backward pass of `max` and similar operations, the operands are rounded.
 
-    The result of these operations was rounded, so no operand of a wider format may be equal to it. Under stochastic
-    rounding, all elements match that may have been rounded to the result.
+    The result of these operations was rounded, so it may differ from all operands of a wider format. With stochastic
+    rounding, an element matches if it may have been rounded to the result.
     """
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:

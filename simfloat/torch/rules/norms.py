@@ -49,7 +49,7 @@ def layer_to_bias(u: Rounded, g: Any, x: Any, shape: Any, *_: Any) -> NDArray:
 
 
 class TypeOfFirst:
-    """A rule whose result has the dtype of x, or of its gradient, even if parameters are in FP32."""
+    """A rule with results in the dtype of x, or of its gradient, even if parameters are in FP32."""
 
     def type_of(self, phase: Forward, operands: list[Tensor], args: Arguments) -> torch.dtype:
         """Return the dtype of the result."""
@@ -63,7 +63,7 @@ class Norm(TypeOfFirst, Formula):
 
 
 class BatchNorm(TypeOfFirst, Rule):
-    """Batch normalization. The running statistics move towards those of the batch, rounded to `activations`.
+    """Batch normalization. The running statistics move towards the statistics of the batch, rounded to `activations`.
 
     If the running statistics are used instead, the returned means and factors are empty, as in PyTorch. PyTorch has
     several names for this operation; `arrange` puts their arguments in the order of the first one.
@@ -93,8 +93,8 @@ class BatchNorm(TypeOfFirst, Rule):
         results = call.result(u, result), call.saved_for_backward(u, mean), call.saved_for_backward(u, factor)
         if running_mean is not None and running_var is not None:
             for running, new in ((running_mean, mean), (running_var, variance)):
-                # The place itself has another arithmetic: begin_composite created places inside the composite for the
-                # steps.
+                # `begin` returns the arithmetic of the place itself; begin_composite returned an arithmetic for steps
+                # inside it.
                 moved = norms.moving_average(call.begin(), numbers_of(running), new, momentum)
                 running.copy_(tensor_of(moved, running.dtype))
                 put_tag(running, tag_of(running)._replace(format=call.format))

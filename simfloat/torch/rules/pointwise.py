@@ -28,7 +28,7 @@ from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import NOTHING, Tag, exact_tensor, numbers_of, result_type
 
-#: For quotients of at least this size, the float64 quotient and the exact one may lie on different sides of an integer.
+#: For quotients of at least this size, the float64 quotient and the exact one may be on different sides of an integer.
 LARGE = 2.0**51
 
 Floats = NDArray[np.float64]
@@ -82,7 +82,7 @@ def sinc(x: Tensor) -> Tensor:
 
 
 def xlog1py(x: Tensor | float, y: Tensor | float) -> Tensor:
-    """Return x * log1p(y), and 0 where x is 0."""
+    """Return x * log1p(y), and 0 for x = 0."""
     x, y = (exact_tensor(value) for value in (x, y))
     return torch.where((x == 0) & ~y.isnan(), torch.zeros_like(y), x * y.log1p())
 
@@ -185,7 +185,7 @@ def divide(u: RuleCall, a: NDArray, b: NDArray, *, rounding_mode: str | None = N
 
     PyTorch's CUDA kernels multiply by the float32 reciprocal of a number.
     """
-    # A product with a rounded reciprocal is not the rounded quotient: its bits differ from those of the CPU.
+    # A product with a rounded reciprocal is not the rounded quotient: its bits differ from the bits on a CPU.
     if rounding_mode is None and u.is_by_cuda and not b.ndim and a.ndim:
         return u.multiply(a, np.array(1 / np.float32(b), np.float32))
     return u.divide(a, b) if rounding_mode is None else u.add(*quotients(a, b, is_floor=rounding_mode == "floor"))
@@ -333,7 +333,8 @@ FORMULAS: dict[str, Rule] = {
 }
 
 
-#: Operations whose result is the value, the magnitude or the sign of an operand: PyTorch selects, and the rule rounds.
+#: Operations with the value, the magnitude or the sign of an operand as their result: PyTorch selects, and the rule
+#: rounds.
 SELECTIONS: dict[str, str] = {
     "abs": "abs", "neg": "negative", "sgn": "abs", "sign": "abs", "floor": "clip", "ceil": "clip", "trunc": "clip",
     "round": "clip", "maximum": "maximum", "minimum": "minimum", "fmax": "maximum", "fmin": "minimum",
@@ -367,7 +368,7 @@ class PointwiseRule(Rule):
 
 
 class SelectionRule(Rule):
-    """Values that PyTorch selects among those of the operands, rounded."""
+    """Values that PyTorch selects from the operands, rounded."""
 
     is_primitive = True
 
@@ -386,7 +387,7 @@ class SelectionRule(Rule):
 
 
 class WithoutInfinities(SelectionRule):
-    """nan_to_num: infinities become the largest numbers of the result's format, unless other values are given."""
+    """nan_to_num: infinities become the largest numbers of the format, unless other values are given."""
 
     def select(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """Return the values, with NaN and infinities replaced."""
@@ -394,8 +395,8 @@ class WithoutInfinities(SelectionRule):
         named = [options.get(name) for name in ("nan", "posinf", "neginf")[len(positional) :]]
         values: list[Any] = [*positional, *named]
         nan, above, below = values
-        # The largest numbers of the policy's format, not of the tensor's dtype: the largest float32 would overflow in
-        # BF16.
+        # The largest numbers in the format of the policy, not in the dtype of the tensor: the largest float32 would
+        # overflow in BF16.
         largest, smallest = float(call.format.max), float(call.format.min)
         return self.function(
             x, nan=nan, posinf=largest if above is None else above, neginf=smallest if below is None else below

@@ -186,8 +186,8 @@ def observe_and_quantize(
     x: Tensor, is_observed: Tensor, is_on: Tensor, running_min: Tensor, running_max: Tensor, scale: Tensor,
     zero_point: Tensor, share: float, low: int, high: int, axis: int, by_rows: bool = False, is_symmetric: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Quantize x by the scale and zero that PyTorch chooses for running extremes, which first move towards those of
-    x."""
+    """Quantize x by the scale and zero that PyTorch chooses for running extremes, which first move towards the extremes
+    of x."""
     if is_observed.item():
         axes = [i for i in range(x.ndim) if not by_rows or i != axis % x.ndim]
         for running, extremes in ((running_min, x.amin(axes)), (running_max, x.amax(axes))):
@@ -250,7 +250,7 @@ class ScaledProduct(Handler):
     """a @ b by the `accumulate` of the policy, times both scales, plus a bias, times the scale of the result.
 
     Each step is rounded to FP32, and the last result is rounded once to the dtype of the result, under every policy. It
-    saturates if PyTorch's casts to that dtype do. Scales of blocks multiply sums like the scales of a policy's casts.
+    saturates if PyTorch's casts to that dtype do. Scales of blocks multiply sums like the scales of casts in a policy.
     Additional scales of whole operands are first multiplied with each other, as PyTorch does for cuBLAS.
     """
 
@@ -294,7 +294,7 @@ def _arguments_by_name(func: Any, args: Arguments, options: Options) -> dict[str
 
 
 def _type_of(arguments: dict[str, Any]) -> torch.dtype:
-    """Return the dtype of the result: `out_dtype`, or that of the first operand, or BF16 for float4 operands."""
+    """Return the dtype of the result: `out_dtype`, or the dtype of the first operand, or BF16 for float4 operands."""
     dtype = arguments["self"].dtype
     return arguments.get("out_dtype") or (torch.bfloat16 if dtype == PAIRED else dtype)
 

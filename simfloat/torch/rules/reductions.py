@@ -198,7 +198,7 @@ EMPTY = {"sum": 0.0, "mean": math.nan, "prod": 1.0, "max": -math.inf, "min": mat
 
 
 class Row(NamedTuple):
-    """The elements at one index of the axes before that of the segments, and the borders of the segments."""
+    """The elements at one index of the axes before the segment axis, and the borders of the segments."""
 
     elements: Tensor
     borders: list[int]
