@@ -26,7 +26,7 @@ LISTS = (list, tuple)
 
 #: The advice for complex and sparse tensors.
 COMPLEX = "complex numbers have no rules; write the module in real numbers."
-SPARSE = "sparse tensors have no rules; make the layer dense, as by nn.Embedding(sparse=False)."
+SPARSE = "sparse tensors have no rules; make the layer dense, for example with nn.Embedding(sparse=False)."
 
 
 def floating_tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:

@@ -90,9 +90,9 @@ class DeferredOperations:
         results = written or list(tensors_in(result))
         if not results:
             raise ValueError(
-                f"A backward pass reads a number by {function} before it is known whose gradient the number belongs "
-                "to, and these gradients have different roles. Compute it in the forward pass, or give "
-                "activation_gradients and weight_gradients one format, and leave out overrides and the observer."
+                f"A backward pass reads a number by {function} before it is known which gradient the number belongs "
+                "to, and these gradients have different roles. Compute it in the forward pass, or use one format for "
+                "activation_gradients and weight_gradients, without overrides and without an observer."
             )
         if written or not all(map(self.is_waiting, results)):  # otherwise it is a view
             self._steps.append(DeferredOperation(function, arguments, options, results))

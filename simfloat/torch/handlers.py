@@ -325,7 +325,7 @@ class InPlace(Handler):
         # A rule broadcasts both operands, but PyTorch never changes the shape of the tensor that is written to.
         if result.shape != target.shape:
             shapes = f"{tuple(result.shape)} to a tensor of shape {tuple(target.shape)}"
-            raise refusal(run, func, f"it writes a result of shape {shapes}; compute the result by itself.")
+            raise refusal(run, func, f"it writes a result of shape {shapes}; compute the result out of place.")
         run.write(target, into, result, self.is_rule)
         return target
 

@@ -46,7 +46,7 @@ def check_calls_no_closure(optimizer: torch.optim.Optimizer, caller: str) -> Non
     closure = signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is Parameter.empty:
         name = type(optimizer).__name__
-        raise ValueError(f"{name} calls a closure, which {caller} does not have; give another optimizer.")
+        raise ValueError(f"{name} calls a closure, which {caller} does not have; use another optimizer.")
 
 
 def _state_of(parameter: torch.Tensor) -> tuple[int, int]:
@@ -135,8 +135,8 @@ class OptimizerSteps:
             for name in ("capturable", "differentiable"):
                 if group.get(name):
                     raise ValueError(
-                        f"{type(optimizer).__name__}({name}=True) computes inside of a graph, where nothing can be "
-                        f"rounded; leave {name} out."
+                        f"{type(optimizer).__name__}({name}=True) computes inside a graph, which cannot be simulated; "
+                        f"leave {name} out."
                     )
             if group.get("fused"):
                 # A fused step is one operation on lists, without single roundings. `_end_step` restores the option, so
@@ -159,8 +159,8 @@ class OptimizerSteps:
         if path is None:
             raise ValueError(
                 f"{type(optimizer).__name__} updates a parameter of shape {tuple(parameter.shape)} that the simulated "
-                "model does not have, or did not have when the block began; simulate a torch.nn.ModuleList of all that "
-                "are trained."
+                "model does not have, or did not have when the block began; simulate a torch.nn.ModuleList of all "
+                "modules that are trained."
             )
         gradient = parameter.grad
         if gradient is not None and not ((tag := tag_of(gradient)).is_gradient and tag.owner == path):
@@ -245,7 +245,7 @@ class OptimizerSteps:
             return last.apply("update", w, u)
         if self.optimizer is None:
             raise ValueError(
-                f"The update of {place.path!r} is 'kahan', which keeps what was lost in the state of an optimizer; "
+                f"The update of {place.path!r} is 'kahan', which stores the lost part in the state of an optimizer; "
                 "update it by a torch.optim.Optimizer."
             )
         # Kahan 1965, as algorithm 1 of arXiv 2010.06192.

@@ -118,8 +118,8 @@ class StoredParameters:
             if id(parameter) not in self._paths:
                 raise ValueError(
                     f"The parameter {name!r} of {path or type(module).__name__!r} came after the block began, and "
-                    "would be used as it is stored; give it before. load_state_dict without assign=True writes to the "
-                    "parameters that are there."
+                    "would be used unrounded; assign it before. load_state_dict without assign=True writes to the "
+                    "existing parameters."
                 )
 
     def arguments_as_read(
@@ -217,8 +217,8 @@ class StoredParameters:
         for (memory, (begin, end), path), (next_memory, (start, stop), later) in pairwise(extents):
             if memory == next_memory and start < end and (begin, end) != (start, stop):
                 raise ValueError(
-                    f"The parameters {path!r} and {later!r} lie in the same memory in part, where it is not told which "
-                    "of them a number belongs to; give one its own, by p.data = p.data.clone()."
+                    f"The parameters {path!r} and {later!r} share a part of their memory, so it is unknown which of "
+                    "them a value belongs to; separate them by p.data = p.data.clone()."
                 )
 
     def _round_to_weights(self, path: str, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -242,11 +242,11 @@ def _check_type(path: str, tensor: torch.Tensor, recipe: Recipe) -> None:
     is_narrow = tensor.dtype in NARROW and not recipe.written
     if tensor.is_complex() or is_narrow or tensor.device.type != "cpu":
         raise ValueError(
-            f"The parameter {path!r} is {tensor.dtype} on {tensor.device}; simulated are float32 and float64 on "
-            "the CPU, in which numbers of narrow formats travel: use model.float().cpu(), or the policy 'as-written'."
+            f"The parameter {path!r} is {tensor.dtype} on {tensor.device}; a model must be in float32 or float64 "
+            "on the CPU, which also store narrow formats: use model.float().cpu(), or the policy 'as-written'."
         )
     if not format.fits_float32 and tensor.dtype != torch.float64:
         raise ValueError(
-            f"The parameter {path!r} is stored in {format}, its role weights, which {tensor.dtype} does not hold; "
-            "make the model and its data double, by model.double()."
+            f"The parameter {path!r} is stored in {format}, its role weights, which {tensor.dtype} cannot represent; "
+            "convert the model and its data to float64, by model.double()."
         )

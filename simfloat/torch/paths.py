@@ -125,8 +125,8 @@ class ModulePaths:
         """Raise ValueError for a backward pass outside the block, where PyTorch would compute it without simulation."""
         if not self._hooks or active_run() is None:
             raise ValueError(
-                "backward() was called outside of the block in which the model ran, or while that was paused, where "
-                "nothing is simulated; call it inside, and the optimizer's step too, unlike with torch.autocast."
+                "backward() was called outside the block in which the model ran, or while the block was paused, and "
+                "would not be simulated; call it and the optimizer's step inside, unlike with torch.autocast."
             )
 
     @property
@@ -184,8 +184,8 @@ class ModulePaths:
             return False
         if run is None:
             raise ValueError(
-                f"{type(self._model).__name__} is simulated in another thread's block, and nothing would be in this "
-                "thread; call it in the thread that opened the block."
+                f"{type(self._model).__name__} is simulated in another thread's block, and would not be simulated in "
+                "this thread; call it in the thread that opened the block."
             )
         return run.simulation is self._simulation and active_run() is run
 

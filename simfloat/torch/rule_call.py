@@ -121,8 +121,8 @@ class RuleCall(Elementwise):
         arithmetic = self._in_narrow_type(unchecked) if self.dtype in NARROW else unchecked
         if not arithmetic.format.fits_float32 and self.dtype != torch.float64:
             raise ValueError(
-                f"{arithmetic.where}: the result of {self.name} has the format {arithmetic.format} here, which "
-                f"{self.dtype} does not hold; make the model and its data double, by model.double()."
+                f"{arithmetic.where}: the result of {self.name} has the format {arithmetic.format}, which "
+                f"{self.dtype} cannot represent; convert the model and its data to float64, by model.double()."
             )
         return arithmetic
 
@@ -134,8 +134,8 @@ class RuleCall(Elementwise):
             return arithmetic
         if format.precision < narrow.precision or format.exponent_bits < narrow.exponent_bits:
             raise ValueError(
-                f"{arithmetic.where}: the program makes {self.name} a {self.dtype}, the policy rounds it to {format}, "
-                "and neither holds the other; take the cast out of the program, or choose a policy of that type."
+                f"{arithmetic.where}: the program casts {self.name} to {self.dtype}, the policy rounds it to {format}, "
+                "and neither contains the other; remove the cast from the program, or choose a policy for that dtype."
             )
         return arithmetic.with_target(arithmetic.target._replace(format=narrow))
 

@@ -270,8 +270,7 @@ class RunContext:
         note = self._note_of(node)
         if note is None:
             raise ValueError(
-                f"The backward pass came to {node.name()}, whose forward pass ran outside of the block; run both "
-                "inside."
+                f"The backward pass reached {node.name()}, but its forward pass ran outside the block; run both inside."
             )
         # The backward pass of `loss * scale` starts a backward pass under a GradScaler.
         if note.place.operation == SCALE:
@@ -316,8 +315,8 @@ class RunContext:
             return x
         if torch._C._functorch.is_functorch_wrapped_tensor(x):
             raise ValueError(
-                f"functional_call under vmap has a tensor in the place of {path!r} that stands for several; call the "
-                "model with each of them in a loop."
+                f"functional_call under vmap replaces {path!r} by a tensor that represents several; call the model "
+                "with each of them in a loop."
             )
         copy = x.clone()
         # A clone is recorded, so gradients reach the tensor of the program through it, as in MAML's inner steps.
@@ -343,9 +342,9 @@ class RunContext:
         """Note an operation of a recorded backward pass: its own backward pass has the same place."""
         if not self.backward_nodes.are_recorded:
             raise ValueError(
-                f"{place.where}: a backward pass records what it computes, by torch.enable_grad(), and is not asked "
-                "for gradients of gradients. Give create_graph=True, write it without, or use torch.utils.checkpoint "
-                "for what is to run again."
+                f"{place.where}: a backward pass is recorded, by torch.enable_grad(), but not for gradients of "
+                "gradients. Pass create_graph=True, do not use enable_grad, or use torch.utils.checkpoint for a part "
+                "that runs again."
             )
         note = self.notes.begin(place, operands)
         if note is not None:

@@ -61,16 +61,16 @@ REMEDY = (
 REMEDIES = {
     ("sparse", "coo"): SPARSE,
     ("renorm",): (
-        "it writes over a table while the model runs; leave max_norm out of nn.Embedding, and shorten rows under "
+        "it overwrites a table while the model runs; leave max_norm out of nn.Embedding, and shorten rows under "
         "no_grad after the optimizer's step."
     ),
     ("fft", "complex"): COMPLEX,
     ("_fake_quantize_learnable",): (
-        "it learns its scale by a formula of its own; write it in operations, such as x + (y - x).detach()."
+        "it learns its scale by a special formula; write it in operations, such as x + (y - x).detach()."
     ),
     ("quantize_per_", "dequantize"): (
         "its results are integers with a scale; torch.fake_quantize_per_tensor_affine and "
-        "fake_quantize_per_channel_affine give the numbers that these stand for."
+        "fake_quantize_per_channel_affine return the values that these represent."
     ),
 }
 
@@ -153,7 +153,7 @@ name_operation(quantization.ScaledProduct.operation, "contraction")
 def handler_of(func: Any) -> Handler:
     """Return the handler of an operation. Without a rule, this is a handler that raises an error."""
     if not isinstance(func, torch._ops.OpOverload):
-        return UnsupportedOperation("it is no operation of a library but a program of its own.")
+        return UnsupportedOperation("it is not an operation of a library, but a higher-order operator.")
     space, name, overload = func.namespace, func.overloadpacket.__name__, func._overloadname
     if f"{space}::{name}" in USERS:
         return Decomposition(name, USERS[f"{space}::{name}"])
@@ -293,7 +293,7 @@ def rule(name: str) -> Callable[[Function], Function]:
         ValueError: if `name` does not contain a library; if the decorated object is not callable.
     """
     if not isinstance(name, str) or name.count("::") != 1 or not all(name.split("::")):
-        raise ValueError(f"A rule is for an operation's name with its library's, such as 'mylib::op'; got {name!r}.")
+        raise ValueError(f"name must be the name of an operation with its library, such as 'mylib::op'; got {name!r}.")
 
     def register(function: Function) -> Function:
         if not callable(function):

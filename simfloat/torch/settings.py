@@ -38,7 +38,7 @@ def with_other_weights(function: Callable[..., Any]) -> Callable[..., Any]:
         above = next((path for path, each in run.run.model.named_modules() if each is module), None)
         if above is None:
             raise ValueError(
-                f"functional_call calls a {type(module).__name__} that is no part of the simulated model; simulate a "
+                f"functional_call calls a {type(module).__name__} that is not in the simulated model; simulate a "
                 "torch.nn.ModuleList of all modules that are called."
             )
         prefix = f"{above}." if above else ""

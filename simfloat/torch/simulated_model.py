@@ -126,9 +126,7 @@ class Run:
             # be fused.
             if isinstance(module, torch.jit.ScriptModule):
                 where = f", the layer {path!r}," if path else ""
-                raise ValueError(
-                    f"A ScriptModule{where} hides its operations; simulate the module that it was made of."
-                )
+                raise ValueError(f"A ScriptModule{where} hides its operations; simulate the original module.")
         self.model = model
         self.simulation = Simulation(policy, seed, observer, draws)
         self._context = RunContext(self.simulation)
@@ -140,7 +138,9 @@ class Run:
 
     def __enter__(self) -> Run:
         if self._depth and open_run() is not self._context:
-            raise ValueError("The block of this run is open in another thread; a run is that of one thread at a time.")
+            raise ValueError(
+                "The block of this run is open in another thread; a run can be open in only one thread at a time."
+            )
         if self._depth == 0:
             if open_run() is not None:
                 raise ValueError(

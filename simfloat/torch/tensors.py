@@ -163,7 +163,8 @@ def integers(array: NDArray) -> NDArray[np.float64]:
     for number in array[np.abs(wide) >= 2**53].tolist():
         if int(float(number)) != number:
             raise ValueError(
-                f"An operand holds the integer {number}, which float64 lacks: simfloat.round rounds such numbers once."
+                f"An operand contains the integer {number}, which float64 cannot represent: use simfloat.round, "
+                "which rounds it once."
             )
     return wide
 
@@ -238,8 +239,8 @@ def check_unwrapped(tensors: Iterable[Any]) -> None:
     if is_inside or any(isinstance(x, torch.Tensor) and not _has_memory(x) for x in tensors):
         raise ValueError(
             "Gradients by torch.func, or with is_grads_batched=True, cannot be simulated: tensors are wrapped there, "
-            "and nothing tells whose gradient a result is. Use backward(), or torch.autograd.grad in a loop, with "
-            "create_graph=True for gradients of gradients."
+            "so it is unknown which operand a gradient belongs to. Use backward(), or torch.autograd.grad in a loop, "
+            "with create_graph=True for gradients of gradients."
         )
 
 
@@ -314,8 +315,8 @@ def call_model(model: torch.nn.Module, *arguments: Any, **named: Any) -> Any:
     except TypeError as error:
         kinds = ", ".join(type(argument).__name__ for argument in (*arguments, *named.values()))
         raise ValueError(
-            f"{type(model).__name__} cannot be called with what was given ({kinds}): {error} Pass what it is called "
-            "with, as tensors: torch.as_tensor(x) makes one of an array."
+            f"{type(model).__name__} cannot be called with these arguments ({kinds}): {error} Pass its arguments "
+            "as tensors: torch.as_tensor(x) converts an array."
         ) from error
 
 

@@ -131,7 +131,7 @@ def test_scaled_mm_with_scales_of_wholes_and_rows_is_the_older_function():
             lambda a, b, s: (a, b, [torch.ones(())], [0], [], [torch.ones(())], [0], []),
             "float4_e2m1fn_x2 with TensorWise",
         ),
-        (lambda a, b, s: (a.view(torch.float8_e4m3fn), b, [s], [2], [1], [s], [2], [1]), "float4 numbers in both"),
+        (lambda a, b, s: (a.view(torch.float8_e4m3fn), b, [s], [2], [1], [s], [2], [1]), "float4 values only in both"),
         (lambda a, b, s: (a, a.t().contiguous(), [s], [2], [1], [s], [2], [1]), "in pairs along k"),
     ],
 )

@@ -109,8 +109,8 @@ class Attribution:
         """
         for field in (rows, columns):
             if field not in self.by:
-                fields = f"grid(rows, columns) takes two of {', '.join(self.by)}"
-                raise ValueError(f"{fields}, by which the attribution is; got {field!r}.")
+                fields = ", ".join(self.by)
+                raise ValueError(f"grid(rows, columns) takes two of the fields {fields}; got {field!r}.")
         names = [tuple(dict.fromkeys(getattr(cost, field) for cost in self.measured)) for field in (rows, columns)]
         squares = np.zeros([len(each) for each in names])
         for cost in self.measured:
@@ -141,8 +141,8 @@ def explicit_policy(reference: Policy) -> Policy:
     roles = {role: getattr(reference.recipe(), role) for role in ROLES}
     if reference.overrides or WIDEST in (roles["activations"], roles["gradients"]):
         raise ValueError(
-            "The reference is one recipe for all that is not measured, such as 'fp64' or 'fp32': a policy without "
-            f"overrides and without activations='widest'; got {reference!r}."
+            "reference must be a policy without overrides and without activations='widest', such as 'fp64' or "
+            f"'fp32'; got {reference!r}."
         )
     return Policy(**roles)
 
@@ -195,8 +195,8 @@ def checked_modes(base: Policy, parts: Iterable[PolicyPart]) -> None:
     for part in parts:
         if "rounding" in part.values and widest > 50:
             raise ValueError(
-                f"The policy rounds {part.operation} by {part.values['rounding']}, and numbers of FP64 are rounded to "
-                "nearest even only; give reference='fp32'."
+                f"The policy rounds {part.operation} by {part.values['rounding']}, but FP64 supports only rounding to "
+                "nearest even; pass reference='fp32'."
             )
 
 
@@ -367,8 +367,8 @@ def _check_leaf(leaf: Variable, parameters: set[int]) -> None:
     """Raise ValueError for a parameter that the copy of the model does not have."""
     if leaf.is_weight and id(leaf) not in parameters:
         raise ValueError(
-            f"loss_fn uses {leaf.path or 'a parameter'}, which is none of the model's copy: put what has parameters "
-            "into the model."
+            f"loss_fn uses {leaf.path or 'a parameter'}, which the copy of the model does not have: make it "
+            "a part of the model."
         )
 
 

@@ -46,7 +46,9 @@ class PolicyComparison:
         for row in self.rows:
             if row.policy == policy:
                 return row
-        raise ValueError(f"{policy!r} was not compared. There are: {', '.join(row.policy for row in self.rows)}.")
+        raise ValueError(
+            f"{policy!r} was not compared. The compared policies are: {', '.join(row.policy for row in self.rows)}."
+        )
 
     def table(self) -> Table:
         """Return the rows as a table, with the reference first."""
@@ -138,7 +140,7 @@ def _difference(loss: float, exact: float) -> float:
 def _policies_by_label(policies: Any) -> dict[str, Policy]:
     """Return the policies by label. Raises ValueError if the list is empty, or if two have the same name."""
     if isinstance(policies, str | Policy) or not isinstance(policies, Iterable):
-        raise ValueError(f"compare takes a list of policies, got {policies!r}; give it in brackets.")
+        raise ValueError(f"compare takes a list of policies, got {policies!r}; put it in brackets.")
     if isinstance(policies, Mapping):
         return {label: as_policy(policy, "compare") for label, policy in policies.items()}
     policies_by_label: dict[str, Policy] = {}
@@ -146,7 +148,7 @@ def _policies_by_label(policies: Any) -> dict[str, Policy]:
         label = policy.name or f"policy {len(policies_by_label) + 1}"
         if label in policies_by_label:
             raise ValueError(
-                f"Two policies are called {label!r}; give a dictionary of policies by labels of their own."
+                f"Two policies are called {label!r}; pass a dictionary with a different label for each policy."
             )
         policies_by_label[label] = policy
     if not policies_by_label:

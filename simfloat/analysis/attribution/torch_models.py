@@ -63,8 +63,8 @@ def refuse_own_types(policy: Policy, caller: str) -> None:
     them."""
     if is_written(policy):
         raise ValueError(
-            f"{caller} takes policies that name formats, got one that follows the program's own types, "
-            f"{policy.name!r}: give the policy of these formats, such as 'bf16-standard', or compare both by "
+            f"{caller} takes policies that name formats, got one that follows the dtypes of the program, "
+            f"{policy.name!r}: pass the policy with these formats, such as 'bf16-standard', or compare both by "
             "simfloat.compare."
         )
 
@@ -75,15 +75,13 @@ def checked_loss(loss: Any, model: torch.nn.Module) -> torch.Tensor:
     Raises ValueError for anything else, and if the loss depends on a parameter that is not in the copy.
     """
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        raise ValueError(
-            f"loss_fn(model(x), y) must be a tensor of one number with a gradient, one of PyTorch's, got {loss!r}."
-        )
+        raise ValueError(f"loss_fn(model(x), y) must be a torch.Tensor with one element and a gradient, got {loss!r}.")
     parameter_ids = {id(parameter) for parameter in model.parameters()}
     for leaf in parameters_of(loss):
         if id(leaf) not in parameter_ids:
             raise ValueError(
-                f"loss_fn uses a parameter of shape {tuple(leaf.shape)}, which is none of the model's copy: put what "
-                "has parameters into the model."
+                f"loss_fn uses a parameter of shape {tuple(leaf.shape)}, which the copy of the model "
+                "does not have: make it a part of the model."
             )
     return loss
 
@@ -93,8 +91,8 @@ def in_double(x: Any) -> Any:
     arrays."""
     if isinstance(x, np.ndarray):
         raise ValueError(
-            f"A batch for a torch.nn.Module holds tensors, got a NumPy array of shape {x.shape}; torch.as_tensor(x) "
-            "makes a tensor of it."
+            f"A batch for a torch.nn.Module must contain tensors, got a NumPy array of shape {x.shape}; convert it "
+            "by torch.as_tensor(x)."
         )
     if isinstance(x, torch.Tensor):
         return x.detach().double() if x.is_floating_point() else x

@@ -53,7 +53,7 @@ SCALES = (2.0**24, 2.0**20, 2.0**16, 2.0**12, 2.0**8, 2.0**4, 1.0)
 INFINITY_CAUSES = (OVERFLOWED, OVERFLOWED_SUM, DIVIDED, LOGARITHM, INHERITED)
 
 #: The text that is added if the reference has the same event.
-ALSO_UNDER_REFERENCE = "under the reference, too: the policy is no cause"
+ALSO_UNDER_REFERENCE = "also under the reference: the policy is not the cause"
 
 #: The text for a quotient of zeros.
 ZERO_BY_ZERO_TEXT = CAUSES[ZERO_BY_ZERO]

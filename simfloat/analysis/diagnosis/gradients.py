@@ -252,7 +252,7 @@ def find_swamped_sums(repair: PolicyRepair, record: TrialRecord, errors: Gradien
     )
     chosen = [each for role in needed for each in groups[role]]
     where = alone or (keys[0] if keys else Key("", "sum", "forward"))
-    why = f"sums in few digits lose what they are to add: a gradient is {_error_text(before)}"
+    why = f"sums with few digits lose small terms: a gradient is {_error_text(before)}"
     fault = Fault("swamped sums", 0, where.phase, where.path, where.operation, why)
     remedies = chosen if alone is None else [Remedy(alone.path, "", role, FP32)]
     _attempt_all(repair, fault, remedies, errors.largest_error, before)

@@ -48,15 +48,15 @@ class TorchTrial(TrainingTrial):
         narrow = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in NARROW), None)
         if narrow is not None:
             raise ValueError(
-                f"diagnose trains under the reference, too, which takes no parameters of {narrow}: give model.float(), "
-                "and a policy with the formats of the model, such as 'bf16-standard'."
+                f"diagnose also trains under the reference, which does not support parameters of {narrow}: pass "
+                "model.float(), and a policy with the formats of the model, such as 'bf16-standard'."
             )
         groups = [] if optimizer is None else optimizer.param_groups
         check_parameters(model, [parameter for group in groups for parameter in group["params"]])
         if optimizer is not None:
             check_calls_no_closure(optimizer, "diagnose")
         if open_run() is not None:
-            raise ValueError("diagnose opens a block of its own: call it outside of simfloat.torch.simulate's.")
+            raise ValueError("diagnose opens its own block: call it outside the block of simfloat.torch.simulate.")
         for x, y in batches:
             in_double((x, y))  # raises ValueError for NumPy arrays
 

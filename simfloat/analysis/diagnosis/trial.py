@@ -274,7 +274,9 @@ def check_parameters(model: Any, parameters: Iterable[Any]) -> None:
     """Raise ValueError unless all parameters that an optimizer updates belong to the model."""
     parameter_ids = {id(parameter) for parameter in model.parameters()}
     if any(id(parameter) not in parameter_ids for parameter in parameters):
-        raise ValueError("The optimizer updates parameters that are not the model's: make it with model.parameters().")
+        raise ValueError(
+            "The optimizer updates parameters that are not in the model: create it with model.parameters()."
+        )
 
 
 class TensorTrial(TrainingTrial):

@@ -37,7 +37,7 @@ SHOWN = 3
 
 
 #: The message if no accumulator has the order.
-NONE = "No accumulator adds so."
+NONE = "No accumulator adds in this order."
 
 #: The maximum number of accumulators that are tried.
 MOST_CANDIDATES = 5000
@@ -93,7 +93,7 @@ class Revealed:
         """
         if self.accumulator is None:
             raise ValueError(
-                f"There must be an accumulator that gives the function's bits; none was found: {self.reason}"
+                f"dot needs an accumulator that gives the bits of the function, but none was found: {self.reason}"
             )
         options: dict[str, Any] = {"output": self.output, "rounding": self.rounding}
         return dot(a, b, inputs=self.inputs, accumulate=self.accumulator, **options)
@@ -182,18 +182,18 @@ def _search(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -> 
             difference = exclusion(candidate, box)
             if difference is None:
                 verdict = (
-                    f"{_describe_candidate(candidate)} gives the bits of all {box.sum_count} sums that f was asked for."
+                    f"{_describe_candidate(candidate)} gives the bits of all {box.sum_count} sums that f computed."
                 )
                 return _conclude(candidate, box, tree, [story, verdict], excluded)
             excluded.append(difference)
     except OutOfCalls:
-        verdict = f"f was called {calls} times, as often as it may be, before an accumulator was proven: raise calls."
+        verdict = f"f was called {calls} times, the maximum, before an accumulator was confirmed: raise calls."
     else:
         verdict = f"{len(excluded)} accumulators were tried, and each gives other bits." if excluded else NONE
         if len(excluded) == MOST_CANDIDATES:
-            verdict += " These are the most that are tried."
+            verdict += " No more are tried."
         if FP32 in box.inputs:
-            verdict += " If f rounds its operands, name their format, as inputs=simfloat.BF16."
+            verdict += " If f rounds its operands, pass their format, such as inputs=simfloat.BF16."
     return _conclude(None, box, tree, [story, verdict], excluded)
 
 
@@ -218,20 +218,20 @@ def _order(box: BlackBox, span: ProductRange) -> tuple[Tree | None, str]:
     try:
         return find_order(box, span), ""
     except OrderNotFound:
-        return None, "No probe lost a bit: the sum is exact, or sums of such operands are in any order."
+        return None, "No probe lost a bit: the sum is exact, or such operands are summed exactly in any order."
     except ContradictoryProbes as failure:
-        return None, f"The results of probes are those of no order of additions: {failure}."
+        return None, f"No order of additions gives the results of the probes: {failure}."
 
 
 def _checked_terms(k: Any) -> int:
     if not is_integer(k, 2, MOST_TERMS):
-        raise ValueError(f"k, the products of a sum, must be an integer from 2 to {MOST_TERMS}, got {k!r}.")
+        raise ValueError(f"k, the number of products, must be an integer from 2 to {MOST_TERMS}, got {k!r}.")
     return int(k)
 
 
 def _checked_calls(calls: Any) -> int:
     if not is_integer(calls, 1):
-        raise ValueError(f"calls, how often f may be called, must be a positive integer, got {calls!r}.")
+        raise ValueError(f"calls, the maximum number of calls of f, must be a positive integer, got {calls!r}.")
     return int(calls)
 
 

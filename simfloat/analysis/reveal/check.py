@@ -237,7 +237,7 @@ class Exclusion(NamedTuple):
     is_close: bool = False
 
     def __str__(self) -> str:
-        what = "refuses" if self.other is None else f"gives {self.other!r}, f {self.result!r} for"
+        what = "does not support" if self.other is None else f"gives {self.other!r}, f {self.result!r} for"
         return f"{self.candidate} {what} a = {_text(self.a)}, b = {_text(self.b)}"
 
 
@@ -253,7 +253,7 @@ def sample(box: BlackBox, span: ProductRange, seed: int) -> None:
         if not equal(results[::AGAIN], again).all():
             raise ValueError("f must be deterministic; it returned other bits for the same operands.")
         if kind == "plain" and np.isnan(results).any():
-            raise ValueError("f returned NaN for finite operands of middling size.")
+            raise ValueError("f returned NaN for finite operands of moderate size.")
 
 
 def exclusion(candidate: Candidate, box: BlackBox) -> Exclusion | None:

@@ -64,7 +64,7 @@ def find_order(box: BlackBox, span: ProductRange) -> Tree:
             return _tree(box, probe if is_cut else probe._replace(place=math.inf))
         except ContradictoryProbes as reason:
             failure = failure if is_cut else reason
-    raise failure or ContradictoryProbes("no number is so large that others are lost beside it")
+    raise failure or ContradictoryProbes("no value is so large that others are lost next to it")
 
 
 def _large_numbers(box: BlackBox, span: ProductRange) -> Iterator[float]:
@@ -115,7 +115,7 @@ def _scale_probe(box: BlackBox, span: ProductRange, large: float, sign: float) -
     total = min(exponents) - 2
     exponent = max(span.low, total - box.terms.bit_length())
     if exponent > total:
-        raise ContradictoryProbes("the operands' formats are too narrow for a number that is lost beside another")
+        raise ContradictoryProbes("the formats of the operands are too narrow for a value that is lost next to another")
     one = sign * 2.0**exponent
     pairs = [[0, 1], [0, box.terms - 1], *(rng.sample(places, 2) for _ in range(SAMPLES))]
     exact = min(_exact_count_exponent(box, one, pair, total - exponent) for pair in pairs)
@@ -144,7 +144,7 @@ def _tree(box: BlackBox, probe: Probe) -> Tree:
     builder = Builder(box.terms)
     root, size, whole = _build(box, probe, builder, list(range(box.terms)), random.Random(0), False)
     if not size == whole == box.terms:
-        raise ContradictoryProbes("the sum at which all products meet has other products, too")
+        raise ContradictoryProbes("the sum in which all products meet has further products")
     return builder.tree(root)
 
 
@@ -161,7 +161,7 @@ def _build(
     node, size, whole = pivot, 1, 1
     for meeting in sorted(groups):
         if size != whole:
-            raise ContradictoryProbes("a sum is added before all its products are")
+            raise ContradictoryProbes("a sum is used before all its products are added")
         group = groups[meeting]
         child, leaves, theirs = _build(box, probe, builder, group, rng, len(groups) == 1)
         if leaves != theirs and theirs != meeting:
@@ -181,7 +181,7 @@ def _leaves(box: BlackBox, probe: Probe, i: int, j: int) -> int:
         result = box.products({i: probe.large, j: -probe.large, **dict.fromkeys(ones, probe.one)})
         count = result / probe.one % probe.place
         if not (0.0 <= count <= len(ones) and count == int(count)):
-            raise ContradictoryProbes(f"{len(ones)} ones beside M and -M count {count!r}")
+            raise ContradictoryProbes(f"{len(ones)} ones next to M and -M count {count!r}")
         counted += int(count)
     return box.terms - counted
 

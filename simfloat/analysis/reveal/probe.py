@@ -117,7 +117,7 @@ class BlackBox:
         for place, value in values.items():
             factors = self.factors(value)
             if factors is None:
-                raise ContradictoryProbes(f"{value!r} is no product of numbers of the operands' formats")
+                raise ContradictoryProbes(f"{value!r} is not a product of two numbers in the formats of the operands")
             a[place], b[place] = factors
         return self(a, b)
 

@@ -128,8 +128,8 @@ class SameTypeRule(Rule):
         first, *others = dict.fromkeys(x.dtype for x in args if isinstance(x, torch.Tensor))
         if others:
             raise ValueError(
-                f"{phase.place.where} takes operands of one type, as in PyTorch, got {first} and {others[0]}; bring "
-                f"one to the other's, as by x.to({operands[-1].dtype})."
+                f"{phase.place.where} takes operands of one type, as in PyTorch, got {first} and {others[0]}; convert "
+                f"one of them, for example by x.to({operands[-1].dtype})."
             )
         return first
 
@@ -286,7 +286,7 @@ def convolution_backward(
     gradient.
     """
     if not isinstance(call.phase, Backward):
-        raise ValueError("aten.convolution_backward is simulated in a backward pass alone.")
+        raise ValueError("aten.convolution_backward is simulated only in a backward pass.")
     way, came = call.phase, g
     # The product reads the rounded gradient, the bias the unrounded one: the addition is between them, and its backward
     # pass is that rounding.

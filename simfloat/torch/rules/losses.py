@@ -160,7 +160,7 @@ def nll_loss(
     due = (*x.shape[:axis], *x.shape[axis + 1 :])
     if target.dtype.kind not in "iu" or target.shape != due:
         got = f"{target.dtype} of shape {target.shape}"
-        raise ValueError(f"cross_entropy takes class numbers, integers of shape {due}, got {got}.")
+        raise ValueError(f"cross_entropy takes class indices, integers of shape {due}, got {got}.")
     loss_formulas.check_classes(target, weight, x.shape[axis], ignored)
     return loss_formulas.nll_loss(u, x, target, weight, REDUCTIONS[reduction], ignored, axis)
 
@@ -247,11 +247,12 @@ def alignment(x: NDArray, targets: NDArray, inputs: Lengths, lengths: Lengths, b
     for what, each, longest in (("input", inputs, x.shape[0]), ("target", lengths, most)):
         if len(each) != count or not all(0 <= length <= longest for length in each.tolist()):
             raise ValueError(
-                f"ctc_loss takes {count} {what} lengths, one a sequence, from 0 to {longest}; got {each.tolist()}."
+                f"ctc_loss takes {count} {what} lengths, one for each sequence, from 0 to {longest}; "
+                f"got {each.tolist()}."
             )
     if targets.shape[:-1] not in ((), (count,)) or (targets.ndim == 1 and targets.size != lengths.sum()):
-        needed = f"({count}, {width}), or {int(lengths.sum())} one after the other"
-        raise ValueError(f"ctc_loss takes targets {needed}, as their lengths say; got {tuple(targets.shape)}.")
+        needed = f"({count}, {width}), or {int(lengths.sum())} concatenated"
+        raise ValueError(f"ctc_loss takes targets {needed}, according to their lengths; got {tuple(targets.shape)}.")
     if not 0 <= blank < x.shape[2]:
         raise ValueError(f"ctc_loss takes a blank from 0 to {x.shape[2] - 1}, got {blank}.")
     named = pad_targets(targets, lengths, blank)
@@ -292,7 +293,7 @@ def differences(x: Tensor, y: Tensor) -> Tensor:
 def distances(x: Tensor, y: Tensor, p: float, mode: int | None) -> Tensor:
     """Return the p-norms of the differences; raise ValueError for a negative p."""
     if p < 0:
-        raise ValueError(f"cdist takes p from 0 on, got {p}.")
+        raise ValueError(f"cdist takes p of at least 0, got {p}.")
     return torch.linalg.vector_norm(differences(x, y), p, -1)
 
 

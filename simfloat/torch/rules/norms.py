@@ -27,7 +27,7 @@ def layer_norm(u: Rounded, x: NDArray, shape: Sequence[int], weight: Gradient, b
     shapes = [x.shape[-len(shape) :], *(y.shape for y in (weight, bias) if y is not None)]
     if any(tuple(each) != tuple(shape) for each in shapes):
         raise ValueError(
-            f"layer_norm takes x whose shape ends with {tuple(shape)}, and a weight and a bias of that shape; "
+            f"layer_norm takes x with a shape that ends with {tuple(shape)}, and a weight and a bias of that shape; "
             f"got x of shape {tuple(x.shape)} and shapes {[tuple(each) for each in shapes]}."
         )
     return norms.norm(u, x, weight, bias, norms.inner_axes(x.ndim, len(shape)), eps)

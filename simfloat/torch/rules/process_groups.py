@@ -51,7 +51,9 @@ class AllReduce(Handler):
         if not any(x.is_floating_point() for x in tensors):
             return run.leave_to_pytorch(func(*args, **options), [])
         if operation.op() != SUM or len(tensors) != 1:
-            raise refusal(run, func, "replicas' numbers are summed, by ReduceOp.SUM; divide, or choose, by yourself.")
+            raise refusal(
+                run, func, "only ReduceOp.SUM is supported over replicas; divide or select the results yourself."
+            )
         (x,) = tensors
         total = self._sum_around_ring(run, x, _all_gather(x, group))
         tags = [(part, tag) for part, tag in parts_of(x) if tag.is_gradient]

@@ -84,7 +84,7 @@ def _common_kind(left: OperandScales, right: OperandScales) -> int:
         raise ValueError(
             "scaled_mm has rules for scales of whole operands, of rows, and of the blocks of both operands: "
             "BlockWise1x16, also with TensorWise, and BlockWise1x32; a has "
-            f"{left.names}, b {right.names}. Multiply numbers of other scales by them in float32, and those products."
+            f"{left.names}, b {right.names}. For other scales, multiply the operands by them in float32 first."
         )
     return left.kinds[0]
 
@@ -94,8 +94,8 @@ def _check_pairs(kind: int, a: torch.Tensor, b: torch.Tensor) -> None:
     first, second = a.dtype == PAIRED, b.dtype == PAIRED
     if first != second or first not in PAIRED_WITH[kind]:
         raise ValueError(
-            "scaled_mm takes float4 numbers in both operands, with scales of blocks along k, and none but these with "
-            f"BlockWise1x16; got {a.dtype} and {b.dtype} with {KINDS[kind]}."
+            "scaled_mm takes float4 values only in both operands and with scales of blocks along k; BlockWise1x16 "
+            f"takes only float4; got {a.dtype} and {b.dtype} with {KINDS[kind]}."
         )
     if first and (a.stride(1) != 1 or b.stride(0) != 1):
         raise ValueError(
@@ -124,7 +124,7 @@ def _unswizzle(scales: OperandScales, dtype: torch.dtype, rows: int, count: int)
     if scale.dtype != dtype or scales.layout != SWIZZLED or scale.numel() != needed:
         raise ValueError(
             f"scaled_mm takes the scales of {rows} by {count} blocks as {needed} numbers of the type {dtype} in the "
-            f"layout SWIZZLE_32_4_4, tiles of {ROWS} by {COLUMNS} that are filled up; got {scale.numel()} of "
+            f"layout SWIZZLE_32_4_4, tiles of {ROWS} by {COLUMNS} with padding; got {scale.numel()} of "
             f"{scale.dtype}{'' if scales.layout == SWIZZLED else ', NO_SWIZZLE'}."
         )
     in_tiles = numbers_of(scale).reshape(*tiles, 32, ROWS // 32, COLUMNS).transpose(0, 3, 2, 1, 4)

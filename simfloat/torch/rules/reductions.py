@@ -32,7 +32,7 @@ def axes_of(x: torch.Tensor | NDArray, dim: Axes) -> tuple[int, ...]:
     last = max(1, x.ndim) - 1
     for axis in axes:
         if not -last - 1 <= axis <= last:
-            raise ValueError(f"dim must lie between {-last - 1} and {last} for shape {tuple(x.shape)}, got {axis}.")
+            raise ValueError(f"dim must be between {-last - 1} and {last} for shape {tuple(x.shape)}, got {axis}.")
     return tuple(sorted({axis % x.ndim for axis in axes})) if x.ndim else ()
 
 

@@ -252,8 +252,8 @@ def check_mean(call: RuleCall) -> None:
     """Raise ValueError for a mean under a policy that rounds it once: the sum would be rounded before the division."""
     if call.phase.is_fused:
         raise ValueError(
-            f"{call.name} with mode='mean' is not fused; give the policy .override(operation='embedding_bag', "
-            "fused=False), or divide sums in the model."
+            f"{call.name} with mode='mean' cannot be rounded once; add .override(operation='embedding_bag', "
+            "fused=False) to the policy, or divide sums in the model."
         )
 
 
