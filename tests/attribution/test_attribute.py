@@ -214,7 +214,7 @@ def test_a_gradient_that_overflows_costs_without_bound():
 def test_stochastic_rounding_of_results_needs_a_reference_that_can_have_it():
     policy = sf.Policy(compute=sf.BF16, rounding=sf.stochastic())
     model, batch = sf.nn.Linear(4, 3, rng=1), (X, Y)
-    with pytest.raises(ValueError, match="by stochastic.*give reference='fp32'"):
+    with pytest.raises(ValueError, match="by stochastic.*pass reference='fp32'"):
         sf.attribute(model, sf.nn.mse_loss, batch, policy)
     found = sf.attribute(model, sf.nn.mse_loss, batch, policy, "fp32")
     assert found.total > 1e-4 and sf.attribute(model, sf.nn.mse_loss, batch, policy, "fp32").costs == found.costs

@@ -70,9 +70,9 @@ def test_gradients_that_are_not_finite_have_infinite_errors():
 @pytest.mark.parametrize(
     "policies, message",
     [
-        ("fp32", r"compare takes a list of policies, got 'fp32'; give it in brackets"),
+        ("fp32", r"compare takes a list of policies, got 'fp32'; put it in brackets"),
         ([], "compare takes a list of policies, got none"),
-        (["fp32", "fp32"], "Two policies are called 'fp32'; give a dictionary"),
+        (["fp32", "fp32"], "Two policies are called 'fp32'; pass a dictionary"),
         (["fp31"], "Unknown policy 'fp31'"),
         ([5], "compare takes a simfloat.Policy or its name, got 5"),
     ],

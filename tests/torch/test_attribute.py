@@ -54,7 +54,7 @@ def test_composites_dropout_and_tied_weights_are_measured_and_the_model_stays_as
 
 def test_a_loss_without_a_gradient_and_what_is_no_model_are_refused():
     batch = torch.from_numpy(X), torch.from_numpy(Y)
-    with pytest.raises(ValueError, match="one number with a gradient"):
+    with pytest.raises(ValueError, match="one element and a gradient"):
         sf.attribute(Theirs(7, 6, 3), lambda z, y: z, batch, "fp32")
     with pytest.raises(ValueError, match=r"simfloat\.nn\.Module, got a int; .* torch\.nn\.Module"):
         sf.attribute(3, loss, batch, "fp32")

@@ -163,7 +163,7 @@ def test_model_optimizer_schedule_and_random_numbers_stay_as_they_are():
         ({"optimizer": sgd(mlp())}, "parameters that are not in the model"),
         ({"scaler": 3, "optimizer": None}, "give optimizer=, too"),
         ({"batches": [(X.numpy(), Y.numpy())]}, "must contain tensors, got a NumPy array"),
-        ({"loss_fn": lambda output, y: output}, "must be a tensor of one number"),
+        ({"loss_fn": lambda output, y: output}, "must be a torch.Tensor with one element"),
     ],
 )
 def test_nonsense_is_refused(change, words):
