@@ -208,7 +208,7 @@ class BackwardNode:
         self.deferred = DeferredRecordedOperations() if torch.is_grad_enabled() else DeferredOperations()
 
     def end(self, results: Sequence[Any], *_: Any) -> tuple[Any, ...]:
-        """Return the results of the node, each in the role of the operand that it is the gradient of."""
+        """Return the results of the node, each rounded in the role of its operand."""
         deferred, self.deferred = self.deferred, None
         self._release_all_but(results)
         rounded_results: list[Any] = []
@@ -365,7 +365,7 @@ class BackwardNodes:
     def _parameters_completed_by(self, node: Any) -> Iterator[tuple[str, Any]]:
         """Yield the weight and the bias of a linear layer that is one call, by path.
 
-        Only parameters are included if their gradient has no other shares and no hooks.
+        A parameter is included only if its gradient has no other shares and no hooks.
         """
         # The edges of a LayerProduct lead to x, to the transposed weight, and to the bias. A view by `t()` is a
         # separate node before the leaf of the weight. Hooks of the program, or an older `.grad`, need the gradient from
@@ -421,7 +421,7 @@ def _edge_target(target: Any, result: int, notes: Notes) -> tuple[str | None, Fo
 
 
 def _nodes_behind(roots: Iterable[Any]) -> dict[Any, int]:
-    """Return all nodes that gradients of these tensors, or edges, may pass, with the number of shares at each.
+    """Return all nodes that the backward pass from these tensors or edges may reach, each with its number of shares.
 
     Every edge to a node is one share, and so is a root.
     """

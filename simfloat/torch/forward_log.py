@@ -31,8 +31,8 @@ REMEMBERED = 1 << 20
 #: The sequence number of every node at which autograd adds to `.grad`.
 ACCUMULATING = 2**64 - 1
 
-#: The node that a view gets after a write to its base, and the end of the name of the node of a write to a view, which
-#: leads to the base in the backward pass.
+#: The name of the node that a view gets after a write to its base, and the end of the name of the node that a write to
+#: a view creates for its base.
 RENEWED, WRITE_TO_VIEW = "AsStridedBackward0", "CopySlices"
 
 # When an operation is dispatched, autograd has just numbered its node: the number is the counter of this thread minus
@@ -53,7 +53,7 @@ class Operand(NamedTuple):
     """An operand of a forward operation."""
 
     number: int
-    path: str | None  # of the parameter that it is
+    path: str | None  # of the parameter, if the operand is one
     format: Format
     origin: Origin | None = None
 
@@ -154,7 +154,7 @@ class ForwardLog:
         self._notes.setdefault(sequence_number() - 1, None)
 
     def at_number(self, number: int) -> LoggedOperation | None:
-        """Return the note of the node of this number, if the node belongs to the operation itself."""
+        """Return the note at this node number, without the special cases of writes to views."""
         return self._notes.get(number)
 
     def at_node(self, node: Any) -> LoggedOperation | None:

@@ -150,7 +150,7 @@ class Rule(Handler):
             if not operands:
                 return run.leave_to_pytorch(result, operands)
         requested_dtype = options.get("dtype")
-        # The result has an integer dtype, which PyTorch converts to before it computes.
+        # For an integer result, PyTorch converts the operands before it computes.
         if requested_dtype is not None and not requested_dtype.is_floating_point:
             return run.leave_to_pytorch(func(*args, **options), operands)
         phase = run.phase(self.operation_for(args), self.in_policy_order(operands), into)
@@ -245,8 +245,8 @@ class Decomposition(Handler):
         is_narrow = result_dtype in NARROW and run.keeps_own_types(self.operation)
         if is_narrow:
             args, options = replace_tensors(args, _to_float32), replace_tensors(options, _to_float32)
-        # The operations inside are dispatched to this mode again. Autograd does not record them: it has one node of
-        # PyTorch, and the formula of this node is a separate rule.
+        # The operations inside are dispatched to this mode again. Autograd does not record them: it records the single
+        # node of PyTorch, and the backward formula of this node has its own rule.
         with run.inside(self.operation, operands):
             result = self.function(*args, **options)
         phase = run.phase(self.operation, operands)

@@ -59,8 +59,8 @@ class ModulePaths:
         self._modules: list[tuple[torch.nn.Module, tuple[Any, ...]]] = []  # of the model, with their parts
         self._path_of: dict[int, str] = {}  # of the modules with hooks, by identity
         self._when_moved: Callable[[torch.nn.Module], None] = lambda model: None
-        self._node_numbers: list[int] = []  # the number of the next node when
-        self._paths: list[str | None] = []  # this path began to run; None outside the block
+        self._node_numbers: list[int] = []  # the number of the next node at each change of the path
+        self._paths: list[str | None] = []  # the path that began to run there; None outside the block
 
     def begin(
         self,

@@ -22,7 +22,8 @@ Tensors = Sequence[torch.Tensor]
 #: Operations that PyTorch carries out together with the addition of a bias.
 WITH_BIAS = ("linear", "matmul", "conv2d", "conv_transpose2d")
 
-#: The attribute of a gradient's memory that stores its rounded copy at the entry to a node, and the time.
+#: The attribute of a gradient's memory with the rounded copy from its entry to a node, and a key that shows if the copy
+#: is valid.
 ROUNDED_ON_ENTRY = "_simfloat_entered"
 
 # For PyTorch, a rule that returns several gradients is one call, and it often consists of several operations. They
@@ -114,7 +115,7 @@ class Forward:
 
 
 class ForwardInFormat(Forward):
-    """An operation of the forward pass with a given result format, when others take the widest format of the operands.
+    """An operation of the forward pass with a given format of the result, instead of the widest format of the operands.
 
     Examples are a product to which a bias is added, and an operation with a result that is written to an operand.
     """
@@ -267,7 +268,7 @@ class Backward(Forward):
 
 
 class GradientSum(Backward):
-    """An addition of gradients that reach one operand from several nodes; none of them enters an operation."""
+    """An addition, in autograd's engine, of gradients that reach one operand from several nodes."""
 
     def is_of_bias(self, operation: str) -> bool:
         """Return False: the shares were computed before."""
@@ -279,7 +280,7 @@ class GradientSum(Backward):
         return False
 
     def arithmetic(self, operands: Tensors) -> Arithmetic:
-        """Return the arithmetic of the sum of gradients; shares of a parameter that was moved keep their own format.
+        """Return the arithmetic of the sum; for a parameter that was moved or cast, the shares determine the format.
 
         Automatic mixed precision casts a parameter once for all products, so their gradients are added in a narrow
         format.

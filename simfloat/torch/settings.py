@@ -185,7 +185,7 @@ def without_dispatched_ones(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def while_scaling(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method of torch.amp.GradScaler: PyTorch computes its own multiplications."""
+    """Wrap a method of torch.amp.GradScaler: its own multiplications are not simulated."""
 
     @wraps(method)
     def call(*args: Any, **options: Any) -> Any:

@@ -136,8 +136,8 @@ def _weight_roles(recipe: Recipe, kind: str | None, format: Format | None, has_g
 
 
 def _is_entrance(node: Node) -> bool:
-    """True if values enter a composite unrounded at this node, or are results of its steps, and are not rounded
-    once."""
+    """True if values only enter a composite at this node, or are results of its steps, so that the node rounds
+    nothing."""
     if node.inside:
         return not node.place.recipe.fused
     operations, inside = node.place.operations, node.parents[0].node

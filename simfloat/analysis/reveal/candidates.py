@@ -160,7 +160,7 @@ def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[
         case Runs(size, inner, outer) if not evidence.is_uniform or not any(
             is_same_order(reading, simple, terms) for simple in (Chain(), Pairs(), LikeNumPy())
         ):
-            # If all additions round in the same way, runs in one of these orders would be the same sum.
+            # If all additions round in the same way, runs that follow one of these orders would be the same sum.
             for first, second in _part_accumulators(evidence, inner, size, outer, -(-terms // size)):
                 yield blocked(size, first, second)
         case Strided(count, inner, outer) if not is_same_order(reading, LikeNumPy(), terms):

@@ -285,7 +285,7 @@ def _difference(candidate: Candidate, box: BlackBox, sums: Sums) -> Exclusion | 
 
 
 def equal(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return for each pair of values if they are equal. All NaN are equal, and the sign of zero is ignored.
+    """Compare two arrays element by element. All NaN are equal, and the sign of zero is ignored.
 
     The sign of a sum of only -0 shows only if it started from +0.
     """

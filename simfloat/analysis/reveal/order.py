@@ -88,7 +88,7 @@ def _large_numbers(box: BlackBox, span: ProductRange) -> Iterator[float]:
 
 
 def _bits_below_large(box: BlackBox, large: float, place: int) -> int:
-    """Return how many bits below M the sum of M and the product at a position keeps."""
+    """Return the number of bits below M that are kept when the product at a position is added to M."""
     return last(lambda n: box.products({0: large, place: large / 2.0**n}) == large + large / 2.0**n, 1, 52)
 
 
@@ -151,8 +151,8 @@ def _tree(box: BlackBox, probe: Probe) -> Tree:
 def _build(
     box: BlackBox, probe: Probe, builder: Builder, places: list[int], rng: random.Random, anywhere: bool
 ) -> tuple[int, int, int]:
-    """Return the node where all of `places` meet, the leaves found below it so far, and their number in its sum."""
-    # If the first position is added last, a random one finds a path that is halved at every recursion.
+    """Return the node in which all of `places` meet, the number of leaves found below it, and their true number."""
+    # If the first product is added after all others, random pivots halve the remaining path on average.
     pivot = rng.choice(places) if anywhere else places[0]
     groups: dict[int, list[int]] = {}
     for place in places:

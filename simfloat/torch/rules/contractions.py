@@ -196,7 +196,7 @@ class Steps(NamedTuple):
         return cls(stride, padding, dilation, groups, more if transposed else None)
 
     def of_depth(self) -> Steps:
-        """Return the steps along the first axis, as rows of one column."""
+        """Return the steps along the first axis, as for images with one column."""
         more = None if self.more is None else (self.more[0], 0)
         return Steps((self.stride[0], 1), (self.padding[0], 0), (self.dilation[0], 1), self.groups, more)
 

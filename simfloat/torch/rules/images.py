@@ -31,7 +31,7 @@ ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
 class Axis(NamedTuple):
-    """Positions of points along an axis of images: between a pixel and the next one, which have weights by `share`."""
+    """Positions of points along an axis of images: `first` is the pixel before, `share` the weight of the next one."""
 
     size: int
     first: Tensor  # the index of a pixel, an integer

@@ -175,7 +175,7 @@ def nll_loss_slope(
 
 
 def with_reduction_name(formula: Callable[..., Any], at: int) -> Callable[..., Any]:
-    """Convert a formula of losses: argument number `at` becomes PyTorch's number of the reduction."""
+    """Wrap a formula of losses: argument number `at`, the name of the reduction, is passed as PyTorch's number."""
 
     def by_name(u: Rounded, *args: Any) -> Any:
         reduction = args[at] if len(args) > at else MEAN

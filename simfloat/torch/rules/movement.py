@@ -77,11 +77,11 @@ _aten = torch.ops.aten
 
 
 class Adjoint(Rule):
-    """The backward pass of a movement: `movement` is applied to indices, in a tensor like the one that is reached."""
+    """The backward pass of a movement: `movement` is applied to the indices of a tensor with the operand's shape."""
 
     def __init__(self, operation: str, movement: Callable[..., torch.Tensor], size_at: int) -> None:
         super().__init__(operation, self.compute)
-        self.movement, self.size_at = movement, size_at  # the position of the argument with the size that is reached
+        self.movement, self.size_at = movement, size_at  # the position of the argument with the shape of the operand
 
     def compute(self, call: RuleCall, g: torch.Tensor, *options: Any) -> torch.Tensor:
         """Return the values of g, added at the positions that they came from."""

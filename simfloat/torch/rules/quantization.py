@@ -30,7 +30,7 @@ WHOLE, BY_ROW, BY_16, BY_32 = range(4)  # the kinds with a rule
 #: The number of products in a block along k, and the dtype of its scale.
 BLOCKS = {BY_16: (16, torch.float8_e4m3fn), BY_32: (32, torch.float8_e8m0fnu)}
 
-#: For each kind of scales, if operands may be float4, with two values in a byte.
+#: For each kind of scales, the supported operands: float4 with two values in a byte (True), or others (False).
 PAIRED_WITH = {WHOLE: (False,), BY_ROW: (False,), BY_16: (True,), BY_32: (False, True)}
 
 #: torch.nn.functional.SwizzleType.SWIZZLE_32_4_4, the layout of the scales of blocks: tiles of 128 rows by 4 blocks.
