@@ -79,8 +79,7 @@ OUTSIDE_LAYERS = "(model)"
 
 
 class MultiplyAdds(NamedTuple):
-    """The number (`amount`) of multiply-adds of a layer in one phase, with these casts of the operands and this
-    accumulator."""
+    """The number (`amount`) of multiply-adds of a layer in a phase, with their casts and accumulator."""
 
     layer: str
     phase: str
@@ -151,8 +150,7 @@ class PolicyCost:
         return self.state_bytes / max(sum(entry.elements for entry in self.state), 1)
 
     def by_formats(self) -> Table:
-        """Return the multiply-adds by phase and formats of operands and accumulator, and the additions of other
-        sums."""
+        """Return the multiply-adds by phase, operands and accumulator, and the additions of other sums."""
         amounts: Counter[tuple[str, str, str]] = Counter()
         for product in self.products:
             amounts[product.phase, f"{product.a} x {product.b}", str(product.accumulate)] += product.amount

@@ -59,8 +59,7 @@ def takes_own_types(policy: Policy) -> bool:
 
 
 def widen_to_float32(x: Any) -> Any:
-    """Return a model, or tensors in lists, tuples and dictionaries; types of at most 16 bits are converted to
-    float32."""
+    """Convert dtypes of at most 16 bits to float32, in a model or in tensors, also in containers."""
     if isinstance(x, torch.nn.Module):
         narrow = any(part.is_floating_point() and part.itemsize < FLOAT_BYTES for part in x.state_dict().values())
         return x.float() if narrow else x

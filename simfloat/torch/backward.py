@@ -232,8 +232,7 @@ class BackwardNode:
         self._results = ()
 
     def _release_all_but(self, results: Sequence[Any]) -> None:
-        """Pass on all events, except the events of the last roundings of these results, which may complete
-        gradients."""
+        """Pass on all events, except for the last roundings of these results, which may complete gradients."""
         # Autograd may still add these results to others. Only the hook of the leaf can determine which rounding of a
         # parameter's gradient was the last one, so the events of the last roundings stay with the tensors until it
         # runs.

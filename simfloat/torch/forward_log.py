@@ -42,8 +42,7 @@ sequence_number = torch._C._autograd._get_sequence_nr
 
 
 class Origin(NamedTuple):
-    """The target of the gradient of a tensor in autograd: a node and the number of its result; leaves have no own
-    node."""
+    """The target of a tensor's gradient in autograd: a node and the number of its result; leaves have no node."""
 
     node: int
     result: int
@@ -72,8 +71,7 @@ def operand_of(number: int, x: torch.Tensor) -> Operand:
 
 
 class LoggedOperation:
-    """A forward operation: its floating-point operands, the format of its result, and the parameter that the result
-    is."""
+    """A forward operation: its floating-point operands, and the format and the parameter of its result."""
 
     __slots__ = ("format", "is_composite", "is_of_backward", "is_one_call", "operands", "place", "weight")
 
@@ -94,8 +92,7 @@ class ForwardLog:
 
     def __init__(self) -> None:
         self._notes: dict[int, LoggedOperation | None] = {}
-        # The last lookup; numbers are not reused. A backward formula of several operations looks up its node at each of
-        # them.
+        # The last lookup: a formula of several operations looks up its node at each. Numbers are not reused.
         self._last_lookup: tuple[int, LoggedOperation | None] = (-1, None)
         self.in_place = False  # True if the next operation writes to its first operand
 
@@ -107,8 +104,7 @@ class ForwardLog:
     def begin(self, place: Place, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note the operation that has just begun, unless the last node belongs to an earlier one.
 
-        If no operand requires a gradient, the operation has no node, and the last node may belong to a function of the
-        program.
+        If no operand requires a gradient, it has no node, and the last node may belong to a function of the program.
         """
         number = sequence_number() - 1
         in_place, self.in_place = self.in_place, False
@@ -119,9 +115,8 @@ class ForwardLog:
         if not any([stored_tensor(x).requires_grad for x in operands]):
             self.skip()
             return None
-        # Before a write to a value that autograd needs in the backward pass, autograd copies the value by a separate
-        # operation. The node of the copy, which exists only if the value requires a gradient, follows the node of the
-        # write.
+        # Before a write to a value that the backward pass needs, autograd copies the value. The node of the copy, which
+        # exists only if the value requires a gradient, follows the node of the write.
         if in_place and self._notes.get(number) is not None:
             number -= 1
         noted_operands = tuple([operand_of(i, x) for i, x in enumerate(operands)])
@@ -212,8 +207,7 @@ def recomputing() -> Iterator[None]:
 
 
 def is_recomputing() -> bool:
-    """True if a part of the forward pass runs again, in the backward pass of this node and not of another one
-    inside."""
+    """True if a part of the forward pass runs again in the backward pass of this node, not of another one inside."""
     number = _runs_again.get()
     if number is None:
         return False

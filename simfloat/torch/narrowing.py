@@ -52,8 +52,7 @@ def takes_formats(run: OpenRun) -> bool:
 
 
 def linear_of_matrix(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a linear layer: its input becomes a matrix, because otherwise PyTorch adds the bias in a separate
-    addition."""
+    """Wrap a linear layer: its input becomes a matrix, so that PyTorch adds the bias in the same operation."""
 
     @wraps(function)
     def call(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

@@ -206,8 +206,7 @@ class OptimizerSteps:
         return arithmetic.with_observer(self._moments[path])
 
     def _store(self, path: str, name: str, moment: torch.Tensor, *, is_first: bool = False) -> None:
-        """Round a moment to `optimizer_state`, unless its last rounding was to this format; always round its first
-        value."""
+        """Round a moment to `optimizer_state`, unless it has this format; always round its first value."""
         place = self._simulation.place("update", path).in_type(FORMAT_OF[moment.dtype])
         arithmetic = self.to_moment(place, name, moment.numel())
         # If the last operation of an optimizer on a moment was an addition, it was rounded to this format. Other

@@ -103,8 +103,7 @@ class Forward:
         return self._of_type(a).input(weight_path(a)), self._of_type(b).input(weight_path(b))
 
     def _of_type(self, x: torch.Tensor) -> Place:
-        """Return the place in the dtype of an operand, which counts if the policy is written for the dtypes of a
-        program."""
+        """Return the place in the dtype of an operand, for policies that are written for dtypes of a program."""
         return self.place.in_type(FORMAT_OF[x.dtype])
 
     def tag(self, format: Format, operands: Tensors) -> Tag:
@@ -291,15 +290,13 @@ class GradientSum(Backward):
 
 
 class CompleteGradient(Backward):
-    """An operation on a complete gradient, mostly the addition to the values that earlier backward passes left in
-    `.grad`."""
+    """An operation on a complete gradient, mostly its addition to `.grad` after an earlier backward pass."""
 
     #: True for this addition; False for an operation of a hook.
     is_addition = False
 
     def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
-        """Return the arithmetic of the stored gradient; an observer receives its events at the path of the
-        parameter."""
+        """Return the arithmetic of the stored gradient, with events at the path of the parameter."""
         if self.operand is not None:
             arithmetic = self.place.to_stored(path, self.operand.number, self.operand.format)
         return observed_at(path, self.place, arithmetic)

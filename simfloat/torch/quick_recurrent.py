@@ -161,8 +161,7 @@ class RecordedGradients:
 
 
 def is_alone(run: RunContext) -> bool:
-    """True if nothing except the run receives the operations: no observer, list, user's rule, other mode or
-    transform."""
+    """True if only the run receives the operations: no observer, list, user's rule, mode or transform does."""
     if run.simulation.observer is not None or run.shown is not None or USERS:
         return False
     # Another mode, such as a FlopCounterMode of the program, needs the single operations.

@@ -411,8 +411,7 @@ class RunContext:
         return Tag(format, is_gradient, owner, is_weight and not in_backward, node=first.node, events=first.events)
 
     def leave_to_pytorch(self, result: Any, operands: Sequence[torch.Tensor]) -> Any:
-        """Return a result of PyTorch, count it as such, and mark it as a gradient if one of the operands is a
-        gradient."""
+        """Return a result of PyTorch, count it, and mark it as a gradient if one of the operands is one."""
         self.operation_counts.exclude()
         if isinstance(result, torch.Tensor) and any(tag_of(x).is_gradient for x in operands):
             put_tag(result, Tag(is_gradient=True))
@@ -475,8 +474,7 @@ class RunContext:
 
     @contextmanager
     def part_of(self, operation: str) -> Iterator[Place]:
-        """Open a block in which a program calls the parts of `operation`, above autograd; yields the place of the
-        composite."""
+        """Open a block in which a program calls the parts of `operation`, above autograd; yield its place."""
         before = self._composites
         place = self.simulation.place(operation, self.path, before)
         self._composites = (*before, operation)

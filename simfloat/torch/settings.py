@@ -170,8 +170,7 @@ def with_marked_gradients(engine: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_dispatched_ones(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the function that creates the ones with which backward() starts: without observers, they are not
-    dispatched."""
+    """Wrap the function that creates the ones that backward() starts with: they are dispatched only if observed."""
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:

@@ -39,8 +39,7 @@ class PolicyPart(NamedTuple):
 
 
 def policy_parts(made_tensors: list[MadeTensor], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
-    """Return the parts of a run under `policy` that created these tensors, for a model with parameters at these
-    paths."""
+    """Return the parts of the run that created these tensors, for a model with parameters at these paths."""
     results = (part for variable, node in made_tensors for part in _parts_of_result(variable, node, policy))
     return merge_parts(results, policy, parameters)
 
@@ -91,8 +90,7 @@ def _unit_roles(place: Place, weights: Sequence[str]) -> dict[str, Any]:
 
 
 def _policy_part(place: Place, path: str, label: str, values: dict[str, Any]) -> PolicyPart:
-    """Create a part, together with the mode of results, the rotation of operands, and `fused`, if its roles need
-    them."""
+    """Create a part, with the mode of results, the rotation of operands, and `fused` if its roles need them."""
     recipe = place.recipe
     if recipe.rotation is not None and label in ("compute", "compute_gradients"):
         values["rotation"] = recipe.rotation
@@ -136,8 +134,7 @@ def _weight_roles(recipe: Recipe, kind: str | None, format: Format | None, has_g
 
 
 def _is_entrance(node: Node) -> bool:
-    """True if values only enter a composite at this node, or are results of its steps, so that the node rounds
-    nothing."""
+    """True if the node rounds nothing: values enter a composite, or are the results of its steps."""
     if node.inside:
         return not node.place.recipe.fused
     operations, inside = node.place.operations, node.parents[0].node
@@ -159,8 +156,7 @@ def path_in_layer(layer: str, parameter: str) -> str:
 
 
 def _narrower(first: PolicyPart | None, second: PolicyPart) -> PolicyPart:
-    """Return the use with the narrower format of two uses at one place, as in an operation on tensors of two
-    formats."""
+    """Return the narrower of two uses at one place, as in an operation on tensors of two formats."""
     if first is None:
         return second
     role = second.role if second.role in RESULTS else None

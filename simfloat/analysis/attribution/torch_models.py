@@ -59,8 +59,7 @@ class TorchRun:
 
 
 def refuse_own_types(policy: Policy, caller: str) -> None:
-    """Raise ValueError for a policy that follows the dtypes of the program, because copies in float64 do not have
-    them."""
+    """Raise ValueError for a policy that follows the dtypes of the program: copies in float64 lose them."""
     if is_written(policy):
         raise ValueError(
             f"{caller} takes policies that name formats, got one that follows the dtypes of the program, "
@@ -87,8 +86,7 @@ def checked_loss(loss: Any, model: torch.nn.Module) -> torch.Tensor:
 
 
 def in_double(x: Any) -> Any:
-    """Return floating-point tensors in float64, also in lists, tuples and dictionaries; raise ValueError for NumPy
-    arrays."""
+    """Convert floating-point tensors to float64, also in containers; raise ValueError for NumPy arrays."""
     if isinstance(x, np.ndarray):
         raise ValueError(
             f"A batch for a torch.nn.Module must contain tensors, got a NumPy array of shape {x.shape}; convert it "

@@ -172,8 +172,7 @@ def _mend_stored_weights(repair: PolicyRepair) -> bool:
 
 
 def _is_later(other: tuple[FirstNaN, Entries] | None, first: FirstNaN) -> bool:
-    """Return True if another training came further; its result may overflow at a place at which the sum itself
-    overflowed before."""
+    """Return True if another training came further, also if a result overflows instead of its sum."""
     if other is None or other[0].step != first.step:
         return other is None or other[0].step > first.step
     return other[0].key != first.key or first.operands == OVERFLOWED_SUM != other[0].operands
@@ -234,8 +233,7 @@ UPDATE = "update"
 
 
 def find_lost_updates(repair: PolicyRepair, record: TrialRecord) -> None:
-    """Note parameters for which many additions w + u give w although u is not zero, and more than under the
-    reference."""
+    """Note parameters for which many more additions w + u give w, for nonzero u, than under the reference."""
     recorder, exact = record.fault_recorder, repair.reference_record.fault_recorder
 
     def are_lost(of: TrialRecord, key: Key) -> bool:

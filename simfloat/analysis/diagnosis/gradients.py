@@ -55,8 +55,7 @@ class GradientErrors:
         self._exact_gradients = [(moment, g) for moment, g in zip(moments, exact, strict=True) if _are_finite(g)]
 
     def largest_zero_share(self, policy: Policy, scale: float = 1.0) -> float:
-        """Return the largest share of a parameter's gradient that is zero, in the 2-norm, with a loss scale of
-        `scale`."""
+        """Return the largest share of a gradient that is zero, in the 2-norm, with a loss scale of `scale`."""
         return self._measure(policy, scale)[0]
 
     def largest_error(self, policy: Policy, scale: float = 1.0) -> float:
@@ -281,8 +280,7 @@ def _error_text(wrong: float) -> str:
 
 
 def _frequent_keys(repair: PolicyRepair, record: TrialRecord, kind: str, limit: float) -> list[Key]:
-    """Return the keys, except updates, with a share of events above the limit and above twice the share under the
-    reference."""
+    """Return the keys, except updates, with a share above the limit and above twice that of the reference."""
     recorder, exact = record.fault_recorder, repair.reference_record.fault_recorder
     shares = {key: recorder.share(kind, key) for key, _ in recorder.entries() if key.phase != "update"}
     return [key for key, share in shares.items() if share > limit and share > 2 * exact.share(kind, key)]
@@ -333,8 +331,7 @@ def _needed_roles(repair: PolicyRepair, remedies: RemediesByRole, measure: Measu
 def _attempt_all(
     repair: PolicyRepair, fault: Fault, remedies: Sequence[Remedy], measure: Measure, before: float
 ) -> None:
-    """Note a fault with its remedies; they are verified if a new training has no NaN or infinity and halves the
-    harm."""
+    """Note a fault with its remedies, verified if a new training has no NaN or infinity and halves the harm."""
 
     def is_mended(again: TrialRecord, policy: Policy) -> bool:
         return again.fault_recorder.first is None and measure(policy) < before / 2

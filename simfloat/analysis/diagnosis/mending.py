@@ -205,8 +205,7 @@ class PolicyRepair:
 
 
 def merge_remedies(remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
-    """Return the remedies, each once; if many places need one role, one remedy for all places replaces the separate
-    ones."""
+    """Return the remedies, each once; many remedies of one role become one remedy for all places."""
     merged: dict[Remedy, None] = {}
     for role in dict.fromkeys(remedy.role for remedy in remedies):
         of_role = dict.fromkeys(remedy for remedy in remedies if remedy.role == role)

@@ -165,8 +165,7 @@ class TrialRecord:
 
 
 class TrialMoment(NamedTuple):
-    """A moment of a training: model, optimizer and loss scale, the next batch, and the state of the simulation, if
-    any."""
+    """A moment of a training: model, optimizer and loss scale, the next batch, and the simulation's state."""
 
     parts: Any
     batch: Batch

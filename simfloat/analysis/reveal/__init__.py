@@ -1,5 +1,4 @@
-"""`reveal` finds the order in which an unknown function adds, and the accumulator of this package with the same
-bits."""
+"""`reveal` finds the order in which an unknown function adds, and an accumulator with the same bits."""
 
 from __future__ import annotations
 

@@ -248,8 +248,7 @@ def _totals(evidence: Evidence, bits: int) -> Iterator[tuple[Format, Rounding]]:
 
 
 def _sums(evidence: Evidence) -> list[tuple[Format, Rounding]]:
-    """Return the formats of sums with their modes. Rounding to nearest comes first: few other sums give the same
-    results as it."""
+    """Return the formats of sums with their modes, rounding to nearest first: it is rarely confused with others."""
     modes = [(step.precision, step.rounding) for step in evidence.kinds if step.rounding is not None]
     modes.sort(key=lambda mode: all_modes().index(mode[1]))
     if evidence.saturates:

@@ -25,8 +25,7 @@ ROWS = 24
 def random_operands(
     box: BlackBox, span: ProductRange, rng: np.random.Generator
 ) -> Iterator[tuple[str, NDArray, NDArray]]:
-    """Yield kinds of operands (rows, terms) in the formats of the function; the kinds on which most accumulators differ
-    come last."""
+    """Yield kinds of operands (rows, terms) in the formats of the function, the most selective ones last."""
     shape, bits = (ROWS, box.terms), box.terms.bit_length()
     low, high = span
     # Products of moderate size, with one operand at the lower end of its format.
@@ -76,8 +75,7 @@ def _cancelling(rng: np.random.Generator, a: NDArray, b: NDArray) -> tuple[NDArr
 def _spread(
     box: BlackBox, rng: np.random.Generator, least: int, most: int, powers: bool = False
 ) -> tuple[NDArray, NDArray]:
-    """Return operands with products that have exponents from `least` to `most`; with `powers` they are powers of
-    two."""
+    """Return operands with product exponents from `least` to `most`; with `powers` they are powers of two."""
     return with_exponents(box, rng, _exponents(rng, least, most, (ROWS, box.terms)), powers)
 
 
@@ -188,8 +186,7 @@ def _targets(format: Format, exponents: NDArray[np.int64], rng: np.random.Genera
 def _aim_at_targets(
     candidate: Candidate, box: BlackBox, rng: np.random.Generator, targets: NDArray[np.float64]
 ) -> tuple[NDArray, NDArray]:
-    """Return operands with sums up to some position, the last or any other, that equal the targets under the
-    candidate."""
+    """Return operands for which partial or total sums equal the targets under the candidate."""
     shape, rows = (len(targets), box.terms), np.arange(len(targets))
     binades = np.frexp(targets)[1][:, np.newaxis] - 1
     # For some targets all other products are tiny. This shows values that are truncated twice, and roundings that

@@ -123,8 +123,7 @@ def _scale_probe(box: BlackBox, span: ProductRange, large: float, sign: float) -
 
 
 def _least_kept_exponent(box: BlackBox, span: ProductRange, large: float, sign: float, triple: Sequence[int]) -> int:
-    """Return the exponent of the smallest value that survives M and -M at three positions, in every order of the
-    three."""
+    """Return the exponent of the smallest value that survives M and -M in every order of three positions."""
 
     def keeps(down: int) -> bool:
         small = sign * 2.0 ** (span.high - down)

@@ -251,8 +251,7 @@ def _node_of(tree: Tree) -> dict[tuple[int, ...], int]:
 def _of_parts(
     tree: Tree, node_of: dict[tuple[int, ...], int], parts: Sequence[Sequence[int]], nested: int
 ) -> Iterator[tuple[Reading, Reading]]:
-    """Yield the orders inside the first part, each with an order of the sums of all parts, if each part is a
-    subtree."""
+    """Yield the orders inside the first part, each with an order of all parts, if every part is a subtree."""
     if any(tuple(part) not in node_of for part in parts):
         return
     roots = [node_of[tuple(part)] for part in parts]

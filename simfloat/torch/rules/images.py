@@ -80,8 +80,7 @@ def reflect_places(at: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]
 
 
 def reflect_pixels(number: Tensor, size: int, corners: bool) -> Tensor:
-    """Return the indices of pixels outside of an image, reflected at the centers or at the borders of the last
-    pixels."""
+    """Reflect the indices of pixels outside of an image, at the centers or borders of the last pixels."""
     if corners:
         there = number.abs().remainder(max(2 * size - 2, 1))
         return torch.where(there > size - 1, 2 * size - 2 - there, there)
@@ -204,8 +203,7 @@ def points(size: Sequence[int], corners: bool, dtype: torch.dtype) -> Tensor:
 
 
 def affine_points(theta: Tensor, size: Sequence[int], corners: bool) -> Tensor:
-    """Return the points (N, ..., axes) to which maps theta (N, axes, axes + 1) move the pixels of images of this
-    size."""
+    """Return the points (N, ..., axes) to which maps theta (N, axes, axes + 1) move pixels of images."""
     base = points(size, corners, theta.dtype).expand(len(theta), -1, -1)
     return (base @ theta.mT).reshape(len(theta), *size[2:], theta.shape[1])
 
@@ -395,8 +393,7 @@ def slopes_at(t: Tensor) -> list[Tensor]:
 
 
 def cubic_axis(x: Tensor, size: int, padding: int, corners: bool) -> CubicAxis:
-    """Return the pixels next to the points of these coordinates; the indices of pixels outside are moved inside
-    exactly."""
+    """Return the pixels next to the points of these coordinates; indices outside are moved inside exactly."""
     factor = (size - 1) / 2 if corners else size / 2
     at = x * factor + (size - 1) / 2
     # Positions are rounded to the format of the policy; the indices computed from them are exact integers.

@@ -115,8 +115,7 @@ def margins_of_many(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> tuple[Tensor, Tensor]:
-    """Return the sums of these margins over targets and classes, divided by the number of classes, and a target
-    mask."""
+    """Return the sums of these margins, divided by the number of classes, and a mask of the targets."""
     shape, rows = target.shape, torch.atleast_1d(x)
     left, counts = margins_of_many(rows, torch.atleast_1d(target))
     loss = reduce_losses(left.sum((-2, -1)) / rows.shape[-1], reduction)
@@ -337,8 +336,7 @@ def distances_of_pairs(x: Tensor, p: float = 2) -> Tensor:
 
 
 def distances_of_pairs_backward(g: Tensor, x: Tensor, p: float, norm: Tensor) -> Tensor:
-    """Return the gradient of the rows: the gradient of a difference is added to one row and subtracted from the
-    other."""
+    """Return the gradient of the rows: each difference contributes to one row, and negatively to the other."""
     first, second = torch.triu_indices(len(x), len(x), 1)
     if p == 0:
         return torch.zeros_like(x)

@@ -192,8 +192,7 @@ def divide(u: RuleCall, a: NDArray, b: NDArray, *, rounding_mode: str | None = N
 
 
 def add(u: RuleCall, a: NDArray, b: NDArray, alpha: float | NDArray = 1) -> NDArray:
-    """Return a + alpha * b, with one rounding if the policy follows PyTorch's CPU kernels; otherwise the product is
-    also rounded."""
+    """Return a + alpha * b; the product is also rounded, unless the policy follows PyTorch's CPU kernels."""
     if float(alpha) in (1, -1) or not u.is_by_cpu:
         return u.total(a, u.times(float(alpha), b))
     return u.fused_total(float(alpha), b, a)

@@ -80,8 +80,7 @@ class AllReduce(Handler):
         return tensor_of(total.reshape(x.shape), x.dtype)
 
     def _pieces(self, run: RunContext, x: Tensor) -> Iterator[tuple[int, int, Arithmetic]]:
-        """Yield the bounds of each gradient in a tensor, and its arithmetic; other elements belong to the gradient
-        before."""
+        """Yield the bounds and the arithmetic of each gradient in a tensor; it includes elements that follow it."""
         gradients = [(int(part.storage_offset() - x.storage_offset()), part, tag) for part, tag in parts_of(x)]
         if not gradients:
             yield 0, x.numel(), _addition(run, x, tag_of(x))
@@ -129,8 +128,7 @@ class Reception(Handler):
 
 
 def _written_tensors(func: Any, args: Arguments, options: Options) -> Iterator[Tensor]:
-    """Return the tensors that a collective writes to: those marked in its schema, or the lists that are its first
-    argument."""
+    """Return the tensors that a collective writes to, by its schema or else its first argument."""
     return iter(list(written_by(func, args, options)) or tensors_in(args[0]))
 
 

@@ -186,8 +186,7 @@ def observe_and_quantize(
     x: Tensor, is_observed: Tensor, is_on: Tensor, running_min: Tensor, running_max: Tensor, scale: Tensor,
     zero_point: Tensor, share: float, low: int, high: int, axis: int, by_rows: bool = False, is_symmetric: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Quantize x by the scale and zero that PyTorch chooses for running extremes, which first move towards the extremes
-    of x."""
+    """Quantize x by PyTorch's scale and zero for running extremes, which first move towards those of x."""
     if is_observed.item():
         axes = [i for i in range(x.ndim) if not by_rows or i != axis % x.ndim]
         for running, extremes in ((running_min, x.amin(axes)), (running_max, x.amax(axes))):

@@ -148,8 +148,7 @@ def scatter_reduce(
 def multiply_at(
     call: RuleCall, x: torch.Tensor, places: torch.Tensor, src: torch.Tensor, include_self: bool
 ) -> torch.Tensor:
-    """Return x times the factors of its elements in order, each product rounded; or only the products of the
-    factors."""
+    """Multiply the elements of x, or ones, by their factors in order; every product is rounded."""
     call.begin()
     names, factors = places.reshape(-1).numpy(), numbers_of(src).reshape(-1)
     products = numbers_of(x).copy().reshape(-1)
