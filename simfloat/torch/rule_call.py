@@ -48,8 +48,8 @@ class RuleCall(Elementwise):
         # addition to `.grad` is a single step, so that an observer receives how many of its sums lose an addend.
         is_step = is_primitive or isinstance(phase, CompleteGradient) and phase.is_addition
         self._has_steps = not is_step and dtype.itemsize < 4 and phase.place.is_written
-        # Operations of an optimizer are rounded one by one, with exact numbers, under every policy. float64 tensors of
-        # a program are computed unchanged: PyTorch's kernels use Python numbers exactly in that case.
+        # Operations of an optimizer are rounded one by one, with exact numbers, under every policy. For float64 tensors
+        # no kernel is imitated, because PyTorch uses Python numbers exactly there.
         is_written = phase.place.is_written and dtype != torch.float64 and not isinstance(phase, ParameterPhase)
         self.is_by_cpu, self.is_by_cuda = (
             is_written and not phase.place.is_for_cuda,
