@@ -301,7 +301,7 @@ class Run:
         return self.simulation.state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`. Raises ValueError that names the error in the state, and then changes nothing."""
+        """Continue from a `state`. If it is invalid, raise ValueError that names the error, and change nothing."""
         self.simulation.load_state(state)
         self._context.parameters.renew()
 
