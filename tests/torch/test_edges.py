@@ -83,7 +83,7 @@ def test_statistics_that_were_kept_leave_none_for_the_backward_pass():
     (lambda: torch.eye(2).to_sparse_csr().clone(), "sparse tensors have no rules; make the layer dense"),
     (
         lambda: torch.ones(1).addbmm_(torch.ones(2, 5, 3), torch.ones(2, 3, 4)),
-        r"addbmm_.* of shape \(5, 4\) to a tensor of shape \(1,\); compute the result by itself",
+        r"addbmm_.* of shape \(5, 4\) to a tensor of shape \(1,\); compute the result out of place",
     ),
     (lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "torch.fake_quantize_per_tensor_affine"),
     (lambda: F.cross_entropy(torch.ones(2, 3), torch.tensor([0, -1])), "Class numbers go from 0 to 2; -1 to 0 came"),

@@ -160,7 +160,7 @@ def test_a_backward_pass_outside_of_the_block_of_its_forward_pass_is_refused():
     run = sf.torch.simulate(model, "bf16-standard")
     with run:
         loss, other = model(torch.ones(2, 3)).sum(), model(torch.ones(2, 3)).sum()
-    with pytest.raises(ValueError, match="outside of the block .* and the optimizer's step too"):
+    with pytest.raises(ValueError, match="outside the block .* and the optimizer's step inside"):
         loss.backward()
     with run:
         other.backward()
@@ -186,9 +186,7 @@ def test_explain_takes_several_arguments_by_position_or_name_and_any_results():
     (None, "NoneType"), (np.ones((2, 3)), "ndarray"), ((), ""), ({"image": torch.ones(2, 3)}, "Tensor"),
 ], ids=["nothing", "an array", "no argument", "another name"])  # fmt: skip
 def test_explain_says_what_to_pass_where_the_model_cannot_be_called_with_the_sample(sample, kinds):
-    message = (
-        rf"Sequential cannot be called with what was given \({kinds}\): .* Pass what it is called with, as tensors"
-    )
+    message = rf"Sequential cannot be called with these arguments \({kinds}\): .* Pass its arguments as tensors"
     with pytest.raises(ValueError, match=message):
         sf.torch.explain(torch.nn.Sequential(torch.nn.Linear(3, 2)), sample, "fp32")
 

@@ -118,7 +118,7 @@ def test_scaled_mm_with_scales_of_wholes_and_rows_is_the_older_function():
     [
         (
             lambda a, b, s: (a, b, [s], [2], [1], [s], [3], [1]),
-            "a has BlockWise1x16, b BlockWise1x32. Multiply numbers",
+            "a has BlockWise1x16, b BlockWise1x32. For other scales",
         ),
         (lambda a, b, s: (a, b, [s], [4], [0], [s], [5], [0]), "a has BlockWise1x128, b BlockWise128x128"),
         (lambda a, b, s: (a, b, [s], [2], [0], [s], [2], [0]), "SWIZZLE_32_4_4, .* got 512 of .*, NO_SWIZZLE"),
@@ -131,7 +131,7 @@ def test_scaled_mm_with_scales_of_wholes_and_rows_is_the_older_function():
             lambda a, b, s: (a, b, [torch.ones(())], [0], [], [torch.ones(())], [0], []),
             "float4_e2m1fn_x2 with TensorWise",
         ),
-        (lambda a, b, s: (a.view(torch.float8_e4m3fn), b, [s], [2], [1], [s], [2], [1]), "float4 numbers in both"),
+        (lambda a, b, s: (a.view(torch.float8_e4m3fn), b, [s], [2], [1], [s], [2], [1]), "float4 values only in both"),
         (lambda a, b, s: (a, a.t().contiguous(), [s], [2], [1], [s], [2], [1]), "in pairs along k"),
     ],
 )
