@@ -16,7 +16,7 @@ project = "simfloat"
 author = "the simfloat authors"
 version = release = simfloat.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_copybutton", "names"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_copybutton", "names", "code_links"]
 root_doc = "docs/index"
 include_patterns = [
     "README.md",
