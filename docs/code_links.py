@@ -1,8 +1,8 @@
 """Links from code in sentences to the entries of the reference: `sf.round(0.1, sf.E4M3)` leads to `simfloat.round`.
 
-Code that begins with ``sf.``, also behind ``stream=`` or ``print(``, leads to that name. Code that begins with the usual
-name of an object, such as ``recorder.advise()``, leads to the method of its class. Names without an entry, such as
-constants, stay plain code.
+Code that begins with ``sf.``, also behind ``stream=`` or ``print(``, leads to that name. Code that begins with the
+usual name of an object, such as ``recorder.advise()``, leads to the method of its class. Names without an entry, such
+as constants, stay plain code.
 """
 
 import re
