@@ -16,7 +16,7 @@ project = "simfloat"
 author = "the simfloat authors"
 version = release = simfloat.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_copybutton", "names", "code_links"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_copybutton", "names"]
 root_doc = "docs/index"
 include_patterns = [
     "README.md",
@@ -94,6 +94,7 @@ def formula(translator, node):
 
 def setup(app):
     """Docstrings are read before napoleon takes examples out of their indentation."""
+    app.setup_extension("code_links")
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-docstring", plain_sentences, priority=100)
     app.connect("source-read", figures_of_experiments)
