@@ -50,7 +50,15 @@ class CodeLinks(SphinxTransform):
                 link += code
 
 
+def entry_of_owner(app, env, node, code):
+    """Link `sf.E4M3.values()` to the entry of `simfloat.E4M3`, if there is none for the method."""
+    owner = node.get("reftarget", "").rpartition(".")[0]
+    if node.get("refdomain") == "py" and owner.startswith("simfloat."):
+        return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, "obj", owner, node, code)
+
+
 def setup(app):
     """Add the transform."""
     app.add_transform(CodeLinks)
+    app.connect("missing-reference", entry_of_owner)
     return {"parallel_read_safe": True}
