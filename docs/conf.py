@@ -34,6 +34,7 @@ templates_path = ["_templates"]
 html_additional_pages = {"index": "index.html"}  # leads to the first page, which lies below docs/
 html_theme = "furo"
 html_title = "simfloat"
+extensions += ["code_links"]
 pygments_dark_style = "github-dark"  # the default underlines names of modules, as if they were links
 
 default_role = "code"
@@ -94,7 +95,6 @@ def formula(translator, node):
 
 def setup(app):
     """Docstrings are read before napoleon takes examples out of their indentation."""
-    app.setup_extension("code_links")
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-docstring", plain_sentences, priority=100)
     app.connect("source-read", figures_of_experiments)
