@@ -34,6 +34,8 @@ templates_path = ["_templates"]
 html_additional_pages = {"index": "index.html"}  # leads to the first page, which lies below docs/
 html_theme = "furo"
 html_title = "simfloat"
+extensions += ["code_links"]
+pygments_dark_style = "github-dark"  # the default underlines names of modules, as if they were links
 
 default_role = "code"
 autodoc_member_order = "bysource"
