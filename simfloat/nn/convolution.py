@@ -69,7 +69,7 @@ class _ConvolutionOfImages(ConvolutionLayer):
         self.padding = padding if isinstance(padding, str) else read_pair("padding", padding, 0)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         arguments: dict[str, Any] = {"kernel_size": self.kernel_size, "stride": self.stride}
         usual = {"padding": (0, 0), "output_padding": (0, 0), "dilation": (1, 1), "groups": 1}
         arguments |= {name: value for name in usual if (value := getattr(self, name, usual[name])) != usual[name]}
@@ -224,7 +224,7 @@ class MaxPool2d(Module):
         return apply_to_images(lambda images: images.max_pool2d(*options), x)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return (
             f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
             f"ceil_mode={self.ceil_mode}"
@@ -270,7 +270,7 @@ class AvgPool2d(Module):
         return apply_to_images(lambda images: images.avg_pool2d(*options), x)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
@@ -303,7 +303,7 @@ class AdaptiveAvgPool2d(Module):
         return apply_to_images(lambda images: adaptive_averages(images, self.output_size), x)
 
     def extra_repr(self) -> str:
-        """The argument that made it."""
+        """Return the arguments of the constructor as text."""
         return f"output_size={self.output_size}"
 
 

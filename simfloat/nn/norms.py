@@ -93,7 +93,7 @@ class LayerNorm(Module):
         return [result, to_x, to_weight, to_bias]
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         affine = ", elementwise_affine=False" if self.weight is None else ", bias=False" if self.bias is None else ""
         return f"{self.normalized_shape}, eps={self.eps}{affine}"
 
@@ -154,7 +154,7 @@ class GroupNorm(Module):
         return tensor_of(composite_operation("group_norm", formula, slopes, x, *parameters, reads="operands"))
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
@@ -200,7 +200,7 @@ class RMSNorm(Module):
         return y if self.weight is None else y * self.weight
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
@@ -291,7 +291,7 @@ class _BatchNorm(Module):
         self.running_var = moving_average("batch_norm", self.running_var, var, factor)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}"
@@ -409,7 +409,7 @@ class _InstanceNorm(Module):
         return normalized_by_batch(together, repeated, self.eps, []).reshape(x.shape)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"{self.num_features}, eps={self.eps}, affine={self.affine}"
 
 

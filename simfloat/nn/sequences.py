@@ -36,7 +36,7 @@ class _ConvolutionOfSequences(ConvolutionLayer):
         self.padding = border if isinstance(border, str) else border[1:]
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
 
 
@@ -163,7 +163,7 @@ class MaxPool1d(Module):
         return _in_one_row(lambda images: images.max_pool2d(*sizes, self.ceil_mode), x)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}"
 
 
@@ -197,7 +197,7 @@ class AvgPool1d(Module):
         return _in_one_row(lambda images: images.avg_pool2d(*sizes, self.ceil_mode, self.count_include_pad), x)
 
     def extra_repr(self) -> str:
-        """The arguments that made it."""
+        """Return the arguments of the constructor as text."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
@@ -224,7 +224,7 @@ class AdaptiveAvgPool1d(Module):
         return _in_one_row(lambda images: adaptive_averages(images, (1, self.output_size)), x)
 
     def extra_repr(self) -> str:
-        """The argument that made it."""
+        """Return the arguments of the constructor as text."""
         return f"output_size={self.output_size}"
 
 
