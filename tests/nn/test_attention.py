@@ -202,7 +202,7 @@ def test_the_softmax_of_attention_may_be_fused():
         (lambda: sf.nn.MultiHeadAttention(4, 2)(X, X, X), r"query \(L, N, 4\).*; got \(3, 2, 8\)"),
         (
             lambda: sf.nn.MultiHeadAttention(8, 2)(X, S, S, attn_mask=BLOCKED.T),
-            r"attn_mask holds truth values or numbers and has the shape \(3, 5\) or \(4, 3, 5\), got shape \(5, 3\)",
+            r"attn_mask must contain booleans or floats and have the shape \(3, 5\) or \(4, 3, 5\), got shape \(5, 3\)",
         ),
         (
             lambda: sf.nn.MultiHeadAttention(8, 2)(X, S, S, key_padding_mask=np.zeros((2, 5), int)),
