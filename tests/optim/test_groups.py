@@ -132,7 +132,7 @@ def test_options_of_a_group_are_checked_before_anything_is_updated():
 @pytest.mark.parametrize("change, message", [
     (lambda group: group.update(momentm=0.9), "no option 'momentm'. Options: lr, momentum, .* Did you mean 'momentum'"),
     (lambda group: group.pop("lr"), "lr must be a real number, got None"),
-    (lambda group: group["params"].append(parameter()), "The groups hold 2 parameters, the optimizer was given 1"),
+    (lambda group: group["params"].append(parameter()), "The groups contain 2 parameters, but the optimizer was given 1"),
     (lambda group: group.update(nesterov=True), "Nesterov momentum needs"),
 ])  # fmt: skip
 def test_what_is_changed_in_a_group_is_checked_when_it_is_used(change, message):
@@ -284,7 +284,7 @@ def test_a_state_without_a_moment_is_refused_and_nothing_is_taken(kind, options)
         lacking = {key: value for key, value in state["state"][0].items() if key != name}
         for entry in (lacking, {**lacking, name: None}):
             with pytest.raises(
-                ValueError, match=f"The state of parameter 0 has no {name}; {kind.__name__} goes on from"
+                ValueError, match=f"The state of parameter 0 has no {name}; {kind.__name__} continues from"
             ):
                 other.load_state_dict({**state, "state": {0: entry}})
         for wrong in (np.ones((3, 2)) * 1j, "a", ["a"], {}, np.array(["a"]), np.array([None]), np.ones((3, 2, 1))):

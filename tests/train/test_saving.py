@@ -265,7 +265,7 @@ def test_a_state_of_pytorchs_optimizer_without_a_moment_is_refused_and_nothing_i
             sf.save(tmp_path / "wrong", optimizer=wrong)
             before = repr(other.state_dict())
             if lacking:
-                with pytest.raises(ValueError, match=f"parameter 0 has no {moment}; {name} goes on from"):
+                with pytest.raises(ValueError, match=f"parameter 0 has no {moment}; {name} continues from"):
                     sf.load(tmp_path / "lacking", optimizer=other)
             with pytest.raises(ValueError, match=f"{moment} of parameter 0 must have the shape"):
                 sf.load(tmp_path / "wrong", optimizer=other)
