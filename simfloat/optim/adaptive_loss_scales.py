@@ -91,8 +91,7 @@ class LogNormalLossScale(LossScale):
         self.center = self.variance = 0.0  # moving average and variance of x, with beta2
 
     def adapt(self, is_finite: bool, largest: float) -> None:
-        """Change S after a step. `is_finite` is True if all gradients were finite; `largest` is the unscaled maximum.
-        """
+        """Change S after a step. `is_finite`: all gradients were finite; `largest`: their unscaled maximum."""
         if is_finite and largest == 0:
             return
         self._count(math.log2(largest) if is_finite else self.overflow)

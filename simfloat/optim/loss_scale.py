@@ -147,8 +147,7 @@ class LossScale(InUsualEnvironment):
         self._looked = {}
 
     def adapt(self, is_finite: bool, largest: float) -> None:
-        """Change S after a step. `is_finite` is True if all gradients were finite; `largest` is the unscaled maximum.
-        """
+        """Change S after a step. `is_finite`: all gradients were finite; `largest`: their unscaled maximum."""
 
     def is_skipping(self, optimizer: Optimizer) -> bool:
         """True if a gradient of this optimizer was found to be infinite or NaN since the last `update`."""

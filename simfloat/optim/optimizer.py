@@ -296,8 +296,7 @@ class Optimizer:
         raise ValueError(f"{type(self).__name__} has no update method; define one.")
 
     def read(self, group: Mapping[str, Any]) -> SimpleNamespace:
-        """Return the options of a group for updates; raise ValueError, with the name of the option, if it is invalid.
-        """
+        """Return the options of a group for updates; raise ValueError, naming the option, if one is invalid."""
         check_names(group, self.options)
         chosen = SimpleNamespace(**{name: option.read(name, group.get(name)) for name, option in self.options.items()})
         self.check(chosen)

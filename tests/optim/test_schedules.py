@@ -274,7 +274,7 @@ def test_callables_that_are_no_functions_keep_their_attributes():
     schedule.step()
     schedule.load_state_dict(state)
     assert schedule.lr_lambdas[0].calls == 1
-    with pytest.raises(ValueError, match="lr_lambdas must hold attributes by name, or None for a function"):
+    with pytest.raises(ValueError, match="lr_lambdas must contain attributes by name, or None for a function"):
         schedule.load_state_dict({**state, "lr_lambdas": [{"calls": 5}, 3]})
     assert schedule.lr_lambdas[0].calls == 1
 
