@@ -164,7 +164,7 @@ def test_a_manifest_tells_what_a_pytorch_training_is_and_another_one_is_refused(
     assert manifest["optimizer"] == "SGD" and manifest["optimizer.momentum"] == 0.9 and manifest["optimizer.lr"] == 0.1
     assert manifest["scaler.growth_interval"] == 2 and manifest["schedule.0"] == "ExponentialLR"
     assert manifest["schedule.1.T_max"] == 4 and manifest["torch"] == torch.__version__
-    with pytest.raises(ValueError, match=r"is of another training:\n  optimizer\.momentum: 0\.9, now 0\.5"):
+    with pytest.raises(ValueError, match=r"belongs to another training:\n  optimizer\.momentum: 0\.9, now 0\.5"):
         resumed("fp32", partial(torch.optim.SGD, lr=0.1, momentum=0.5), 3, resume=tmp_path)
     faster = partial(torch.optim.SGD, lr=0.2, momentum=0.5)
     (history, _), *_ = resumed("fp32", faster, 3, resume=tmp_path, allow=("momentum", "lr"))

@@ -309,7 +309,7 @@ def test_an_error_in_a_callback_loses_no_step(tmp_path):
 
 
 @pytest.mark.parametrize("given, message", [
-    (print, r"callbacks is a list of functions; give callbacks=\[print\]"), (3, r"give callbacks=\[3\]"),
+    (print, r"callbacks must be a list of functions; use callbacks=\[print\]"), (3, r"use callbacks=\[3\]"),
     ([3], "callbacks are functions of a step and its record, got a int"),
 ])  # fmt: skip
 def test_what_is_no_callback_is_refused(given, message):
