@@ -196,9 +196,9 @@ def test_a_program_that_is_killed_goes_on_from_there(tmp_path):
 @pytest.mark.parametrize(
     "axes, message",
     [
-        ({}, r"The axes are a dictionary such as \{\"format\": \[sf.BF16\], \"seed\": range\(5\)\}, got \{\}"),
-        ({"seed": "12"}, r"The axis seed takes a list of values, got '12'; give \['12'\]"),
-        ({"seed": 5}, "The axis seed takes a list of values, got 5"),
+        ({}, r"axes must be a dictionary such as \{\"format\": \[sf.BF16\], \"seed\": range\(5\)\}, got \{\}"),
+        ({"seed": "12"}, r"The axis seed must be a list of values, got '12'; use \['12'\]"),
+        ({"seed": 5}, "The axis seed must be a list of values, got 5"),
         ({"seed": []}, "The axis seed has no values"),
         ({"seed": [1, 1.0]}, "The axis seed has two values that are called 1.0"),
         ({"sed": [1]}, r"<lambda>\(seed\) cannot be called with the axes"),
@@ -213,7 +213,7 @@ def test_what_is_no_axis_is_refused_before_any_work(axes, message):
 def test_what_cannot_carry_out_a_sweep_is_refused():
     with pytest.raises(ValueError, match="Leave out one"):
         sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, workers=2, scheduler="tcp://node:1")
-    with pytest.raises(ValueError, match="workers is a number of processes, 1 or more, got 0"):
+    with pytest.raises(ValueError, match="workers must be a number of processes, 1 or more, got 0"):
         sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, workers=0)
     with pytest.raises(ValueError, match="takes a function"):
         sf.studies.sweep(5, {"seed": [1]})

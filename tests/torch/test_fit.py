@@ -205,7 +205,7 @@ def test_states_of_pytorchs_parts_are_saved_in_all_types_and_restored_or_left_as
 @pytest.mark.parametrize("wrong, message", [
     (lambda m: {"optimizer": sf.optim.SGD([sf.Parameter([1.0])], lr=0.1)}, "torch.optim, got a simfloat.*SGD"),
     (lambda m: {"optimizer": torch.optim.LBFGS(m.parameters())}, "LBFGS calls a closure, which fit does not have"),
-    (lambda m: {"optimizer": SGD(perceptron().parameters())}, "which does not belong to the model: create it with model.parameters"),
+    (lambda m: {"optimizer": SGD(perceptron().parameters())}, "to the model: create it with model.parameters"),
     (lambda m: {"scaler": sf.optim.StaticLossScale(8.0)}, "is a torch.amp.GradScaler, got a simfloat.*StaticLossScale"),
     (lambda m: {"schedule": torch.optim.lr_scheduler.StepLR(SGD(m.parameters()), 1)}, "belongs to another optimizer"),
     (lambda m: {"schedule": "plateau"}, "fit passes no measure to its schedule"),
