@@ -372,7 +372,9 @@ def choose_executor(
     Raises ValueError for invalid workers or an invalid scheduler.
     """
     if scheduler is not None and not (isinstance(scheduler, str) and scheduler):
-        raise ValueError(f"scheduler must be an address of Dask, such as 'tcp://node:8786', got {scheduler!r}.")
+        raise ValueError(
+            f"scheduler must be the address of a Dask scheduler, such as 'tcp://node:8786', got {scheduler!r}."
+        )
     if scheduler is not None and workers is not None:
         raise ValueError("workers is for processes on this computer, and a scheduler has its own. Leave out one.")
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
