@@ -213,7 +213,7 @@ def read(path: Path) -> dict[str, Any]:
     """Return the states in a file by name; raise DamagedFile, which names the file, if it is not as it was written."""
     content = memoryview(path.read_bytes())  # slices of it are not copies
     if content[: len(MAGIC)] != MAGIC:
-        raise DamagedFile(f"{path} was not written by simfloat.save, or its beginning is damaged.")
+        raise DamagedFile(f"{path} is not a file of simfloat.save, or its beginning is damaged.")
     if sha256(content[:-DIGEST_SIZE]).digest() != content[-DIGEST_SIZE:]:
         raise DamagedFile(f"{path} is damaged: its checksum does not match its content.")
     source = io.BytesIO(content[len(MAGIC) : -DIGEST_SIZE])

@@ -132,7 +132,7 @@ def test_a_file_that_lost_or_changed_any_byte_is_refused_by_name(tmp_path):
         for damaged in (bytes(changed), content[:place], content + b"\0"):
             path.write_bytes(damaged)
             with pytest.raises(
-                state_file.DamagedFile, match="x (is damaged: its checksum|was not written by simfloat.save)"
+                state_file.DamagedFile, match="x is (damaged: its checksum|not a file of simfloat.save)"
             ):
                 sf.load(path)
 
