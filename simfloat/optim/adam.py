@@ -173,7 +173,7 @@ class Adamax(Optimizer):
         params: parameters, (name, parameter) pairs, or a dictionary for each group with "params" and options.
         lr: the learning rate.
         betas: the decay factors b1 and b2, from 0 to below 1.
-        eps: a number from 0, added to |d|.
+        eps: a number from 0, added to the absolute value of d.
         weight_decay: the factor of w that is added to the gradient.
         maximize: True to maximize the loss: the gradient is negated.
 
