@@ -121,7 +121,7 @@ class _LossArguments(NamedTuple):
     weight: NDArray | None
     ignored: int
     reduction: str
-    axis: int  # of classes
+    axis: int  # the axis of classes
 
     @classmethod
     def read(

@@ -235,7 +235,7 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
     """Return the fan in and the fan out of a tensor."""
     if not isinstance(tensor, Tensor) or tensor.ndim < 2 or not tensor.size:
         shape = getattr(tensor, "shape", None)
-        raise ValueError(f"Fan in and fan out are of weights (outputs, inputs, ...), got shape {shape}.")
+        raise ValueError(f"Fan in and fan out need weights (outputs, inputs, ...), got shape {shape}.")
     outputs, inputs, *window = tensor.shape
     return inputs * math.prod(window), outputs * math.prod(window)
 

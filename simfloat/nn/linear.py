@@ -120,7 +120,9 @@ class Embedding(Module):
         _check_plain(max_norm, norm_type, scale_grad_by_freq, sparse)
         check_sizes(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         if padding_idx is not None and not is_integer(padding_idx, -num_embeddings, num_embeddings - 1):
-            raise ValueError(f"padding_idx is a row, from {-num_embeddings} to {num_embeddings - 1}: {padding_idx!r}.")
+            raise ValueError(
+                f"padding_idx must be a row, from {-num_embeddings} to {num_embeddings - 1}; got {padding_idx!r}."
+            )
         table = generator_of(rng).standard_normal((num_embeddings, embedding_dim))
         self.padding_idx = None if padding_idx is None else int(padding_idx) % num_embeddings
         if self.padding_idx is not None:
@@ -239,7 +241,7 @@ class EmbeddingBag(Embedding):
             return np.repeat(np.arange(len(places)), places.shape[1]), len(places)
         if places.ndim != 1 or offsets is None:
             raise ValueError(
-                "EmbeddingBag takes an input (bags, n), or one of one axis with offsets; "
+                "EmbeddingBag takes an input (bags, n), or an input with one axis together with offsets; "
                 f"got shape {places.shape}{'' if offsets is None else ' and offsets'}."
             )
         starts = on_cpu(as_indices(offsets, places.size + 1, "Offsets"))

@@ -272,7 +272,7 @@ class Module(Owned):
         check_flags(persistent=persistent)
         if not isinstance(name, str) or not name or "." in name or hasattr(Module, name):
             raise ValueError(
-                f"A buffer's name is text without dots that no attribute of every module has; got {name!r}."
+                f"A buffer's name must be text without dots, and not the name of a Module attribute; got {name!r}."
             )
         if name in vars(self) and name not in self._persistent:
             raise ValueError(f"{type(self).__name__} has an attribute {name!r} already; choose another name.")

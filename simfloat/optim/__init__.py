@@ -79,7 +79,7 @@ __all__ = [
     "clip_grad_value_",
 ]
 
-if not _typing.TYPE_CHECKING:  # type checkers know the names
+if not _typing.TYPE_CHECKING:  # hidden from type checkers, so that they report unknown names
 
     def __getattr__(name: str) -> object:
         raise _missing("optim", name)

@@ -166,7 +166,7 @@ def new_manifest(step: TrainingStep, schedule: Any, switching: Any, simulation: 
 
 
 def _versions() -> dict[str, str]:
-    import numba  # which only kernels need
+    import numba  # slow to import, and needed only by kernels
 
     versions = {"simfloat": __version__, "numpy": np.__version__, "numba": numba.__version__}
     return {**versions, "python": platform.python_version()}
@@ -356,7 +356,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _state_text(state: Any) -> str:
-    """Describe a value that is no valid state, for a message."""
+    """Describe an invalid state for a message."""
     return f"a dictionary of {', '.join(map(str, state)) or 'nothing'}" if isinstance(state, Mapping) else repr(state)
 
 

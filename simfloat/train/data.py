@@ -98,7 +98,7 @@ Batch = tuple[Any, Any]
 #: The number of batches with digests in the manifest.
 DIGESTED_BATCHES = 4
 
-#: Characters of a digest.
+#: The number of characters of a digest.
 DIGEST_LENGTH = 16
 
 

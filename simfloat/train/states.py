@@ -297,7 +297,7 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
     """
     target = file_path(path)
     if not parts:
-        raise ValueError("save takes what is to be saved by name, such as model=model; got nothing.")
+        raise ValueError("save takes parts by name, such as model=model; got nothing.")
     write(target, part_states(parts))
 
 

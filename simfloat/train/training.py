@@ -243,7 +243,7 @@ class Training:
             self._has_short_step = False
             warn(
                 f"The checkpoint ends with a step of fewer than accumulation={self.plan.accumulation} batches, because "
-                "the batches ended there. A training with all of today's batches from the start has other bits."
+                "the batches ended there. A training that had more batches from the start has other bits."
             )
         return group
 
@@ -253,7 +253,7 @@ class Training:
         if plan.steps is not None and history.steps >= plan.steps:
             return True
         answer = plan.stop(history) if plan.stop else None
-        if answer is None or isinstance(answer, int | list) and not answer:  # as ``history["loss"] and ...`` at first
+        if answer is None or isinstance(answer, int | list) and not answer:  # ``history["loss"] and ...`` before steps
             return False
         return flag("the result of stop", answer)
 
@@ -294,7 +294,7 @@ class Training:
         steps, scaler = self.history.steps, self.step.scaler
         if scaler is None or steps % WINDOW or not all(self.history["skipped"][-WINDOW:]):
             return
-        with self._saving_on_error():  # where warnings are errors
+        with self._saving_on_error():  # the warning may be an error
             warn(
                 f"Each of the steps {steps - WINDOW + 1} to {steps} was skipped, since a gradient was not finite. The "
                 f"loss scale is now {scaler.get_scale():g}. If history.not_finite lists these steps, the loss itself "

@@ -172,7 +172,7 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_is_restored(tmp_path):
 
 
 @pytest.mark.parametrize("call, message", [
-    (lambda path: sf.save(path), "save takes what is to be saved by name"),
+    (lambda path: sf.save(path), "save takes parts by name"),
     (lambda path: sf.save(3, x=1), "A path is text or a pathlib.Path, got 3"),
     (lambda path: sf.load(""), "A path is text or a pathlib.Path, got ''"),
 ])  # fmt: skip
