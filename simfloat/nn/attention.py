@@ -115,8 +115,9 @@ def causal_mask(queries: int, keys: int) -> NDArray[np.bool_]:
 
 
 def scale_by_root(q: Tensor, k: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Return query and key, each multiplied by the square root of |scale|; a negative scale flips the sign of the
-    query.
+    """Return query and key, each multiplied by the square root of |scale|.
+
+    A negative scale flips the sign of the query.
     """
     root = math.sqrt(abs(scale))
     return q * math.copysign(root, scale), k * root
@@ -447,8 +448,10 @@ class TransformerEncoderLayer(Module):
         src_key_padding_mask: ArrayLike | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Map src (L, N, d_model) to the same shape; the axes and the three masks are those of
-        MultiHeadAttention.forward.
+        """Map src (L, N, d_model) to the same shape.
+
+        `src_mask`, `src_key_padding_mask` and `is_causal` are attn_mask, key_padding_mask and is_causal of
+        MultiHeadAttention.
         """
         check_flags(is_causal=is_causal)
         x = as_tensor(src)

@@ -102,9 +102,7 @@ class StateEntry(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, str]:
-        """A key that is equal for two entries of one thing: a tied parameter, or a buffer of a module that occurs
-        twice.
-        """
+        """A key that is equal for entries of one thing: a tied parameter, or a buffer of a module that occurs twice."""
         value = self.value
         return (id(value), "") if isinstance(value, Parameter) else (id(self.module), self.name)
 
@@ -353,8 +351,8 @@ class Module(Owned):
             return self.forward(*inputs, **options)
 
     def named_modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
-        """Yield pairs of path and module: this one first, then the modules inside in the order of assignment, each
-        once.
+        """Yield pairs of path and module, each once: this one first, then the modules inside in the order of
+        assignment.
         """
         seen: set[int] = set()
         stack = [(path, self)]
@@ -524,9 +522,7 @@ def _below(path: str, name: str) -> str:
 
 
 def _as_text(kind: str, arguments: str, parts: Mapping[str, str], count: int) -> str:
-    """Return a module as text in the style of torch, with its parts by name and a comment with the number of
-    parameters.
-    """
+    """Return a module as text in the style of torch: its parts by name, and a comment with the number of parameters."""
     text = f"{kind}({arguments})"
     if parts:
         inside = [arguments] * bool(arguments) + [f"({name}): {part}" for name, part in parts.items()]

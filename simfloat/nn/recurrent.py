@@ -168,7 +168,7 @@ class Recurrent(Module):
         return Weights(**{name: getattr(self, name + suffix, None) for name in Weights._fields})  # type: ignore[arg-type]
 
     def _run(self, x: Tensor, weights: Weights, direction: int, state: State | None) -> tuple[Tensor, State]:
-        """Run one layer in one direction: map x (L, N, inputs) to h at every step (L, N, output_size) and the last
+        """Run one layer in one direction on x (L, N, inputs); return h at every step (L, N, output_size), and the last
         state.
         """
         input_gates = _affine(x, weights.weight_ih, weights.bias_ih)

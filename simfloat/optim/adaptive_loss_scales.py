@@ -218,8 +218,9 @@ class LayerwiseLossScale(LossScale):
         self._leaves[id(leaf)] = leaf, scale
 
     def factor(self, node: Node, place: int, g: NDArray, scale: float) -> float:
-        """Return the factor for the gradient g, which contains `scale`, before it is passed to operand `place` of the
-        node.
+        """Return the factor that the gradient g gets before it is passed to operand `place` of the node.
+
+        `scale` is the factor that g already contains.
         """
         operation = node.place.operation
         if operation not in FANS or node.paths[place] is not None or len(node.read) != 2:

@@ -27,8 +27,7 @@ from simfloat.optim.scheduler import LRScheduler
 
 
 class CycledMomentum(LRScheduler):
-    """The common base of schedules that, with cycle_momentum, also set `momentum` or the first of `betas` in every
-    group.
+    """The common base of schedules that can also set `momentum` or the first of `betas` in every group.
 
     With cycle_momentum, an optimizer that has neither raises ValueError.
     """
@@ -99,8 +98,7 @@ MODES = ("triangular", "triangular2", "exp_range")
 
 
 class CyclicLR(CycledMomentum):
-    """Repeated cycles: lr rises linearly from base_lr to max_lr in step_size_up steps, and falls in step_size_down
-    steps.
+    """Repeated cycles: lr rises linearly from base_lr to max_lr, and falls linearly to base_lr.
 
     The height above base_lr is multiplied by a factor:
 

@@ -71,8 +71,7 @@ class LossScale(InUsualEnvironment):
         return self._scale
 
     def scale(self, loss: Losses) -> Losses:
-        """Return the loss times S, or a list or tuple of losses times S; in FP32, or in the format of the loss if that
-        is wider.
+        """Return the loss times S, or a list or tuple of losses times S; in FP32, or in a wider format of the loss.
 
         The gradient of the loss is exactly S under every policy.
         """
@@ -247,8 +246,7 @@ def as_scale(name: str, value: Any) -> float:
 
 
 class DynamicLossScale(LossScale):
-    """A scale that is multiplied by growth_factor after growth_interval finite steps, and by backoff_factor after
-    overflow.
+    """S * growth_factor after growth_interval finite steps in a row, and S * backoff_factor after an overflow.
 
     The rule and its defaults are those of torch.amp.GradScaler; S never grows to infinity. The settings of Apex and
     Megatron-LM are `DynamicLossScale.apex()` and `DynamicLossScale.megatron()`.
@@ -317,8 +315,8 @@ class DynamicLossScale(LossScale):
 
     @classmethod
     def megatron(cls) -> Self:
-        """Return a scaler with the defaults of Megatron-LM: from 2^32, at least 1, growth after 1000 steps, hysteresis
-        2.
+        """Return a scaler with the defaults of Megatron-LM: 2^32 at first, at least 1, growth after 1000 steps,
+        hysteresis 2.
         """
         return cls(2.0**32, growth_interval=1000, min_scale=1.0, hysteresis=2)
 

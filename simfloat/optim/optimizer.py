@@ -45,7 +45,7 @@ def pack_state(optimizer: Optimizer) -> dict[str, Any]:
 def unpack_state(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
     """Return copies of the groups and arrays of a state; raise ValueError if it does not fit this optimizer.
 
-    The numbers of parameters may be text, as JSON makes them. A state from PyTorch's optimizer of the same kind fits.
+    The keys that number the parameters may be text, as in JSON. A state from PyTorch's optimizer of the same kind fits.
     """
     if not isinstance(data, Mapping) or set(data) != {"state", "param_groups"}:
         raise ValueError("load_state_dict takes what state_dict gives: a dictionary of 'state' and 'param_groups'.")

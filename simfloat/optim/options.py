@@ -29,8 +29,7 @@ class Grouped(Protocol):
 
 
 class Option(Generic[Value]):
-    """An option of an optimizer as its attribute: reading it returns the value of all groups, and assigning sets it in
-    all.
+    """An option of an optimizer as its attribute, with one value for all groups; assigning sets it in all of them.
 
     Reading raises ValueError if the groups have different values.
     """
@@ -152,9 +151,7 @@ LABELS = ("param_names", "name", "initial_lr", "max_lr", "min_lr", "base_momentu
 
 
 def groups_in(params: Any) -> list[Mapping[str, Any]]:
-    """Return the groups in the first argument of an optimizer: one for plain parameters or pairs, or the given
-    dictionaries.
-    """
+    """Return the groups in the first argument of an optimizer; plain parameters or pairs are one group."""
     entries = list_parameters(params)
     if not entries:
         raise ValueError("An optimizer needs parameters; got none.")

@@ -24,12 +24,12 @@ last_epochs = integer(-1, 2**53)
 
 
 class LRScheduler(InUsualEnvironment):
-    """The base class of schedules: `step()`, called after each epoch or step of the optimizer, sets the `lr` of every
-    group.
+    """The base class of schedules, which set the learning rate of every group.
 
-    Learning rates are exact operands of updates: they are computed in float64 and never rounded by a policy. Each
-    follows from the one before by the formula of PyTorch, with the same bits. If you change the lr of a group between
-    two steps, the change remains as a factor. `initial_lr` is the first lr of a group.
+    Call `step()` after each epoch or each step of the optimizer; it sets the `lr` of every group. Learning rates are
+    exact operands of updates: they are computed in float64 and never rounded by a policy. Each follows from the one
+    before by the formula of PyTorch, with the same bits. If you change the lr of a group between two steps, the change
+    remains as a factor. `initial_lr` is the first lr of a group.
 
     Parameters:
         optimizer: the optimizer.
@@ -121,8 +121,9 @@ class LRScheduler(InUsualEnvironment):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from a state of `state_dict`; if a part does not fit, nothing changes. The optimizer's state has the
-        lr.
+        """Continue from a state of `state_dict`; if a part does not fit, nothing changes.
+
+        The state of the optimizer, not of the schedule, contains the lr.
 
         Raises:
             ValueError: if the state belongs to another kind of schedule, or to another number of groups.

@@ -99,9 +99,7 @@ class NameUses:
 
 
 def _name_use(steps: list[dis.Instruction], place: int) -> tuple[str, ...]:
-    """Return the use of the name that is loaded by instruction `place`: a chain of attributes, or the mark ITEM or
-    COUNT.
-    """
+    """Return the use of the name loaded by instruction `place`: a chain of attributes, or the mark ITEM or COUNT."""
     name, following = steps[place].argval, steps[place + 1 : place + 4]
     if following and following[0].opname in SIMPLE_LOADS:
         if len(following) > 1 and following[1].opname == "STORE_SUBSCR":
@@ -232,9 +230,7 @@ class CodeDigest(ABC):
             self._postpone(partial(self._add_named_values, ours))
 
     def _write_if_installed(self, module: Any) -> bool:
-        """Write the package and its version if the module is installed, and nothing for a user's module; return True if
-        written.
-        """
+        """Write the package and its version if the module is installed; return True if so."""
         package = package_of(module)
         if package:
             self._write_pieces(package)
@@ -434,8 +430,9 @@ def _is_installed(top: str) -> bool:
 
 
 def _version(top: str) -> str:
-    """Return the version of an installed package and a digest of its list of files, because two builds may share a
-    version.
+    """Return the version of an installed package and a digest of its list of files.
+
+    Two builds may have the same version.
     """
     try:
         installed = distribution(top)

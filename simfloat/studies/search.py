@@ -293,9 +293,7 @@ class PolicySearch:
             choice = better
 
     def is_hopeless(self, choice: Choice) -> bool:
-        """True if a combination is not worth a training: one of its parts fails alone, or the predicted error is too
-        large.
-        """
+        """True if a combination is not worth a training: a part fails alone, or the predicted error is too large."""
         errors = list(map(self.part_error, range(len(choice)), choice))
         return self.is_excluded(choice) or combined_error(errors, self.error_power) > WORTHWHILE_ERROR
 

@@ -55,8 +55,9 @@ class SearchPart(NamedTuple):
 
 
 def with_explicit_roles(policy: Policy, parts: Iterable[SearchPart]) -> Policy:
-    """Return the policy with explicit values for results, storage and the roles of parts, so that they follow no other
-    role.
+    """Return the policy with explicit values for results, storage and the roles of parts.
+
+    These roles then follow no other role.
     """
     recipe = policy.recipe()
     roles = dict.fromkeys([*MODEL_ROLES, *(role for part in parts for role in part.roles)])
@@ -64,8 +65,9 @@ def with_explicit_roles(policy: Policy, parts: Iterable[SearchPart]) -> Policy:
 
 
 def element_bits(value: Any) -> int:
-    """Return the bits of an element for the value of a role, without block scales; for an accumulator, of its partial
-    sum.
+    """Return the bits of an element for the value of a role, without block scales.
+
+    For an accumulator, they are the bits of its partial sum.
     """
     if isinstance(value, Accumulator):
         return value.result.bits if value.result is not None else UNBOUNDED_BITS
@@ -134,9 +136,7 @@ def _roles(roles: Any) -> tuple[str, ...]:
 
 
 def parts_of_places(places: Iterable[Sequence[str]]) -> list[SearchPart]:
-    """Return the default parts after a watched training: operands of each layer with contractions, and the model's
-    roles.
-    """
+    """Return the default parts after a watched training: operands of layers with contractions, and three roles."""
     pairs = [(path, operations) for path, *operations in places]
     parameters = {path for path, operations in pairs if UPDATE in operations}
     layers = dict.fromkeys(path for path, operations in pairs if any(map(_is_contraction, operations)))

@@ -277,9 +277,7 @@ def is_narrower(values: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _contains(wide: Any, narrow: Any) -> bool:
-    """True if the wide value represents every number of the narrow one; only plain formats are compared by their
-    numbers.
-    """
+    """True if the wide value represents every number of the narrow one; other values than formats must be equal."""
     if narrow == wide:
         return True
     wide, narrow = (

@@ -102,9 +102,7 @@ def _has_one_type(values: list[Any]) -> bool:
 
 
 def _column_kind(value: Any) -> Any:
-    """Return the kind of a value, which is equal for all values of a typed column; None if no typed column can store
-    it.
-    """
+    """Return the kind of a value, which is equal in all cells of a typed column; None if it fits no typed column."""
     if _is_list(value):
         return list, _column_kind(value[0])
     return type(value) if isinstance(value, str | bool) else float if _is_number(value) else None

@@ -94,8 +94,7 @@ class StudyTable(Sequence[Row]):
     __hash__ = None  # type: ignore[assignment]
 
     def where(self, **values: Any) -> StudyTable:
-        """Return the rows with these values; a format, an accumulator or a policy matches its label, and NaN matches
-        NaN.
+        """Return the rows with these values; a format, an accumulator or a policy matches its label, NaN matches NaN.
 
         Raises:
             ValueError: if a column is unknown.
@@ -366,10 +365,9 @@ def check_arguments(function: Callable[..., Any], axes: Iterable[str]) -> None:
 def choose_executor(
     function: Callable[..., Any], workers: int | None, scheduler: str | None, as_sent: Callable[[Job], Result]
 ) -> Executor:
-    """Return the executor for a user's function: in this process, or elsewhere by `as_sent`, with the function in each
-    job.
+    """Return the executor for a user's function: in this process, or elsewhere by `as_sent`.
 
-    Raises ValueError for invalid workers or an invalid scheduler.
+    Jobs for other processes contain the function. Raises ValueError for invalid workers or an invalid scheduler.
     """
     if scheduler is not None and not (isinstance(scheduler, str) and scheduler):
         raise ValueError(

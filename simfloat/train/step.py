@@ -58,8 +58,7 @@ def _split(part: Any, replicas: int) -> Sequence[Any]:
 
 
 class Replicas:
-    """A ``with`` block that stores the gradients of each replica; at its end, the parameters have the reduced
-    gradients.
+    """A ``with`` block that stores the gradients of each replica; at its end, it reduces them to one gradient.
 
     Every replica begins with the same buffers, and the final buffers are those of the first replica.
     """
@@ -94,9 +93,7 @@ class Replicas:
 
 
 def _reduce_gradients(parameter: Parameter, gradients: Sequence[NDArray]) -> NDArray:
-    """Return the mean of the gradients as replicas in a ring compute it: each divides its gradient, then they are
-    added.
-    """
+    """Return the mean of the gradients as a ring of replicas does: each divides its gradient, then they are added."""
     u = begin_update(parameter).to_replicas
     shares = [u.divide(gradient, np.array(float(len(gradients)))) for gradient in gradients]
     target = u.target

@@ -137,7 +137,7 @@ def test_a_comparison_in_which_a_run_diverged_is_worse_and_one_without_a_referen
 
 @pytest.mark.parametrize("test", [ratio_test, difference_test, compare, compare_shares])
 def test_what_are_no_pairs_is_refused(test):
-    with pytest.raises(ValueError, match=r"Values of shape \(3,\) and a reference of shape \(1,\) are no pairs"):
+    with pytest.raises(ValueError, match=r"Values of shape \(3,\) and a reference of shape \(1,\) are not pairs"):
         test(np.ones(3), np.ones(1))
 
 
