@@ -92,7 +92,7 @@ class LRScheduler(InUsualEnvironment):
         self._set([self.at_zero(i, base) for i, base in enumerate(self.base_lrs)])
 
     def undo(self) -> None:
-        """Undo the begin of the schedule; the lr remains."""
+        """Undo the start of the schedule; the lr remains."""
         self.last_epoch = self._before
 
     def step(self) -> None:
@@ -402,7 +402,7 @@ class SequentialLR(LRScheduler):
         self._running(0).begin_later()
 
     def undo(self) -> None:
-        """Undo the begin of the schedules; the lr remains."""
+        """Undo the start of the schedules; the lr remains."""
         super().undo()
         for schedule in self._schedulers:
             schedule.undo()

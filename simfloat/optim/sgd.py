@@ -33,8 +33,7 @@ class SGD(Optimizer):
         maximize: True to maximize the loss: the gradient is negated.
 
     Raises:
-        ValueError: if an option is not a finite number; if an option other than dampening is negative; if a parameter
-            is not a Parameter or is given twice.
+        ValueError: if an option is not a finite number; if an option other than dampening is negative.
 
     Examples:
         >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
@@ -196,7 +195,7 @@ class Muon(Optimizer):
             sqrt(max(rows, columns)).
 
     Raises:
-        ValueError: if a parameter is not a matrix; if an option is negative or not a finite number.
+        ValueError: if a parameter is not a matrix; if an option other than ns_coefficients is negative.
 
     Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; "match_rms_adamw": Liu et al., arXiv 2502.16982.
 

@@ -260,7 +260,7 @@ class Checkpoints:
     def write(self, step: int, states: Mapping[str, Any]) -> None:
         """Write a checkpoint, and then remove all but the newest two of this training.
 
-        Checkpoints of other trainings, which have another begin, and other files are not removed.
+        Checkpoints of other trainings, which began at other times, and other files are not removed.
         """
         files = self._files()
         begun = states[MANIFEST][BEGUN]
@@ -308,9 +308,9 @@ class Checkpoints:
 def manifest(folder: Any) -> Manifest:
     """Return the manifest of a training from the newest undamaged checkpoint in a folder.
 
-    The manifest contains the number of steps, the begin of the training, versions, the roles of the policy, the seed,
-    the model, the options of optimizer, loss scale and schedule, and digests of the first batches. The key ``changes``
-    lists the differences that `allow` permitted on resuming, each with its step.
+    The manifest contains the number of steps, the time at which the training began, versions, the roles of the policy,
+    the seed, the model, the options of optimizer, loss scale and schedule, and digests of the first batches. The key
+    ``changes`` lists the differences that `allow` permitted on resuming, each with its step.
 
     Parameters:
         folder: the folder of the checkpoints.

@@ -204,8 +204,8 @@ def fit(
         with sf.simulate("bf16-stochastic"):
             history = sf.train.fit(model, sf.nn.cross_entropy, batches, optimizer, checkpoint="run", resume="run")
 
-    Each step takes the next (x, y) from `batches` and reduces ``loss_fn(model(x), y)``. The training ends with the
-    batches.
+    Each step takes the next (x, y) from `batches`, computes ``loss_fn(model(x), y)`` and its gradients, and updates the
+    parameters. The training ends with the batches.
 
     A PyTorch model is trained in the same way, inside the block of :func:`simfloat.torch.simulate`, with an optimizer
     and a schedule from torch.optim and a torch.amp.GradScaler. Every bit equals that of a loop in PyTorch that clips by
@@ -245,7 +245,8 @@ def fit(
             of batches, which may be smaller in the last step.
         replicas: the number of equal parts into which each batch is split along its first axis, as in
             DistributedDataParallel; see below.
-        metrics: functions of (output, y) by name; the history contains their values for each step. Outputs are arrays.
+        metrics: functions of (output, y) by name, where outputs are arrays. The history contains the mean of their
+            values over the batches of each step.
         evaluate: a function of the model that returns numbers by name. It runs with the model in evaluation mode, and
             uses copies of the random streams, so that its calls do not change the training.
         evaluate_every: the number of steps between evaluations.
@@ -261,8 +262,8 @@ def fit(
 
     Raises:
         ValueError: outside of `simulate`; if an override of the policy matches no part of the model; if parts do not
-            belong together; if the loss depends on a parameter that is not the model's; if a batch is not a pair; if
-            the checkpoint belongs to another training; if another training writes to the checkpoint folder.
+            belong together; if the loss depends on a parameter that does not belong to the model; if a batch is not a
+            pair; if the checkpoint belongs to another training; if another training writes to the checkpoint folder.
         OSError: if a checkpoint cannot be written.
 
     **Resuming a changed training.** The comparison covers the policy, switching, the seed, model and loss_fn,
