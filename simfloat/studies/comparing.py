@@ -115,16 +115,17 @@ def compare(
     margin: float | None = None,
     higher_is_better: bool = False,
 ) -> PairedComparison:
-    """Compare measured values under each value of a column, such as the policy, with a reference, in pairs.
+    """Compare the results for each value of a column, such as the policy, with those for a reference, in pairs.
 
     Two rows are a pair if they agree in the columns `pairs`, such as the seed, and in all other axes of the table. The
     result has a row for each combination of these other axes. A pair gives a ratio, and the mean of its logarithm is
     tested, or a difference. A measured NaN counts as infinitely bad. The 95 % interval of the mean decides:
 
-    * *equal*: it contains no difference, and is inside the margin;
-    * *better* or *worse*: it is on one side of no difference;
-    * *worse within the margin*: it is on the worse side, and inside the margin;
-    * *inconclusive*: none of these.
+    * *better*: all of it is better than the reference;
+    * *worse*: all of it is worse, and it reaches beyond the margin;
+    * *worse within the margin*: all of it is worse, and it is inside the margin;
+    * *equal*: it contains the ratio 1, or the difference 0, and is inside the margin;
+    * *inconclusive*: otherwise.
 
     This function judges existing results. `simfloat.compare` runs a model itself, on one batch, and returns the errors
     of its loss and gradient under each policy.

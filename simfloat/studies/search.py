@@ -122,8 +122,8 @@ def search(
     1 + `within`. The level holds jointly for all policies that are confirmed in this way. If a policy is not confirmed,
     the next cheapest one is tried; in the end, or after a tenth of all trainings, the answer is the reference. If
     losses vary by chance as much as the share allows, only more seeds or a smoother loss help. A cheaper combination
-    may exist, because only few are trained; none did in tests in which the errors of parts add up, multiply, or count
-    as the largest of them.
+    may exist, because only few are trained. The search found the cheapest one in tests in which the errors of parts
+    add up, multiply, or count as the largest of them.
 
     **Files.** A `folder` stores finished trainings, so the same call after kill -9 gives the same answer. A training is
     reused only for the same code and state, as in `simfloat.studies.sweep`. The call also writes search.csv,

@@ -10,10 +10,11 @@ interval of the mean (Student's t).
 **Verdicts.** A claim that a mean is inside an open range is *reproduced* if the interval is inside, *not reproduced* if
 it is outside, and *inconclusive* otherwise. A comparison has these verdicts:
 
-* *equal*: the interval contains no difference, and is inside the margin;
-* *better* or *worse*: the interval is on one side of no difference;
-* *worse within the margin*: it is on the worse side, and inside the margin;
-* *inconclusive*: none of these.
+* *better*: all of the interval is better than the reference;
+* *worse*: all of it is worse, and it reaches beyond the margin;
+* *worse within the margin*: all of it is worse, and it is inside the margin;
+* *equal*: it contains the ratio 1, or the difference 0, and is inside the margin;
+* *inconclusive*: otherwise.
 
 With one seed everything is inconclusive. A model that was fitted to the numbers that it shows is *fitted*, which is not
 a test.
