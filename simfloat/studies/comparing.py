@@ -121,11 +121,11 @@ def compare(
     result has a row for each combination of these other axes. A pair gives a ratio, and the mean of its logarithm is
     tested, or a difference. A measured NaN counts as infinitely bad. The 95 % interval of the mean decides:
 
-    * *better*: all of it is better than the reference;
-    * *worse*: all of it is worse, and it reaches beyond the margin;
-    * *worse within the margin*: all of it is worse, and it is inside the margin;
-    * *equal*: it contains the ratio 1, or the difference 0, and is inside the margin;
-    * *inconclusive*: otherwise.
+    * "better": all of it is better than the reference;
+    * "worse": all of it is worse, and it reaches beyond the margin;
+    * "worse within the margin": all of it is worse, and it is inside the margin;
+    * "equal": it contains the ratio 1, or the difference 0, and is inside the margin;
+    * "inconclusive": otherwise.
 
     This function judges existing results. `simfloat.compare` runs a model itself, on one batch, and returns the errors
     of its loss and gradient under each policy.

@@ -114,21 +114,21 @@ def search(
 ) -> Search:
     """Find the cheapest policy under which the loss of ``train(policy, seed)`` is close to that of a reference.
 
-    **Losses** are compared seed by seed. One seed is enough if a loss is far from the reference, two if their interval
+    Losses are compared seed by seed. One seed is enough if a loss is far from the reference, two if their interval
     decides, and all `seeds` are used for close ones.
 
-    **Confirmation.** The winner is confirmed on fresh seeds: the integers after the largest of `seeds`, as many as in
-    `seeds`, or two or four times as many if needed. The upper end of the 95 % interval of its loss ratio must be below
-    1 + `within`. The level holds jointly for all policies that are confirmed in this way. If a policy is not confirmed,
-    the next cheapest one is tried; in the end, or after a tenth of all trainings, the answer is the reference. If
-    losses vary by chance as much as the share allows, only more seeds or a smoother loss help. A cheaper combination
-    may exist, because only few are trained. The search found the cheapest one in tests in which the errors of parts
-    add up, multiply, or count as the largest of them.
+    The winner is confirmed on fresh seeds: the integers after the largest of `seeds`, as many as in `seeds`, or two or
+    four times as many if needed. The upper end of the 95 % interval of its loss ratio must be below 1 + `within`. The
+    level applies jointly to all policies that are confirmed in this way. If a policy is not confirmed, the next
+    cheapest one is tried; in the end, or after a tenth of all trainings, the answer is the reference. If losses vary by
+    chance as much as the share allows, only more seeds or a smoother loss help. A cheaper combination may exist,
+    because only few are trained. The search found the cheapest one in tests in which the errors of parts add up,
+    multiply, or count as the largest of them.
 
-    **Files.** A `folder` stores finished trainings, so the same call after kill -9 gives the same answer. A training is
-    reused only for the same code and state, as in `simfloat.studies.sweep`. The call also writes search.csv,
-    search.json and policy.toml there, and the Pareto front as PNG and PDF if matplotlib is installed.
-    `simfloat.plots.front` draws the front.
+    A `folder` stores finished trainings, so the same call after kill -9 gives the same answer. A training is reused
+    only for the same code and state, as in `simfloat.studies.sweep`. The call also writes search.csv, search.json and
+    policy.toml there, and the Pareto front as PNG and PDF if matplotlib is installed. `simfloat.plots.front` draws the
+    front.
 
     Parameters:
         train: a function that makes one complete training under `policy`, with all random values drawn from `seed`, and
@@ -139,11 +139,11 @@ def search(
         start: the policy that is changed; by default the reference.
         formats: the formats to try, a list, or a dictionary by labels; also casts and accumulators, for roles that
             accept them.
-        parts: the parts of the policy to change, each alone: a role for the whole model such as ``"weights"``; a layer
-            by path or pattern such as ``"hidden.*"``, which means the operands of its products; or a pair of a path and
-            one or several roles that change together, such as ``("head", ("compute", "accumulate"))``. None means the
-            operands of every layer with products, and the roles ``activations``, ``weights`` and ``optimizer_state`` of
-            the whole model. Layers are found in the first training under the reference.
+        parts: a list of the parts of the policy that change separately. A part is a role for the whole model
+            (``"weights"``), a layer by path or pattern (``"hidden.*"``, which means the operands of its products), or a
+            pair of a path and one or several roles that change together (``("head", ("compute", "accumulate"))``). None
+            means the operands of every layer with products, and the roles ``activations``, ``weights`` and
+            ``optimizer_state`` of the whole model. Layers are found in the first training under the reference.
         cost: a function of a policy, such as ``lambda policy: work.cost(policy).bits_moved`` with `work` from
             `simfloat.count_work`; by default the sum, over all parts, of the bits of one element.
         seeds: two or more different integers from 0.

@@ -192,13 +192,13 @@ def sweep(
 ) -> StudyTable:
     """Call a function at every combination of values, and return a table of its results; the last axis varies fastest.
 
-    **Reuse.** With a `folder`, every finished point is stored there. The same call continues after any interruption,
-    even kill -9, and a call with more values computes only the new points. A stored point is reused only for the same
-    code and the same state:
+    With a `folder`, every finished point is stored there. The same call continues after any interruption, even kill -9,
+    and a call with more values computes only the new points. A stored point is reused only for the same code and the
+    same state:
 
     * simfloat, the sources of the function's module or package, and the versions of installed packages;
-    * the function with its defaults and attributes, and your functions, classes and modules that it uses, as they are
-      now in memory;
+    * the function with its defaults and attributes, and your functions, classes and modules that it uses, in their
+      present state in memory;
     * the values of all names that it uses: numbers, arrays, random generators, models, optimizers and other objects by
       their content, as in pickle.
 
@@ -207,9 +207,8 @@ def sweep(
     ``np.random.rand``: if a result depends on these, add an argument and an axis for it. An object that cannot be read,
     such as an open file, raises ValueError, and so does a call of `eval`.
 
-    **Files.** The folder also receives the table as sweep.csv and sweep.parquet, and the request with all versions as
-    sweep.json. `report` makes a page of them. Files of another function in the folder are not overwritten; they raise
-    ValueError.
+    The folder also receives the table as sweep.csv and sweep.parquet, and the request with all versions as sweep.json.
+    `report` makes a page of them. Files of another function in the folder are not overwritten; they raise ValueError.
 
     Parameters:
         function: a function that is called as ``function(format=..., seed=...)``. It returns a number, which becomes
@@ -226,8 +225,9 @@ def sweep(
 
     Raises:
         ValueError: if an axis is not an argument of the function; if values are missing, given twice or of an
-            unsupported kind; if another run is writing to the folder; with a folder, if the function uses an object
-            that cannot be read.
+            unsupported kind.
+        ValueError: with a folder, if another run is writing to it, or if the function uses an object that cannot be
+            read.
         JobError: if the function fails at a point.
 
     Examples:

@@ -1,25 +1,25 @@
 """Claims, their margins, and the verdicts of tests over seeds.
 
-**Margins.** The margins are fixed before a claim is tested. A claim whose source gives a number is tested against that
-number. A claim in words is tested against the constants below, which are the same in every study.
+The margins are fixed before a claim is tested. A claim with a number from its source is tested against that number. A
+claim in words is tested against the constants below, which are the same in every study.
 
-**Pairs.** Runs with one seed have the same data, initial weights and order of samples under every policy. Values are
-therefore compared in pairs, by the logarithm of their ratio or by their difference for each seed. A test uses the 95 %
-interval of the mean (Student's t).
+Runs with one seed have the same data, initial weights and order of samples under every policy. Values are therefore
+compared in pairs, by the logarithm of their ratio or by their difference for each seed. A test uses the 95 % interval
+of the mean (Student's t).
 
-**Verdicts.** A claim that a mean is inside an open range is *reproduced* if the interval is inside, *not reproduced* if
-it is outside, and *inconclusive* otherwise. A comparison has these verdicts:
+A claim that a mean is inside an open range is "reproduced" if the interval is inside, "not reproduced" if it is
+outside, and "inconclusive" otherwise. A comparison has these verdicts:
 
-* *better*: all of the interval is better than the reference;
-* *worse*: all of it is worse, and it reaches beyond the margin;
-* *worse within the margin*: all of it is worse, and it is inside the margin;
-* *equal*: it contains the ratio 1, or the difference 0, and is inside the margin;
-* *inconclusive*: otherwise.
+* "better": all of the interval is better than the reference;
+* "worse": all of it is worse, and it reaches beyond the margin;
+* "worse within the margin": all of it is worse, and it is inside the margin;
+* "equal": it contains the ratio 1, or the difference 0, and is inside the margin;
+* "inconclusive": otherwise.
 
-With one seed everything is inconclusive. A model that was fitted to the numbers that it shows is *fitted*, which is not
-a test.
+With one seed everything is "inconclusive". A model that was fitted to the numbers that it shows is "fitted", which is
+not a test.
 
-**Findings.** `claim` makes a function return a `Finding`; `findings_of` adds the verdicts over fewer seeds.
+`claim` makes a function return a `Finding`; `findings_of` adds the verdicts over fewer seeds.
 """
 
 from __future__ import annotations

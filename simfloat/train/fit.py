@@ -262,20 +262,21 @@ def fit(
 
     Raises:
         ValueError: outside of `simulate`; if an override of the policy matches no part of the model; if parts do not
-            belong together; if the loss depends on a parameter that does not belong to the model; if a batch is not a
-            pair; if the checkpoint belongs to another training; if another training writes to the checkpoint folder.
+            belong together.
+        ValueError: if the loss depends on a parameter that does not belong to the model; if a batch is not a pair.
+        ValueError: if the checkpoint belongs to another training; if another training writes to the checkpoint folder.
         OSError: if a checkpoint cannot be written.
 
-    **Resuming a changed training.** The comparison covers the policy, switching, the seed, model and loss_fn,
-    optimizer, scaler and schedule with their options, clip, accumulation, replicas, the observer, and the size and
-    values of the first batches. A difference that is not allowed raises ValueError; adding an observer is always
-    allowed. Settings that you allow to differ take their new values. A new schedule replaces the old one, and sets the
-    learning rate as if it had been used from the first step. Everything else continues from the checkpoint. Functions
-    are compared by name, and lambdas not at all. `simfloat.train.manifest` prints the manifest.
+    On resuming, `fit` compares this training with that of the checkpoint: the policy, switching, the seed, model and
+    loss_fn, optimizer, scaler and schedule with their options, clip, accumulation, replicas, the observer, and the size
+    and values of the first batches. Functions are compared by name, and lambdas not at all. A difference that is not
+    allowed raises ValueError; adding an observer is always allowed. Settings that you allow to differ take their new
+    values. A new schedule replaces the old one, and sets the learning rate as if it had been used from the first step.
+    Everything else continues from the checkpoint. `simfloat.train.manifest` prints the manifest.
 
-    **Replicas.** Each replica divides the gradient of its part's loss by the number of replicas. `simfloat.all_reduce`
-    adds the quotients in ring order. Both are rounded to the role `all_reduce`. Buffers, such as the averages of batch
-    norm, are those of the first replica.
+    With `replicas`, each replica divides the gradient of its part's loss by the number of replicas.
+    `simfloat.all_reduce` adds the quotients in ring order. Both are rounded to the role `all_reduce`. Buffers, such as
+    the averages of batch norm, are those of the first replica.
 
     Examples:
         >>> x = np.random.default_rng(0).standard_normal((64, 2))

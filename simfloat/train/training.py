@@ -87,9 +87,9 @@ class EarlyStop:
         mode: "min" if smaller values are better, "max" if larger ones are.
 
     Raises:
-        ValueError: if patience is not an integer above zero; if min_delta is negative; if mode is unknown; during the
-            training, if the history has no such value; from `fit` at once, if nothing is evaluated and there is no such
-            column.
+        ValueError: if patience is not an integer above zero; if min_delta is negative; if mode is unknown.
+        ValueError: during the training, if the history has no such value; from `fit` at once, if nothing is evaluated
+            and the column is missing.
 
     Examples:
         >>> sf.train.EarlyStop("accuracy", patience=3, mode="max")
