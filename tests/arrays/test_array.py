@@ -164,7 +164,7 @@ def test_an_array_is_saved_with_its_format_and_loaded_into_another(tmp_path):
     for wrong in (other.T, other.astype(sf.FP16), sf.array(0.0, sf.E4M3)):
         with pytest.raises(ValueError, match="a in .*arrays does not fit: The array is .*, the saved one E4M3 real of"):
             sf.load(tmp_path / "arrays", a=wrong)
-    with pytest.raises(ValueError, match="takes its random bits from GivenBits"):
+    with pytest.raises(ValueError, match="uses GivenBits as its stream"):
         sf.save(tmp_path / "no", a=sf.array([1.0], sf.E4M3, rounding=sf.stochastic(), stream=sf.GivenBits([0])))
 
 

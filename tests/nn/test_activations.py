@@ -59,7 +59,7 @@ def test_padding_keeps_the_format_and_rounds_its_number_to_it():
         (lambda t: t.flatten(1, 0), "from the first to the last, got 1 to 0 of 2"),
         (lambda t: sf.nn.LeakyReLU([0.1]), "negative_slope must be a finite number"),
         (lambda t: sf.nn.LeakyReLU("a"), "negative_slope must hold real numbers"),
-        (lambda t: sf.nn.ReLU(inplace=True), "inplace must be False, got True: tensors are never written over"),
+        (lambda t: sf.nn.ReLU(inplace=True), "inplace must be False, got True: tensors are never overwritten"),
         (lambda t: sf.nn.LeakyReLU(0.1, True), "inplace must be False, got True"),
         (lambda t: sf.nn.Dropout(0.1, True), "inplace must be False, got True"),
     ],

@@ -82,9 +82,9 @@ def test_replaced_attributes_leave_the_model():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: sf.nn.MLP([3]), r"sizes of its input and its output at least, got \[3\]"),
+        (lambda: sf.nn.MLP([3]), r"at least the sizes of its input and its output, got \[3\]"),
         (lambda: sf.nn.Linear(2, 2).train("no"), "mode must be True or False, got 'no'"),
-        (lambda: sf.nn.MLP(3), r"sizes of its input and its output at least, got \[3\]"),
+        (lambda: sf.nn.MLP(3), r"at least the sizes of its input and its output, got \[3\]"),
         (
             lambda: sf.nn.Linear(2, 2).load_state_dict({"weight": np.ones((2, 2)), "bas": 1}),
             r"missing \['bias'\], unknown",
