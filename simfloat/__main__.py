@@ -1,7 +1,9 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command line: simfloat show | round | info | warmup | selftest | vectors | --version."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -18,11 +20,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def carry_out(arguments: Sequence[str]) -> int:
     """Carry out the command that the arguments name."""
+    all_commands = parser()
+    complete_words(all_commands)
     try:
-        options = parser().parse_args(shield_negative_numbers(arguments))
+        options = all_commands.parse_args(shield_negative_numbers(arguments))
     except SystemExit as end:  # a mistake, or what --help and --version have printed
         return int(end.code or 0)
     return COMMANDS[options.command].run(options)
+
+
+def complete_words(parser: Parser) -> None:
+    """Answer a shell that asks for completions, if argcomplete is installed (the extra `completion`)."""
+    if "_ARGCOMPLETE" in os.environ:
+        try:
+            from argcomplete import autocomplete
+        except ImportError:
+            return
+        autocomplete(parser)
 
 
 def parser() -> Parser:
