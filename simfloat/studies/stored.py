@@ -143,17 +143,21 @@ def write_parquet(rows: Sequence[Row], path: Path) -> None:
         rows: the rows, dictionaries by the names of columns.
         path: the path of the file.
     """
-    from pyarrow import table
     from pyarrow.parquet import write_table
+
+    with path.open("wb") as file:
+        write_table(arrow_table(rows), file)
+
+
+def arrow_table(rows: Sequence[Row]) -> Any:
+    """Return the `pyarrow.Table` of rows, with one type for each column; its metadata names the axes."""
+    from pyarrow import table
 
     columns = {name: [row.get(name) for row in rows] for name in column_names(rows)}
     for name, values in columns.items():
         if not _has_one_type(values):
             columns[name] = [None if value is None else str(value) for value in values]
-    with path.open("wb") as file:
-        write_table(
-            table(columns).replace_schema_metadata({AXES_KEY: json.dumps(list(getattr(rows, "axes", ())))}), file
-        )
+    return table(columns).replace_schema_metadata({AXES_KEY: json.dumps(list(getattr(rows, "axes", ())))})
 
 
 def read_parquet(path: Path) -> tuple[list[Row], tuple[str, ...]]:

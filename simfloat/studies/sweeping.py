@@ -30,6 +30,7 @@ from simfloat.studies.report import (
 )
 from simfloat.studies.stored import (
     Row,
+    arrow_table,
     as_json,
     as_label,
     as_plain,
@@ -113,6 +114,10 @@ class StudyTable(Sequence[Row]):
     def to_parquet(self, path: str | Path) -> None:
         """Write the rows to the Parquet file `path`, with one type for each column."""
         write_parquet(self, _target_path(path))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the table as an Arrow stream: pandas, polars and DuckDB read it, as in ``polars.DataFrame(table)``."""
+        return arrow_table(self).__arrow_c_stream__(requested_schema)
 
     def _printed_table(self) -> Table:
         cells = [tuple(_cell(row.get(name)) for name in self.columns) for row in self.rows]

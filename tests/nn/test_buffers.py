@@ -110,7 +110,10 @@ def test_truth_values_and_integers_keep_their_type():
         (lambda m: setattr(m, "mean", sf.Tensor([1.0])), "'mean' is a buffer of Counting; assign an array or None"),
         (lambda m: setattr(m, "mean", sf.nn.Linear(2, 2)), "'mean' is a buffer of Counting"),
         (lambda m: m.load_state_dict({**m.state_dict(), "mean": np.ones(2)}), r"mean has shape \(3,\), the state"),
-        (lambda m: m.load_state_dict({**m.state_dict(), "count": 0.5}), "count has dtype int64; the state has values that"),
+        (
+            lambda m: m.load_state_dict({**m.state_dict(), "count": 0.5}),
+            "count has dtype int64; the state has values that",
+        ),
         (
             lambda m: m.load_state_dict({k: v for k, v in m.state_dict().items() if k != "count"}),
             r"missing \['count'\], unknown \[\]",

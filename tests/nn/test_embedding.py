@@ -89,7 +89,10 @@ def test_a_bag_is_summed_through_reduce_and_rounded_once():
         (lambda: sf.nn.Embedding(3, 3)([0.5]), "Indices of an embedding must be integers, got dtype float64"),
         (lambda: sf.nn.Embedding(3, 3)([[0], [1, 2]]), "rectangular array of integers"),
         (lambda: sf.nn.EmbeddingBag(3, 3, mode="min"), "mode must be one of sum, mean, max; got 'min'"),
-        (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1]), r"or an input with one axis together with offsets; got shape \(2,\)"),
+        (
+            lambda: sf.nn.EmbeddingBag(3, 3)([0, 1]),
+            r"or an input with one axis together with offsets; got shape \(2,\)",
+        ),
         (lambda: sf.nn.EmbeddingBag(3, 3)([[0, 1]], [0]), r"got shape \(1, 2\) and offsets"),
         (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1], [1]), r"Offsets ascend from 0, got \[1\]"),
         (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1], []), r"Offsets ascend from 0, got \[\]"),

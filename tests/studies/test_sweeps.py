@@ -272,6 +272,13 @@ def test_a_table_in_a_file_has_the_axes_of_its_sweep(tmp_path):
         assert sf.studies.compare(tmp_path / name, "value").rows == wanted and len(wanted) == 2
 
 
+def test_a_table_is_an_arrow_stream(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    rows = [{"format": "E4M3", "loss": 0.1, "steps": 3}, {"format": "BF16", "loss": float("inf"), "steps": None}]
+    table = pyarrow.table(sf.studies.StudyTable(rows, axes=["format"]))
+    assert table.to_pylist() == rows and table.schema.metadata == {b"simfloat.axes": b'["format"]'}
+
+
 @pytest.mark.parametrize("content", [b"", b"policy,loss\nfp32,1\n", b"PAR1", b"\x80\x04K\x01."])
 def test_what_is_no_table_is_refused_by_name(tmp_path, content):
     path = tmp_path / "table.parquet"
@@ -295,7 +302,7 @@ def test_a_missing_folder_of_a_table_is_named(tmp_path, name):
 
 
 @pytest.mark.parametrize("summary, message", [
-    ('{"experiment": "g"}', r"sweep\.json belongs to the function 'g', not to 'f'\. Choose another folder, or remove it"),
+    ('{"experiment": "g"}', r"sweep\.json belongs to the function 'g', not to 'f'\. Choose another folder, or remove"),
     ("[1]", r"sweep\.json is not a summary of a study, and would be overwritten"),
     ("a text", r"sweep\.json is not a summary"), ("", r"sweep\.json is not a summary"),
     (None, r"sweep\.csv exists already, and no study of simfloat has written it"),

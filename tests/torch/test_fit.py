@@ -238,5 +238,7 @@ def test_a_pytorch_model_outside_of_its_block_and_a_loss_of_others_parameters_ar
     with sf.torch.simulate(model, "fp32") as run:
         with run.paused(), pytest.raises(ValueError, match="the run is paused here"):
             call()
-        with pytest.raises(ValueError, match=r"depends on a parameter of shape \(2,\), which does not belong to the model"):
+        with pytest.raises(
+            ValueError, match=r"depends on a parameter of shape \(2,\), which does not belong to the model"
+        ):
             sf.train.fit(model, lambda out, y: (out * other).sum(), tensors(1), SGD(model.parameters()))

@@ -79,7 +79,9 @@ def test_a_checkpoint_of_an_older_version_without_a_manifest_is_used_with_a_warn
         sf.train.manifest(tmp_path)
     model, optimizer, _ = toy.parts()
     with sf.simulate("fp32"), pytest.warns(UserWarning, match="no manifest"):
-        with pytest.raises(ValueError, match="step-3.states belongs to a training with a scaler, but fit was given none"):
+        with pytest.raises(
+            ValueError, match="step-3.states belongs to a training with a scaler, but fit was given none"
+        ):
             sf.train.fit(model, sf.nn.cross_entropy, toy.batches(5), optimizer, resume=tmp_path)
 
 
