@@ -260,9 +260,8 @@ def explain_nan(first: FirstNaN, entries: Entries) -> NaNExplanation:
     cause, where = CAUSES.index(first.operands), f"in step {first.step}: {first.operands}"
     divided = first.key if cause == ZERO_BY_ZERO else _first_pole(entries)
     if cause == NAN_OPERAND and first.phase == first.operation == "update":
-        divided = first.key._replace(
-            path=f"{first.path}.update"
-        )  # the steps of the optimizer may be part of the final addition
+        # The steps of the optimizer may be part of the final addition.
+        divided = first.key._replace(path=f"{first.path}.update")
     if cause in NEEDS_BY_CAUSE and not (
         cause == NAN_OPERAND and (_first_overflow(first, entries) or _underflows_of_divisor(divided, entries))
     ):

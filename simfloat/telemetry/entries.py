@@ -412,10 +412,7 @@ def _write_exponents(writer: Any, tag: str, histogram: Mapping[int | str, int], 
     numbers = {int(exponent): number for exponent, number in histogram.items()}
     first, last = min(numbers), max(numbers)
     binades = range(first, last + 1)
-    counts = [
-        0,
-        *(numbers.get(exponent, 0) for exponent in binades),
-    ]  # the first bucket ends at the start of the binades
+    counts = [0, *(numbers.get(exponent, 0) for exponent in binades)]  # the first bucket ends below the binades
     total = sum(exponent * number for exponent, number in numbers.items())
     squares = sum(exponent**2 * number for exponent, number in numbers.items())
     writer.add_histogram_raw(

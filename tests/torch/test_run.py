@@ -137,7 +137,7 @@ def test_an_override_of_an_operation_is_not_judged_where_an_optimizer_steps_alon
     with sf.torch.simulate(model, policy):
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
-    with pytest.raises(ValueError, match="'softmax' met none"), sf.torch.simulate(model, policy):
+    with pytest.raises(ValueError, match="'softmax' matches no operation that ran"), sf.torch.simulate(model, policy):
         model(torch.ones(1, 3))
 
 
