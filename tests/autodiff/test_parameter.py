@@ -171,7 +171,9 @@ def test_an_array_that_was_handed_out_stays_the_one_that_is_used():
 def test_numbers_that_weights_cannot_hold_are_refused_with_the_path():
     model = sf.nn.Sequential(sf.nn.Linear(2, 1, rng=0))
     model[0].bias.data[0] = np.nan
-    with pytest.raises(ValueError, match="The parameter '0.bias' is used in E2M1, its role weights: E2M1 has no NaN"):
+    with pytest.raises(
+        ValueError, match="The parameter '0.bias' cannot be rounded to E2M1, its role weights: E2M1 has no NaN"
+    ):
         with sf.simulate(sf.Policy(compute=sf.FP32, weights=sf.E2M1)):
             model(np.ones((1, 2)))
 

@@ -240,9 +240,9 @@ def test_a_name_of_pytorchs_that_tensors_lack_tells_the_name_here():
     x = sf.Tensor([1.0])
     assert not any(hasattr(x, name) for name in NAMES)
     assert all(hasattr(sf.Tensor, here) for here in NAMES.values() if here.isidentifier())
-    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'view'; here it is reshape"):
+    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'view'; in simfloat it is reshape"):
         x.view(-1)
-    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'half'; here it is the policy"):
+    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'half'; in simfloat it is the policy"):
         x.half()
     with pytest.raises(AttributeError, match="'Parameter' object has no attribute 'weight'$"):
         sf.Parameter([1.0]).weight  # noqa: B018

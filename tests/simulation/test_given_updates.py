@@ -95,7 +95,7 @@ def test_a_simulation_goes_on_with_the_next_draws():
     [
         (
             {"draws": {"wieght": sf.GivenBits(DRAWS)}},
-            r"draws= names 'wieght', which was not met. Did you mean 'weight'",
+            r"draws= names 'wieght', which was not used. Did you mean 'weight'",
         ),
         ({"draws": {"weight": [1, 2]}}, "draws are simfloat.GivenBits by the paths of parameters"),
         ({"draws": sf.GivenBits(DRAWS)}, "draws are simfloat.GivenBits by the paths of parameters"),
