@@ -22,8 +22,8 @@ def test_the_worst_derivative_is_named():
     wrong = lambda a, b: a * b.detach() + b  # noqa: E731
     with pytest.raises(
         ValueError,
-        match=r"6 derivatives are wrong; the worst is that of result 0\[1, 0\] with respect to input 1\[1, 0\]: 1 by backward and "
-        r"-?\d.* by differences",
+        match=r"6 derivatives are wrong; the worst is that of result 0\[1, 0\] with respect to input 1\[1, 0\]: "
+        r"1 by backward and -?\d.* by differences",
     ):
         sf.gradcheck(wrong, (np.array([[1.0, 1, 1], [-9, 1, 1]]), X))
     assert sf.gradcheck(wrong, (X, X), raise_exception=False) is False

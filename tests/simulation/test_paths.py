@@ -105,7 +105,7 @@ def test_how_a_tied_parameter_is_stored_is_said_by_its_first_path(role):
     for path, roles in (("first.weight", role), ("second.weight", {"compute": sf.BF16}), ("second.*", role)):
         stepped(Tied(), sf.policies["fp32"].override(path, **roles), None)
     policy = sf.policies["fp32"].override("second.weight", **role, compute=sf.BF16)
-    with pytest.raises(ValueError, match=rf"gives {next(iter(role))}; .* stored once, as 'first.weight'"):
+    with pytest.raises(ValueError, match=rf"sets {next(iter(role))}, .* stored once, as 'first.weight'"):
         stepped(Tied(), policy, None)
 
 
