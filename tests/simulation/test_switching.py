@@ -186,7 +186,7 @@ def test_an_override_may_have_met_its_layer_under_an_earlier_policy():
         ({"switches": [1]}, "has the keys step and policy; got 1"),
         ({"switches": [{"step": "a", "policy": {"compute": "fp32"}}]}, "step is an integer or null, got 'a'"),
         ({"switches": [{"step": 1, "policy": {}}]}, "A policy needs the key 'compute'"),
-        ({"switch": []}, "has the keys 'seed' and 'streams'"),
+        ({"switch": []}, "must have the keys 'seed' and 'streams'"),
     ],
 )
 def test_a_state_that_is_wrong_changes_nothing(change, message):
