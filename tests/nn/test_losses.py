@@ -162,7 +162,7 @@ def test_a_fused_loss_is_rounded_once():
         (lambda: sf.nn.cross_entropy(IMAGES, CLASSES), r"shape \(2, 4, 3\) or \(2, 3, 5\), got \(6,\)"),
         (lambda: sf.nn.cross_entropy(IMAGES, MASKS, axis=-1), r"target of shape \(2, 4, 3\), got \(2, 3, 5\)"),
         (lambda: sf.nn.cross_entropy(X, CLASSES, axis=0), "axis, of classes, is -1, the last, or 1, .* got 0"),
-        (lambda: sf.nn.cross_entropy(X, np.full(6, -1)), "Class numbers go from 0 to 3; -1 to"),
+        (lambda: sf.nn.cross_entropy(X, np.full(6, -1)), "Class numbers must be from 0 to 3, got -1 to"),
     ],
 )
 def test_bad_use_is_refused(call, message):
