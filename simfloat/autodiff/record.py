@@ -325,9 +325,8 @@ class SplitGradients:
     """
 
     def __init__(self) -> None:
-        self._arrays: dict[
-            int, tuple[NDArray, Any]
-        ] = {}  # an array that only this class writes to, and the operation that split it
+        # An array that only this class writes to, and the operation that split it.
+        self._arrays: dict[int, tuple[NDArray, Any]] = {}
 
     def with_part(self, parent: Variable, before: NDArray | None, part: SplitPart, arithmetic: Arithmetic) -> NDArray:
         """Return the gradient of `parent`, `before` or zeros, with the gradient of a part added."""

@@ -338,7 +338,7 @@ def test_empty_parts_are_parts():
     [
         (lambda t: sf.concatenate([]), r"concatenate takes a list or a tuple of at least one tensor, got \[\]"),
         (lambda t: sf.stack(t), "stack takes a list or a tuple of at least one tensor, got a Tensor"),
-        (lambda t: sf.concatenate([t, t[0]]), r"one shape but for axis 0, got \(3, 4\), \(4,\)"),
+        (lambda t: sf.concatenate([t, t[0]]), r"equal shapes except along axis 0, got \(3, 4\), \(4,\)"),
         (lambda t: sf.concatenate([t, t], 2), "concatenate needs an axis from -2 to 1, got 2"),
         (lambda t: sf.stack([t, t.T]), r"tensors of one shape, got \(3, 4\), \(4, 3\)"),
         (lambda t: sf.stack([t], True), "stack needs an axis from -3 to 2, got True"),
