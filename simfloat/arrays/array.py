@@ -372,7 +372,7 @@ class Array(ArrayOperators, NumpyProtocol):
         return numbers.astype(np.result_type(dtype, np.complex64) if is_complex else dtype, copy=False)
 
     def _result_arithmetic(self, *others: Any) -> ArrayArithmetic:
-        """Return the arithmetic of a result: that of this array, or of another operand that has an observer if this
+        """Return the arithmetic of a result: the one of this array, or of an operand with an observer if this array
         has none.
         """
         if self.arithmetic.observer is None:

@@ -117,7 +117,7 @@ class ArrayFunctions:
     def var(self, axis: ArrayAxes = None, keepdims: bool = False, correction: int = 0) -> Self:
         """Return the sum of (x - mean)^2 over `axis`, divided by the number of terms minus `correction`.
 
-        Every step is rounded. `axis` and `keepdims` are those of `sum`.
+        Every step is rounded. `axis` and `keepdims` work as in `sum`.
         """
         self._real_numbers("var")
         deviations = self - self.mean(axis, True)  # type: ignore[operator]

@@ -1,8 +1,7 @@
 """Contractions: matrix products, convolutions, and products with constants, each with its derivatives.
 
-Operands of contractions are rounded to the role `compute` of the policy, gradients to `compute_gradients`. The roles
-are those of a parameter, or of the layer. Sums go through `accumulate`, in the backward pass through
-`accumulate_gradients`.
+Operands of contractions are rounded to the role `compute` of the policy, gradients to `compute_gradients`. A
+parameter may have its own roles. Sums go through `accumulate`, in the backward pass through `accumulate_gradients`.
 
 Convolutions of images and sequences, and transposed convolutions, are a single contraction each:
 
@@ -59,7 +58,7 @@ class Contractions(Operations[Result]):
     def weighted_sum(self, values: Operand) -> Result:
         """Multiply these nonnegative weights by `values`, each row divided by its largest weight during the product.
 
-        The order of roundings is that of `formulas.norms.weighted_values`, which fused attention uses.
+        Fused attention uses this operation; `formulas.norms.weighted_values` defines its order of roundings.
         """
         return self._product(values, are_weights=True)
 
@@ -195,7 +194,7 @@ class Convolutions(Operations[Result]):
     ) -> Result:
         """Convolve sequences (N, C, L) with kernels (O, C / groups, k); the result is (N, O, places).
 
-        This is `conv2d` of images of one row. `stride`, `padding`, `dilation` and `groups` are those of `conv2d`, one
+        This is `conv2d` of images of one row. `stride`, `padding`, `dilation` and `groups` are as in `conv2d`, one
         integer each. Raises ValueError if shapes or options do not fit.
         """
         weight = as_variable(weight)
@@ -298,7 +297,7 @@ def _convolution(x: Variable, weight: Variable, geometry: Geometry) -> Operation
 
 
 def _transposed_convolution(x: Variable, weight: Variable, geometry: Geometry, size: Pair) -> OperationResult:
-    """Compute a transposed convolution; `geometry` is that of the convolution, and `size` that of the results."""
+    """Compute a transposed convolution with images of this `size`; `geometry` belongs to the convolution."""
     x_shape, w_shape, ahead = x.shape, weight.shape, geometry.for_image_gradient(size)
     started = begin("conv_transpose2d", x, weight)
     x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient

@@ -171,7 +171,7 @@ class Reshaping(Operations[Result]):
 
 
 def viewable_numbers(a: Variable) -> NDArray:
-    """Return the values for views of them; those of a parameter are read-only, because writes to it must be noticed."""
+    """Return the values for views of them; a parameter returns them read-only, because writes to it must be noticed."""
     if not a.is_weight:
         return a.numbers
     view = a.numbers.view()

@@ -81,7 +81,7 @@ class BegunOperation(NamedTuple):
 
 
 def begin(operation: str, *operands: Variable) -> BegunOperation:
-    """Begin an operation; it may read only the values of `BegunOperation.operands`, not those of `operands`.
+    """Begin an operation, which may read only the values of `BegunOperation.operands`, not of `operands`.
 
     A parameter with values outside its format is used as rounded to it; the stored values do not change.
     """

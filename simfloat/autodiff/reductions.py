@@ -128,7 +128,7 @@ class Pooling(Operations[Result]):
         """Return the largest element of every window of images (N, C, H, W).
 
         The gradient goes to the first pixel with this value. Padding is not part of a window. A window with NaN has
-        the result NaN. The arguments are those of torch.nn.MaxPool2d:
+        the result NaN. The arguments are named as in torch.nn.MaxPool2d.
 
         Parameters:
             kernel_size: the size of the windows, an integer or a pair (rows, columns).
@@ -168,8 +168,8 @@ class Pooling(Operations[Result]):
         """Return the mean of every window of images (N, C, H, W): the sum over (row, column), divided by the number
         of pixels.
 
-        There are two roundings, as in a mean. Padding counts as +0 in the sum. The arguments are those of
-        torch.nn.AvgPool2d:
+        There are two roundings, as in a mean. Padding counts as +0 in the sum. The arguments are named as in
+        torch.nn.AvgPool2d.
 
         Parameters:
             kernel_size: the size of the windows, an integer or a pair (rows, columns).

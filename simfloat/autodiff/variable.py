@@ -1,8 +1,8 @@
 """Variables: arrays with format, gradient and history, the base of tensors and parameters, without operations; and
 guards.
 
-A guard turns a write between the forward and the backward pass into an error: derivatives read arrays of the forward
-pass, whose values must not have changed. Guarded are
+Derivatives read arrays of the forward pass. A guard raises an error if these arrays were written to before the
+backward pass. Guarded are
 
 * parameters: their rounded values must have the bits that the forward pass read;
 * data, which are arrays of the caller: by a digest of at most `SAMPLE` elements, evenly spaced in larger arrays;

@@ -436,7 +436,7 @@ def multiply_reflections(
 
 
 def complete_columns(u: ArrayArithmetic, q: NDArray, norms: NDArray, columns: int) -> NDArray:
-    """Return orthonormal columns: those of q that have a norm, which come first, then new ones."""
+    """Return orthonormal columns: the first columns of q, which have a norm, then new ones."""
     count = int(np.count_nonzero(norms))
     if count == columns:
         return q

@@ -211,7 +211,7 @@ def check_matched(overrides: Iterable[Override], paths: Iterable[str], operation
 
 
 def check_tied(overrides: Iterable[Override], tied: Mapping[str, str]) -> None:
-    """Raise ValueError if an override sets the storage of a tied parameter by another path than that of its storage."""
+    """Raise ValueError if an override sets the storage of a tied parameter by a path under which it is not stored."""
     for override in overrides:
         stored = [role for role, _ in override.roles if ROLES[role].concerns == (PARAMETER,)]
         path = tied.get(override.path or "")

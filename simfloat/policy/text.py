@@ -249,11 +249,11 @@ def check_model(model: Any) -> None:
 
 
 def table(model: Layered, recipes: Recipes, single: Iterable[str], listed: Iterable[str]) -> Table:
-    """Return a table with a row for each layer and one for everything outside of layers, and rows for what differs
-    there.
+    """Return a table with a row for each layer and one for everything outside of layers, and further rows for
+    differences.
 
     The row of a single operation is below the layers from which it differs, or at the end if it differs everywhere in
-    the same way. Operations of lists share rows: at the end, and below the layers where they are different.
+    the same way. Operations of lists share rows: at the end, and below the layers in which they are different.
     """
     layers = {path: type(module).__name__ for path, module in model.named_modules() if module.is_layer}
     parameters: dict[str, list[str]] = {path: [] for path in layers}
@@ -286,7 +286,7 @@ def _layer_cells(recipe: Recipe, has_parameters: bool) -> Row:
 
 
 def _parameter_row(parameter: str, layer: str, recipes: Recipes) -> Iterator[Row]:
-    """Yield the row of a parameter, if its roles differ from those of its layer."""
+    """Yield the row of a parameter, if its roles differ from the roles of its layer."""
     used = [name for name, role in ROLES.items() if PARAMETER in role.concerns]
     cells = _cells(recipes(parameter), used)
     if cells != _cells(recipes(layer), used):

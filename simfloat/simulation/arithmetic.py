@@ -238,9 +238,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
     def correlate(
         self, g: NDArray, x: NDArray, geometry: Geometry | Volumes, g_input: Input, x_input: Input
     ) -> NDArray:
-        """Compute the gradient of the kernels of a convolution from that of its results, each operand rounded by its
-        input.
-        """
+        """Compute the gradient of the kernels of a convolution, with each operand rounded by its input."""
         if self.rotation is not None:
             images, slices = geometry.images_for_kernels(x), geometry.slices
             gradients, patches = weight_gradient_factors(g, images, slices)
@@ -272,7 +270,7 @@ class Arithmetic(Elementwise, ArithmeticFields):
             raise self._with_place(error) from None
 
     def _options(self, by: Accumulator, inputs: tuple[Input, Input] | None, machine: Device) -> Options:
-        """Return the options of sums of products; without inputs, those of `reduce`."""
+        """Return the options of sums of products; without inputs, the options of `reduce`."""
         target = self.target
         if inputs is None:
             return Options(product_plan(by, None, target.format, target.rounding, machine), target)
@@ -427,7 +425,7 @@ class Metering(NamedTuple):
 
 
 def _hands_on(operation: str) -> bool:
-    """True if the gradient of an operand is that of the result, perhaps moved."""
+    """True if the gradient of an operand is the gradient of the result, perhaps moved."""
     return operation == "add" or kind_of(operation) == "movement"
 
 

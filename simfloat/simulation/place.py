@@ -166,7 +166,7 @@ class Place:
 
     @cached_property
     def is_for_cuda(self) -> bool:
-        """True if it follows the rules of the CUDA kernels of PyTorch, not those of its CPU kernels."""
+        """True if it follows the rules of PyTorch for CUDA kernels, not for CPU kernels."""
         return self.recipe.written == CUDA
 
     @cached_property
@@ -262,7 +262,8 @@ class Place:
         return self._backward[key]
 
     def to_stored(self, parameter: str | None, operand: int, own_format: Format) -> Arithmetic:
-        """Return the arithmetic that adds a gradient to that of an earlier backward pass, of a parameter or of data.
+        """Return the arithmetic that adds a gradient to the one of an earlier backward pass, of a parameter or of
+        data.
 
         If results take the formats of operands, as under automatic mixed precision, the sum has the format of the
         parameter or data, `own_format`. Only the contributions within one pass are added in the narrower format of a
@@ -371,8 +372,8 @@ class Place:
         return operand_input
 
     def path_of_input(self, operand: Input) -> str:
-        """Return the path at which the policy defines the rounding of this operand: that of a parameter, or of the
-        layer.
+        """Return the path at which the policy defines the rounding of this operand: the path of a parameter, or of
+        the layer.
         """
         parameters = (parameter for (parameter, _), its_input in self._inputs.items() if its_input is operand)
         parameter = next(parameters, None)

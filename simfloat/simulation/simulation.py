@@ -466,7 +466,7 @@ def current() -> Simulation:
 
 
 def _observer_here() -> Observer | None:
-    """Return the observer of operations that follow no policy: those of `simfloat.array`."""
+    """Return the observer for operations that follow no policy, namely of `simfloat.array`."""
     now = current_context()
     observer = None if now.simulation is None else now.simulation.observer
     if observer is None or not wants(observer, now.path, "forward"):

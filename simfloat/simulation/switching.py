@@ -188,7 +188,7 @@ class Switching:
         return self._state["met"] / self._state["of"] if self._state["of"] else 0.0
 
     def begin(self, observer: Any) -> None:
-        """Ignore the counts of the observer so far, such as those of an evaluation before the training.
+        """Ignore the counts of the observer so far, for example the counts of an evaluation before the training.
 
         `simfloat.train.fit` calls it before its first step. In your own loop, call it if the observer counted
         anything before the first step; otherwise the first window includes these counts.

@@ -40,10 +40,10 @@ GRADIENT = 1
 
 
 class ObservedMoment(NamedTuple):
-    """A moment whose stalled elements an observer counts.
+    """A moment with stalled elements to be counted for an observer.
 
-    `before` is the position of its vector among those that the program reads, None for a new moment; `after` is its
-    position among those that the program writes.
+    `before` is the position of its vector among the vectors that the program reads, None for a new moment; `after` is
+    its position among the vectors that the program writes.
     """
 
     stream: str
@@ -168,7 +168,7 @@ class RecordedStep(UpdateArithmetic):
         return self.state[STEP]
 
     def product(self, name: str, factor: Any) -> Any:
-        """Return the float32 product of this factor and those of earlier steps, and store it."""
+        """Return the float32 product of this factor and all earlier ones, and store it."""
         self.state[name] = self._trace.apply(_single_product, self.state.get(name, 1.0), factor)
         return self.state[name]
 

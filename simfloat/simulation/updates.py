@@ -154,7 +154,7 @@ class UpdateArithmetic:
         return float(self.state[STEP])
 
     def product(self, name: str, factor: float) -> float:
-        """Return the float32 product of this factor and those of earlier steps, as PyTorch does, and store it."""
+        """Return the float32 product of this factor and all earlier ones, as PyTorch does, and store it."""
         self.state[name] = np.array(np.float32(self.state.get(name, 1.0)) * np.float32(factor))
         return float(self.state[name])
 
@@ -191,7 +191,7 @@ class UpdateArithmetic:
         1/2, the formula is x - (1 - share) * (x - m).
         """
         before = self.previous_moment(name, x.shape)
-        # Both forms are those of PyTorch. The second starts from x, so that a share of 1 gives x.
+        # PyTorch has both forms. The second starts from x, so that a share of 1 gives x.
         difference = self.subtract(x, before)
         a, b = before, x
         if share < 0.5:

@@ -66,11 +66,13 @@ class Recorder(Observer):
     (backward, each element once) and its update; the other results of an optimizer are at paths below it. Calls
     outside of any model have the path ``""``.
 
-    In an update w + u, only a lost u counts as unchanged. The meaning depends on the `update` role of the policy.
-    Under ``nearest`` the update is lost. Under ``stochastic`` it was left out this time, with the probability that
-    makes the mean correct. Under ``kahan`` the compensation keeps it for the next step. A moment of an optimizer has
-    its name below the path of the parameter (``hidden.0.weight.exp_avg_sq``, operation ``moment``). Each element of a
-    moment counts once per step; it counts as unchanged if it keeps its value although the gradient is not zero.
+    In an update w + u, only a lost u counts as unchanged. The meaning depends on the role `update` of the policy. With
+    ``nearest`` the update is lost. With ``stochastic`` it was left out this time; the mean over many steps is still
+    correct. With ``kahan`` the compensation keeps it for the next step.
+
+    A moment of an optimizer has its name below the path of the parameter (``hidden.0.weight.exp_avg_sq``, operation
+    ``moment``). Each element of a moment counts once per step. It counts as unchanged if it keeps its value although
+    the gradient is not zero.
 
     If a training loop calls `step` at the end of each step, as `simfloat.train.fit` does, `series` returns the counts
     of every step, and `scalars` the other values of the steps. Checkpoints of `fit` contain all counts, and
@@ -162,8 +164,9 @@ class Recorder(Observer):
         """Return the share of the final additions to parameters that left a weight unchanged.
 
         Only the final addition of each update counts, not the other operations of the optimizer: the share is
-        ``unchanged / total`` of ``counts(path, operation="update")``. Under the policy's update ``"nearest"`` such an
-        update is lost. Under ``"stochastic"`` and ``"kahan"`` it is not lost, although the share is as large.
+        ``unchanged / total`` of ``counts(path, operation="update")``. Such an update is lost if the role `update` of
+        the policy is ``"nearest"``. It is not lost with ``"stochastic"`` or ``"kahan"``, although the share is as
+        large.
 
         Parameters:
             path: a shell pattern that selects parameters, such as ``"head.*"``; None for all.
@@ -299,7 +302,7 @@ class Recorder(Observer):
         return dict(zip(STATE, values, strict=True))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Replace all counts by those of `state_dict`, a result of the method `state_dict`, and continue from them.
+        """Replace all counts by `state_dict`, a result of the method `state_dict`, and continue from them.
 
         Raises ValueError if the argument is not such a state, or is the state of a recorder with other options.
         """
@@ -323,7 +326,7 @@ class Recorder(Observer):
 
     @property
     def goes_on(self) -> bool:
-        """True if the counts continue those of another recorder, because its state was loaded or it was copied."""
+        """True if it continues the counts of another recorder, because a state was loaded or the recorder is a copy."""
         return self._goes_on
 
     def _options(self) -> dict[str, Any]:

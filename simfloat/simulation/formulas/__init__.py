@@ -27,7 +27,7 @@ softmax)`` for a composite and for its gradient with respect to one operand; ``C
 to_weight, to_bias)`` for the gradients of several operands; ``GradientRule("tanh", slopes.tanh)`` for an operation
 that is not a composite.
 
-If the backward formula of PyTorch differs from the chain rule over the steps, the slope is that of PyTorch, so that a
+If the backward formula of PyTorch differs from the chain rule over the steps, the slope follows PyTorch, so that a
 model has the same bits in both front ends.
 """
 

@@ -1,7 +1,7 @@
 """The formulas of losses for values and classes, of their reduction, and of their gradients.
 
-`reduction` is "mean", "sum" or "none". The slopes are those of PyTorch: first the gradient of each single loss, then
-that of its operand. `g` is the gradient of the reduced losses; `x` and `y` are input and target.
+`reduction` is "mean", "sum" or "none". The slopes follow PyTorch: they compute the gradient of each single loss, then
+the gradient of its operand. `g` is the gradient of the reduced losses; `x` and `y` are input and target.
 
 The last part is connectionist temporal classification: Graves et al., ICML 2006.
 """

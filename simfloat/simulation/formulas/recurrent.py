@@ -1,8 +1,8 @@
 """The cells of recurrent layers: a forward step and its backward pass, each operation rounded once.
 
 A cell takes the contributions of the input and of the hidden state to its gates, `input_gates` and `hidden`, (N,
-gates * size) each, and its state. The order of operations, and of sums of gradients, is that of PyTorch. A gradient
-is None if no result depends on the operand.
+gates * size) each, and its state. Operations, and sums of gradients, have the same order as in PyTorch. A gradient is
+None if no result depends on the operand.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Cell(NamedTuple):
 
     `step(u, input_gates, hidden, state)` returns the next state, and `saved_count` further arrays that the backward
     pass reads. `slopes(u, gradients, further, saved, state, after)` returns the gradients of input_gates and hidden,
-    and the part of the gradient of the state that does not go through hidden. `gradients` are those of the state
-    `after` the step; `further` are gradients of the saved arrays, if the backward pass is recorded.
+    and the part of the gradient of the state that does not go through hidden. `gradients` belong to the state `after`
+    the step; `further` are gradients of the saved arrays, if the backward pass is recorded.
     """
 
     gates: int
