@@ -136,7 +136,7 @@ def gradcheck(
         inputs: one input, or a tuple or list of inputs.
         eps: half of the distance of central differences.
         atol, rtol: the absolute and relative tolerance.
-        raise_exception: False returns False instead of raising ValueError for a wrong derivative.
+        raise_exception: if False, the result for a wrong derivative is False, not a ValueError.
 
     Returns:
         True if all derivatives pass.
