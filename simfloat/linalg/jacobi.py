@@ -99,8 +99,8 @@ def eigh(
     This is the cyclic Jacobi method: sweeps over all pairs p < q, row by row, with every operation rounded to the
     format. Only the lower triangle of A is read. The method contains no sums.
 
-    * A pair is skipped if \\|a_pq\\| is 0, or if adding it changes neither \\|a_pp\\| nor \\|a_qq\\|.
-    * The rotation: tau = (a_qq - a_pp) / (2 a_pq); t = sign(tau) / (\\|tau\\| + sqrt(1 + tau^2)), where 1 + tau^2 is
+    * A pair is skipped if |a_pq| is 0, or if adding it changes neither |a_pp| nor |a_qq|.
+    * The rotation: tau = (a_qq - a_pp) / (2 a_pq); t = sign(tau) / (|tau| + sqrt(1 + tau^2)), where 1 + tau^2 is
       one fma. If 1 + tau^2 reaches the largest number of the format, t = a_pq / (a_qq - a_pp), the limit for large
       tau. c = 1 / sqrt(1 + t^2), also with an fma; s = t c.
     * In every row k, (a_kp, a_kq) become (c a_kp - s a_kq, c a_kq + s a_kp), each a rounded product with s and an
@@ -192,7 +192,7 @@ def svd(
     This is the method of Hestenes. For m >= n it sweeps over all pairs p < q of columns, row by row; every operation
     is rounded to the format, and sums go through `accumulate`. For m < n it decomposes the transposed matrix.
 
-    * alpha = a_p . a_p, beta = a_q . a_q, gamma = a_p . a_q. The pair is skipped if gamma is 0, or if \\|gamma\\| is
+    * alpha = a_p . a_p, beta = a_q . a_q, gamma = a_p . a_q. The pair is skipped if gamma is 0, or if |gamma| is
       at most m eps (sqrt(alpha) sqrt(beta)). These are two products, where m eps is exact; they are computed in both
       cases.
     * Otherwise, both columns and the same columns of v, which starts as the identity, are rotated by the rotation of

@@ -118,10 +118,10 @@ class Policy(Roles):
         return self.override(operation=operations, **overrides.roles_to_deny(self, operations, format))
 
     def infer(self, *operations: str) -> Policy:
-        """Return the policy with these operations in the widest format of their operands, and gradients in their
-        format.
+        """Return the policy with these operations in the widest format of their operands; gradients take the operand
+        formats.
 
-        Raises ValueError if one of `operations` is unknown, or rounds its operands to a format of its own.
+        Raises ValueError if one of `operations` is unknown, or always rounds its operands to `compute`.
         """
         return self.override(operation=operations, **overrides.roles_to_infer(self, operations))
 

@@ -214,6 +214,8 @@ class Recorder(Observer):
     def step(self, /, **values: float) -> None:
         """End a step: the counts since the last step become a row of `series`, and `values` a row of `scalars`.
 
+        For example::
+
             recorder.step(loss=loss.item(), scale=scaler.get_scale())
 
         `simfloat.train.fit` calls it with the values of its history. For each step the recorder keeps the counts (48
