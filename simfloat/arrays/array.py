@@ -352,9 +352,9 @@ class Array(ArrayOperators, NumpyProtocol):
         if isinstance(x, np.ndarray) or is_on_gpu(x):
             return self._check_in_format(read_numbers(x))
         raise ValueError(
-            f"Operands of an array of {self.format} are arrays of {self.format} and single numbers, got "
-            f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it, and np.asarray takes an "
-            "array's numbers out, to compute in float64."
+            f"An operand of an array of {self.format} must be an array of {self.format} or a single number, got "
+            f"{type(x).__name__}; simfloat.array(x, {str(self.format)!r}) rounds it, and np.asarray(a) returns the "
+            "values of an array, to compute in float64."
         )
 
     def _check_in_format(self, numbers: NDArray) -> NDArray:

@@ -51,8 +51,8 @@ def _check_plain(t: Any, function: Callable[..., Any], *options: Any) -> None:
             isinstance(option, list | tuple) and any(isinstance(x, type(t)) for x in option)
         ):
             raise ValueError(
-                f"numpy.{function.__name__} takes numbers from one of the {t.name_in_messages}; its places, sections "
-                "and conditions are plain arrays: np.asarray(x).astype(int), x > 0."
+                f"numpy.{function.__name__} takes values from one of the {t.name_in_messages}; indices, sections and "
+                "conditions must be plain arrays: np.asarray(x).astype(int), x > 0."
             )
 
 
@@ -217,8 +217,8 @@ def _write_operation(function: Callable[..., Any], place: int) -> Callable[..., 
         name = _NAMES[function][place]
         if not isinstance(a, type(t)):
             raise ValueError(
-                f"numpy.{function.__name__} would write numbers of {t.name_in_messages} to {type(a).__name__}: take "
-                "them out with np.asarray(x)."
+                f"numpy.{function.__name__} would write numbers of {t.name_in_messages} to {type(a).__name__}: convert "
+                "them with np.asarray(x)."
             )
         if unknown or name not in arguments:
             raise ValueError(

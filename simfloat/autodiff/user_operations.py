@@ -187,7 +187,7 @@ def _check_options(**options: Any) -> None:
 def _check_on_cpu(arrays: Sequence[Any]) -> None:
     if any(is_on_gpu(x.numbers if isinstance(x, Tensor) else x) for x in arrays):
         raise ValueError(
-            'gradcheck computes on the CPU: pass NumPy\'s arrays, and a module brought there by to("cpu").'
+            'gradcheck computes on the CPU: pass NumPy arrays, and move a module to the CPU with to("cpu").'
         )
 
 
@@ -224,7 +224,7 @@ def _faults(
     results = call()
     if any(a.numbers.tobytes() != b.numbers.tobytes() for a, b in zip(results, call(), strict=True)):
         raise ValueError(
-            "gradcheck: the function gives other numbers when it is called again, so it has no derivative."
+            "gradcheck: the function returns different values when it is called again, so it has no derivative."
         )
     by_backward = [_by_backward(result, checked) for result in results]
     for name, x in checked.items():
@@ -334,9 +334,7 @@ def operation(
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         if not isfunction(function):
-            raise ValueError(
-                f"Write @simfloat.operation(...), its derivatives in parentheses, above a function; got {function!r}."
-            )
+            raise ValueError(f"Write @simfloat.operation(derivative, ...) above a function; got {function!r}.")
         called = function.__name__ if name is None else name
         operands = _operands(function)[0 if kind == "composite" else 1 :]
         if not operands:

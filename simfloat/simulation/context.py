@@ -158,7 +158,7 @@ class no_grad(ContextDecorator):
         """Return the function, run inside such a block; ValueError for a generator or coroutine function."""
         if isgeneratorfunction(function) or iscoroutinefunction(function) or isasyncgenfunction(function):
             name = getattr(function, "__name__", "it")
-            raise ValueError(f"What {name} does runs later; put `with simfloat.no_grad():` inside of it.")
+            raise ValueError(f"The body of {name} runs after the call: put `with simfloat.no_grad():` inside it.")
         return super().__call__(function)
 
     def __repr__(self) -> str:

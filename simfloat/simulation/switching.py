@@ -95,7 +95,7 @@ class Switching:
     each `window` steps, the measure of these steps is computed. If it is above `above` or NaN, `wide` comes into
     force. If it is at or below `below`, and `wide` was in force for at least `hold` steps, `narrow` returns. Use
     `hold` because few overflows in wide formats say nothing about narrow ones. To switch only some layers, derive
-    `wide` from `narrow` by overrides:
+    `wide` from `narrow` by overrides::
 
         wide = narrow.override("head", compute=sf.FP16)
         by_rate = sf.Switching(narrow, wide, "overflow", above=1e-3, path="head", window=100, hold=1000)

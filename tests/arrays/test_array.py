@@ -281,7 +281,7 @@ Z = sf.array([1 + 2j], sf.BF16)
         (lambda: A + A.astype(sf.BF16, accumulate=sf.FP32), "round in two ways do not mix"),
         (
             lambda: A * (1, 2),
-            r"arrays of BF16 and single numbers, got tuple; simfloat.array\(x, 'BF16'\) .* np.asarray takes",
+            r"array of BF16 or a single number, got tuple; simfloat.array\(x, 'BF16'\) .* np.asarray\(a\) returns",
         ),
         (lambda: A * [1, 2], "got list"),
         (lambda: A.__setitem__(0, A[0].astype(sf.FP16)), "two formats do not mix"),

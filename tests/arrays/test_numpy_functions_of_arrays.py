@@ -229,7 +229,7 @@ def test_tests_compare_exact_numbers():
         (lambda x: np.sum([x, x]), "numpy would compute in float64, past the format"),
         (lambda x: np.sum(x, dtype=np.float64), "numpy.sum of arrays of a format takes a, axis, keepdims"),
         (lambda x: np.add(x, x, out=np.zeros((2, 3))), "numpy.add of arrays of a format takes no out"),
-        (lambda x: np.add(x, [1.0, 0.5, 0.1]), "arrays of BF16 and single numbers, got list"),
+        (lambda x: np.add(x, [1.0, 0.5, 0.1]), "array of BF16 or a single number, got list"),
         (
             lambda x: x - [[1, 1, 1]] * np.array(0.1),
             r"but 0.1 at index \(0, 0\) is not one: simfloat.array\(x, 'BF16'",

@@ -62,7 +62,7 @@ def test_no_grad_refuses_to_decorate_what_would_run_outside_of_it():
         pass
 
     for function in (generator, coroutine):
-        with pytest.raises(ValueError, match=f"{function.__name__}.* runs later; put `with simfloat.no_grad"):
+        with pytest.raises(ValueError, match=f"{function.__name__}.* runs after the call: put `with simfloat.no_grad"):
             sf.no_grad()(function)
 
 
