@@ -175,7 +175,7 @@ def test_stochastic_policies_are_reproducible():
         (lambda t: sf.simulate("fp32", seed=-1), "A seed is an integer"),
         (lambda t: t.backward(), "needs one element, got a tensor of shape"),
         (lambda t: t.backward(np.ones(3)), r"The gradient has shape \(3,\), the tensor \(2,\)"),
-        (lambda t: t.backward(np.ones(2)), "from one with requires_grad=True"),
+        (lambda t: t.backward(np.ones(2)), "on a tensor with requires_grad=True"),
         (lambda t: sf.Tensor("text"), "data must hold real numbers"),
         (lambda t: sf.Tensor([1.0], requires_grad="no"), "requires_grad must be True or False, got 'no'"),
     ],

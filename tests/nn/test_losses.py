@@ -149,7 +149,7 @@ def test_a_fused_loss_is_rounded_once():
         (lambda: sf.nn.smooth_l1_loss(X, Y[0]), r"one shape, got \(6, 4\) and \(4,\)"),
         (lambda: sf.nn.binary_cross_entropy_with_logits(X, Y, weight=np.ones(3)), r"weight of shape \(3,\) does not"),
         (lambda: sf.nn.binary_cross_entropy_with_logits(X, Y, pos_weight=np.ones((2, 6, 4))), "pos_weight of shape"),
-        (lambda: sf.nn.cross_entropy(X, CLASSES, weight=np.ones(3)), "one number for each of 4 classes"),
+        (lambda: sf.nn.cross_entropy(X, CLASSES, weight=np.ones(3)), "one element for each of 4 classes"),
         (
             lambda: sf.nn.cross_entropy(X, CLASSES, label_smoothing=2),
             "label_smoothing is a probability, a number from 0 to 1",

@@ -107,7 +107,7 @@ def test_a_simulation_goes_on_with_the_next_draws():
                 "draws": {"weight": sf.GivenBits(DRAWS)},
                 "policy": sf.policies["bf16-kahan"].override("bias", update=FOUR),
             },
-            "draws= are given for 'weight', whose update is kahan, and takes none",
+            "draws= are given for 'weight', but its update is kahan and uses none",
         ),
     ],
 )

@@ -94,7 +94,7 @@ def test_statistics_that_were_kept_leave_none_for_the_backward_pass():
         lambda: F.cross_entropy(torch.ones(2, 3), torch.tensor([0, 1]), weight=torch.ones(4)),
         r"weight must have one element for each of 3 classes, got shape \(4,\)",
     ),
-    (lambda: F.binary_cross_entropy(torch.tensor([1.5]), torch.ones(1)), "of logits is binary_cross_entropy_with"),
+    (lambda: F.binary_cross_entropy(torch.tensor([1.5]), torch.ones(1)), "For logits, use binary_cross_entropy_with"),
 ], ids=[
     "complex", "a part of complex numbers", "sparse", "a larger result in place", "integers", "a class below 0",
     "a class too large", "classes that are no integers", "a column of classes", "weights of other classes", "logits",
