@@ -89,7 +89,8 @@ def lu(
         stream: the random bits of stochastic rounding; by default the stream of A.
 
     Returns:
-        A named tuple `LU`: permutation (m,), lower (m, k) with a diagonal of ones, upper (k, n), where k = min(m, n).
+        The named tuple (permutation, lower, upper), an `LU`. With k = min(m, n), permutation is (m,), lower is (m, k) with a
+        diagonal of ones, and upper is (k, n).
 
     Raises:
         ValueError: if no pivot is left: A is singular, or became singular by rounding.
@@ -319,7 +320,8 @@ def qr(
         stream: the random bits of stochastic rounding; by default the stream of A.
 
     Returns:
-        A named tuple `QR`: q (m, k) with orthonormal columns, r (k, n) upper trapezoidal, where k = min(m, n).
+        The named tuple (q, r), a `QR`. With k = min(m, n), q is (m, k) with orthonormal columns, and r is (k, n) and upper
+        trapezoidal.
 
     Raises:
         ValueError: if a value leaves the range of the format (x . x is the first to become infinite or 0), or reaches
@@ -375,7 +377,7 @@ def lstsq(
         stream: the random bits of stochastic rounding; by default the stream of A.
 
     Returns:
-        A named tuple `LeastSquares`: x (n,) or (n, columns), and the residual with the shape of b.
+        The named tuple (x, residual), a `LeastSquares`; x is (n,) or (n, columns), and the residual has the shape of b.
 
     Raises:
         ValueError: if A has more columns than rows.

@@ -120,7 +120,8 @@ def eigh(
         stream: the random bits of stochastic rounding; by default the stream of A.
 
     Returns:
-        A named tuple `Eigen`: values (n,) in ascending order, vectors (n, n) with one eigenvector in each column.
+        The named tuple (values, vectors), an `Eigen`; values (n,) ascend, and vectors (n, n) have one eigenvector in each
+        column.
 
     Raises:
         ValueError: if a value leaves the range of the format.
@@ -211,8 +212,8 @@ def svd(
         stream: the random bits of stochastic rounding; by default the stream of A.
 
     Returns:
-        A named tuple `SVD`: u (m, k), s (k,) in descending order and vh (k, n), where k = min(m, n); with
-            `full_matrices`, u (m, m) and vh (n, n).
+        The named tuple (u, s, vh), an `SVD`. With k = min(m, n), u is (m, k), s is (k,) in descending order, and vh is
+        (k, n). With `full_matrices`, u is (m, m) and vh is (n, n).
 
     Raises:
         ValueError: if a value leaves the range of the format. a . a is the first to do so: it becomes infinite, or 0

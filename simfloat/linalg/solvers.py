@@ -470,7 +470,7 @@ def cg(
         stream: the random bits of stochastic rounding; by default the stream of A.
 
     Returns:
-        A `ConjugateGradients`: x, `converged`, `reason`, and the history of residuals.
+        A `ConjugateGradients` with x, `converged`, `reason`, and the history of residuals.
 
     Raises:
         ValueError: if the shapes are wrong, or A is not a real matrix.

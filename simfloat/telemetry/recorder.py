@@ -353,8 +353,8 @@ class Recorder(Observer):
             other: the other recorder.
 
         Returns:
-            A table with a row for each place and kind of event whose share of results differs: both counts, and both
-                shares of all results there. The largest difference comes first.
+            A table with a row for each place and kind of event with different shares of the results. A row has both
+            counts, and both shares of all results there. The largest difference comes first.
 
         Raises:
             ValueError: if `other` is not a Recorder.
