@@ -120,8 +120,8 @@ def eigh(
         stream: the random bits of stochastic rounding; by default the stream of A.
 
     Returns:
-        The named tuple (values, vectors), an `Eigen`; values (n,) ascend, and vectors (n, n) have one eigenvector in each
-        column.
+        The named tuple (values, vectors), an `Eigen`; values (n,) ascend, and vectors (n, n) have one eigenvector in
+        each column.
 
     Raises:
         ValueError: if a value leaves the range of the format.
