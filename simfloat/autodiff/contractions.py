@@ -192,7 +192,7 @@ class Convolutions(Operations[Result]):
     def conv1d(
         self, weight: Operand, stride: int = 1, padding: int | str = 0, dilation: int = 1, groups: int = 1
     ) -> Result:
-        """Convolve sequences (N, C, L) with kernels (O, C / groups, k); the result is (N, O, places).
+        """Convolve sequences (N, C, L) with kernels (O, C / groups, k); the result is (N, O, positions).
 
         This is `conv2d` of images of one row. `stride`, `padding`, `dilation` and `groups` are as in `conv2d`, one
         integer each. Raises ValueError if shapes or options do not fit.
@@ -248,7 +248,7 @@ class Convolutions(Operations[Result]):
         """Apply the transposed convolution to sequences (N, C, L) with kernels (C, O / groups, k).
 
         This is `conv_transpose2d` of images of one row, with one integer for each option. The result has (L - 1) *
-        stride - 2 * padding + dilation * (k - 1) + output_padding + 1 places. Raises ValueError in the same cases.
+        stride - 2 * padding + dilation * (k - 1) + output_padding + 1 positions. Raises ValueError in the same cases.
         """
         weight = as_variable(weight)
         _check_sequences(

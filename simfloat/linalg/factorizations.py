@@ -89,8 +89,8 @@ def lu(
         stream: the random bits of stochastic rounding; by default the stream of A.
 
     Returns:
-        The named tuple (permutation, lower, upper), an `LU`. With k = min(m, n), permutation is (m,), lower is (m, k) with
-        a diagonal of ones, and upper is (k, n).
+        The named tuple (permutation, lower, upper), an `LU`. With k = min(m, n), permutation is (m,), lower is (m, k)
+        with a diagonal of ones, and upper is (k, n).
 
     Raises:
         ValueError: if no pivot is left: A is singular, or became singular by rounding.

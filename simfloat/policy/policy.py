@@ -208,7 +208,7 @@ class Policy(Roles):
 
     @classmethod
     def from_toml(cls, toml: str) -> Policy:
-        """Return the policy in the text of a TOML file; ValueError names the place of an error."""
+        """Return the policy in the text of a TOML file; ValueError gives the position of an error."""
         return cls.from_dict(text.from_toml(toml))
 
     def _changed_roles(self) -> list[tuple[str, Any]]:

@@ -198,7 +198,7 @@ def _toml_value(value: str | bool | list[str]) -> str:
 
 
 def from_toml(text: str) -> dict[str, Any]:
-    """Return the dictionary of a TOML text, with or without a byte order mark; ValueError names the place of an
+    """Return the dictionary of a TOML text, with or without a byte order mark; ValueError gives the position of an
     error.
     """
     if not isinstance(text, str):

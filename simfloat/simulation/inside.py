@@ -177,7 +177,7 @@ class CompositeArithmetic(Elementwise):
 
 
 def add_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tuple[int, int]) -> NDArray:
-    """Add the rows of g at the indices `places` into an array of `shape`; rows without an index are zero.
+    """Add the rows of g at the indices `places` into an array of `shape`; the other rows of the result are zero.
 
     Rows with the same index are added in their order. If every index occurs once, nothing is added.
     """

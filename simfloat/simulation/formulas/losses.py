@@ -280,11 +280,11 @@ def pad_targets(targets: NDArray[np.integer], lengths: NDArray[np.integer], blan
 
 
 def ctc_loss(u: Rounded, x: NDArray, alignment: Alignment) -> tuple[NDArray, NDArray]:
-    """Return -log of the probability of the targets of each sequence, and the forward variables (N, T, places).
+    """Return -log of the probability of the targets of each sequence, and the forward variables (N, T, positions).
 
     The forward variables are the logarithms of the probabilities of all beginnings. x (T, N, C) are logarithms of
-    probabilities. The steps follow section 4.1 of the paper: `logsumexp` of the one, two or three places before, plus
-    x. The probabilities of the last target and of the blank after it are added.
+    probabilities. The steps follow section 4.1 of the paper: `logsumexp` of one, two or three positions of the
+    previous step, plus x. The probabilities of the last target and of the blank after it are added.
     """
     alignment = alignment.on_device_of(x)
     steps = _label_log_probabilities(u, x, alignment)
@@ -308,7 +308,7 @@ def ctc_loss(u: Rounded, x: NDArray, alignment: Alignment) -> tuple[NDArray, NDA
 def ctc_loss_slope(
     u: Rounded, g: NDArray, losses: NDArray, alphas: NDArray, x: NDArray, alignment: Alignment, zero_infinity: bool
 ) -> NDArray:
-    """g * (exp(x) - p), where p is the sum of exp(a + b - x + loss) over the places of a class.
+    """g * (exp(x) - p), where p is the sum of exp(a + b - x + loss) over the positions of a class.
 
     a and b are the logarithms of the probabilities of all beginnings and ends; p is the share of all paths through
     the class. As in PyTorch, this is the gradient if x is a log_softmax. It is zero after the last step. If a loss is
@@ -342,13 +342,13 @@ def ctc_loss_slope(
 
 
 def _label_log_probabilities(u: Rounded, x: NDArray, alignment: Alignment) -> NDArray:
-    """Return the logarithms of the probabilities of the labels at every step, (T, N, places)."""
+    """Return the logarithms of the probabilities of the labels at every step, (T, N, positions)."""
     labels = np.broadcast_to(alignment.labels, (len(x), *alignment.labels.shape))
     return u.with_format_of(np.take_along_axis(x, labels, 2), x)
 
 
 def _shift_rows(u: Rounded, x: NDArray, count: int) -> NDArray:
-    """Shift rows by `count` places, to the right if it is positive, and fill with -inf."""
+    """Shift rows by `count` positions, to the right if it is positive, and fill with -inf."""
     moved = np.full_like(x, -np.inf)
     if count > 0:
         moved[:, count:] = x[:, :-count]
@@ -363,7 +363,7 @@ def _log_sum(u: Rounded, *ways: NDArray) -> NDArray:
 
 
 def _by_class(u: Rounded, share: NDArray, labels: NDArray[np.integer], classes: int) -> NDArray:
-    """Sum shares (T, N, places) over the places of each class, (T, N, classes)."""
+    """Sum shares (T, N, positions) over the positions of each class, (T, N, classes)."""
     rows = int(np.prod(share.shape[:2]))
     first = np.arange(rows, like=labels).reshape(*share.shape[:2], 1) * classes
     sums = add_rows(u.for_operation("index"), share.reshape(-1, 1), (labels + first).reshape(-1), (rows * classes, 1))
