@@ -371,11 +371,11 @@ class Recorder(Observer):
         operands, and the results that underflowed or overflowed before it. Then every path, operation and phase is
         judged separately by these rules:
 
-        * **more precision**: more than `lost` of the results are sums that lost an addend (unchanged). The addition of a mask, such
-          as -1e9 or the smallest number, does not count: it is meant to lose the addend. For an update, the remedy is
-          a master copy of the weights in FP32 or, in the same format, ``update="kahan"`` or ``"stochastic"``. Under
-          these two, no update is lost permanently, although it counts here. An eps that is lost when it is added to a
-          root or a variance also counts, although this does no harm.
+        * **more precision**: more than `lost` of the results are sums that lost an addend (unchanged). The addition
+          of a mask, such as -1e9 or the smallest number, does not count: it is meant to lose the addend. For an
+          update, the remedy is a master copy of the weights in FP32 or, in the same format, ``update="kahan"`` or
+          ``"stochastic"``. Under these two, no update is lost permanently, although it counts here. An eps that is
+          lost when it is added to a root or a variance also counts, although this does no harm.
         * **a scale** or **a wider format**: of the results that are not exactly zero, more than `lost` underflow, or
           more than `overflow` overflow. The advice is a scale if it would help. In updates it is always the format.
         * With `format`, results outside of its range also count, and the advice names the scale: the largest 2^k that
