@@ -250,7 +250,7 @@ def test_functions_of_pytorch_refuse_tensors_of_ours_and_operators_are_left_to_t
 
 @pytest.mark.parametrize("first", ["bf16-standard", sf.policies["fp32"]], ids=["name", "policy"])
 def test_a_policy_before_the_model_is_told(first):
-    with pytest.raises(ValueError, match=r"a Linear of PyTorch's: write simfloat.torch.simulate\(model, policy\)"):
+    with pytest.raises(ValueError, match=r"a Linear of PyTorch: write simfloat.torch.simulate\(model, policy\)"):
         sf.simulate(torch.nn.Linear(1, 1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="takes the model first, then the policy; got "):
         sf.torch.simulate(first, torch.nn.Linear(1, 1))
