@@ -1,6 +1,7 @@
-"""The pointwise operations of tensors: a method for each function of the catalog, and a row for each selection.
+"""The pointwise operations of tensors: a method for each function of the catalog, and for operations that select
+values.
 
-A row defines an operation and its gradients, and is the method. In its functions, `u` is the arithmetic of the
+A table row defines an operation and its gradients, and is the method. In its functions, `u` is the arithmetic of the
 backward pass, which rounds every operation as the policy says; `g` is the gradient of the result `y`, and `a`, `b`,
 `c` are the operands. The catalog defines the meaning of the operations.
 """

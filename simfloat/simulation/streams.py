@@ -39,7 +39,7 @@ from simfloat.common import is_integer, warn
 from simfloat.policy import Policy
 from simfloat.simulation.context import current_context
 
-#: (path, phase, operation, number of the operand whose gradient is computed or None)
+#: (path, phase, operation, index of the operand of a gradient or None)
 Key = tuple[str, str, str, int | None]
 
 FIELDS = ("path", "phase", "operation", "operand", "calls")
@@ -207,7 +207,7 @@ class RepeatedDraws:
             self.warn_of_draws()
 
     def warn_of_draws(self) -> None:
-        """Warn, once, of the first repeated random bits if this simulation continues the results of another one."""
+        """Warn once about repeated random bits if this simulation continues the results of another one."""
         if self.is_silenced or not self._others:
             return
         calls = self._streams.calls_so_far
@@ -219,7 +219,7 @@ class RepeatedDraws:
             self._streams.was_warned = True
 
     def end(self) -> None:
-        """Warn, once, at the end of a block of repeated random bits."""
+        """At the end of a block, warn once about repeated random bits."""
         self.warn_of_draws()
         calls, beginning = self._streams.calls_so_far, self._beginning
         if self.is_silenced or beginning is None or not calls:

@@ -244,7 +244,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 
-#: (path, phase, operation, number of the operand that the gradient is for or None, factor of the product: 0 or 1)
+#: (path, phase, operation, index of the operand of a gradient or None, factor of the product: 0 or 1)
 Key = tuple[str, str, str, int | None, int]
 
 FIELDS = ("path", "phase", "operation", "operand", "factor")

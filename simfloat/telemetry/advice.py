@@ -1,8 +1,8 @@
 """Advice from the counts of a recorder: a wider format, more precision, a scale, or a remedy for the first NaN.
 
-A remedy is an override that widens the role that rounds the counted results. From a histogram of exponents follows
-the share of results that a format can represent, with or without a scale. For the first NaN, the advice names its
-place, its operands and the remedy.
+A remedy is an override that widens the role that rounds the counted results. A histogram of exponents shows which
+share of results a format can represent, with or without a scale. For the first NaN, the advice names its place, its
+operands and the remedy.
 """
 
 from __future__ import annotations
@@ -131,9 +131,7 @@ def _path_and_role(key: Key, keys: frozenset[Key], sums: bool) -> tuple[str, str
 
 
 def updated_parameter(key: Key) -> str:
-    """Return the path of the parameter whose update is counted by `key`; empty if the update is one of all
-    parameters.
-    """
+    """Return the path of the parameter of an update counted by `key`; empty for an update of all parameters."""
     path, _, name = key.path.rpartition(".")
     return path if key.operation == "moment" or name in BELOW_PARAMETERS else key.path
 
