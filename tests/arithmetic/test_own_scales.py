@@ -145,7 +145,7 @@ def test_policies_train_with_rules_of_ones_own_and_print_their_names():
     own = sf.Policy(compute=sf.scaled(sf.E2M1, sf.block(4, sf.BF16, rule=halved)), activations=sf.BF16)
     assert "block(4, BF16, rule=halved)" in str(own.compute)
     assert eval(repr(own.compute), {**vars(sf), "halved": halved}) == own.compute
-    with pytest.raises(ValueError, match="its scales follow a function of your own. Make the policy in Python"):
+    with pytest.raises(ValueError, match="its scales use a custom function. Create the policy in Python"):
         own.to_toml()
     named = sf.Policy(compute=sf.scaled(sf.E2M1, sf.block(4, UE5M3)), activations=sf.BF16)
     assert sf.Policy.from_toml(named.to_toml()) == named

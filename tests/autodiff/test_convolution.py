@@ -259,7 +259,7 @@ def test_memory_of_any_layout_gives_the_same_bits(rng):
         (lambda x, w: x.conv_transpose2d(w), r"needs x \(N, C, H, W\) and weight \(C, O / groups, h, w\)"),
         (lambda x, w: x.conv_transpose2d(w[:3], groups=2), "divides the 3 channels, got 2"),
         (lambda x, w: x.conv_transpose2d(w[:3], output_padding=1), "output_padding must be smaller"),
-        (lambda x, w: x.conv_transpose2d(w[:3], padding=4), "a result needs one of each"),
+        (lambda x, w: x.conv_transpose2d(w[:3], padding=4), "at least one of each is needed"),
     ],
 )
 def test_what_does_not_fit_is_refused(call, message):

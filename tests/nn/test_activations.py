@@ -54,7 +54,7 @@ def test_padding_keeps_the_format_and_rounds_its_number_to_it():
         (lambda t: t.pad((1, -1)), r"got \(1, -1\)"),
         (lambda t: t.pad((1, 1, 1, 1, 1, 1)), r"shape \(2, 3\) got"),
         (lambda t: t.pad(2), "got 2"),
-        (lambda t: t.pad((1, 1), [0.0]), "one number as the value around the others, got"),
+        (lambda t: t.pad((1, 1), [0.0]), "value of pad must be one number, got"),
         (lambda t: t.flatten(2), "axes from -2 to 1, got 2 to -1"),
         (lambda t: t.flatten(1, 0), "from the first to the last, got 1 to 0 of 2"),
         (lambda t: sf.nn.LeakyReLU([0.1]), "negative_slope must be a finite number"),

@@ -160,7 +160,7 @@ def test_a_weighted_cross_entropy_of_probabilities_is_torchs():
     (lambda: sf.nn.HuberLoss(delta=0.0), "delta must be above 0, got 0.0"),
     (lambda: sf.nn.KLDivLoss(reduction="all"), "must be one of 'mean', 'sum', 'none', 'batchmean', got 'all'"),
     (lambda: sf.nn.kl_div([1.0], [1.0, 2.0]), "kl_div needs input and target of one shape"),
-    (lambda: sf.nn.binary_cross_entropy([1.5], [1.0]), "takes probabilities from 0 to 1; got others"),
+    (lambda: sf.nn.binary_cross_entropy([1.5], [1.0]), "takes probabilities from 0 to 1, got values outside"),
     (lambda: sf.nn.binary_cross_entropy([0.5], sf.Tensor([1.0], requires_grad=True)), "has no gradient of its target"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(call, message):

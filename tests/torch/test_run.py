@@ -137,7 +137,7 @@ def test_an_override_of_an_operation_is_not_judged_where_an_optimizer_steps_alon
     with sf.torch.simulate(model, policy):
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
-    with pytest.raises(ValueError, match="'softmax' met none"), sf.torch.simulate(model, policy):
+    with pytest.raises(ValueError, match="'softmax' matches no operation that ran"), sf.torch.simulate(model, policy):
         model(torch.ones(1, 3))
 
 
@@ -248,7 +248,7 @@ def test_functions_of_pytorch_refuse_tensors_of_ours_and_operators_are_left_to_t
 
 @pytest.mark.parametrize("first", ["bf16-standard", sf.policies["fp32"]], ids=["name", "policy"])
 def test_a_policy_before_the_model_is_told(first):
-    with pytest.raises(ValueError, match=r"a Linear of PyTorch's: write simfloat.torch.simulate\(model, policy\)"):
+    with pytest.raises(ValueError, match=r"a Linear of PyTorch: write simfloat.torch.simulate\(model, policy\)"):
         sf.simulate(torch.nn.Linear(1, 1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="takes the model first, then the policy; got "):
         sf.torch.simulate(first, torch.nn.Linear(1, 1))
