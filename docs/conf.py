@@ -16,7 +16,14 @@ project = "simfloat"
 author = "the simfloat authors"
 version = release = simfloat.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_copybutton", "names"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "myst_nb",
+    "sphinx_copybutton",
+    "names",
+]
 root_doc = "docs/index"
 include_patterns = [
     "README.md",
@@ -39,6 +46,7 @@ default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints = "none"
+autosummary_generate = False  # entries are on the page below their table, not on pages of their own
 copybutton_prompt_text = r">>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
