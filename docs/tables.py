@@ -89,8 +89,8 @@ def table(head: Row, rows: Iterable[Row]) -> str:
 
 def number(x: float) -> str:
     """Return a number with all its digits if these are few, and with three digits otherwise."""
-    if 1e-4 <= abs(x) < 1e5:
-        return f"{x:.12g}"
+    if 1e-4 <= abs(x) < 1e5 and len(digits := f"{x:.12g}") <= 8:
+        return digits
     return re.sub(r"e([+-])0?(\d+)", lambda match: f"e{match[1].strip('+')}{match[2]}", f"{x:.2e}")
 
 
