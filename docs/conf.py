@@ -108,8 +108,8 @@ def formula(translator, node):
 
 
 def setup(app):
-    """Connect the functions above. Docstrings are escaped before napoleon removes the indentation of examples."""
+    """Docstrings are read before napoleon takes examples out of their indentation."""
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-docstring", plain_sentences, priority=100)
-    app.connect("autodoc-skip-member", skip_fields)
     app.connect("source-read", figures_of_experiments)
+    app.connect("autodoc-skip-member", skip_fields)
