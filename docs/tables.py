@@ -67,7 +67,7 @@ PHASES = {
     "optimizer_state": ("", "", "the moments"),
     "all_reduce": ("", "the sum of a parameter's gradients over replicas", ""),
     "fused": ("only the result of a composite such as softmax", "only the gradients of a composite", ""),
-    "written": ("results, to the type of the program's tensor", "the same", "the same"),
+    "written": ("results, to the program's dtype", "the same", "the same"),
 }
 
 #: The GPUs of the recorded results of tests/accumulate/recorded, by architecture.
@@ -251,19 +251,19 @@ def _preset_cells(policy: sf.Policy) -> Row:
         value = getattr(recipe, f"compute_{name}")
         if value != recipe.compute:
             operands.append(f"{name}: {_operand(value)}")
-    results = str(recipe.activations)
+    stored, results = str(recipe.weights), str(recipe.activations)
     further = [f"update `{recipe.update}`"] if recipe.update != "nearest" else []
     if recipe.optimizer_state != recipe.weights:
         further.append(f"moments {recipe.optimizer_state}")
     if recipe.rotation:
         further.append(f"rotation `{recipe.rotation}`")
     if recipe.written:
-        results = "the type of the program's tensor"
+        operands, stored, results = ["the program's dtype"], "the program's dtype", "the program's dtype"
     if results == "widest":
-        results = "by the lists of operations"
+        results = "by lists of operations"
     elif policy.overrides:
         further.append("losses, `log_softmax` and `batch_norm` in FP32")
-    return "; ".join(operands), str(recipe.weights), results, _accumulator(recipe.accumulate), "; ".join(further) or "-"
+    return "; ".join(operands), stored, results, _accumulator(recipe.accumulate), "; ".join(further) or "-"
 
 
 def _operand(value) -> str:
