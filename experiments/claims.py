@@ -41,11 +41,11 @@ CASES = re.compile(r"n = (\d+)|(\d+) cases")
 HEAD = """\
 # Claims
 
-This page lists claims from five papers and guides on mixed-precision training, and the result of testing each. A claim has
-the verdict of the findings that test it ([rules](../experiments/README.md#verdicts)). If several findings test it, the
-number in parentheses says how many have that verdict. Models and data are small: see the last column, and the limits of
-each experiment. `python -m experiments claims --page` writes this page from `experiments/claims.toml` and the findings of
-the experiments.
+This page lists claims from five papers and guides on mixed-precision training, and the result of testing each. A claim
+has the verdict of the findings that test it ([rules](../experiments/README.md#verdicts)). If several findings test it,
+the number in parentheses says how many have that verdict. Models and data are small: see the last column, and the
+limits of each experiment. `python -m experiments claims --page` writes this page from `experiments/claims.toml` and the
+findings of the experiments.
 """
 
 
@@ -155,7 +155,7 @@ def page() -> str:
     parts = [HEAD, f"{len(claims)} claims: {len(tested)} have a verdict, {untested} a reason why they are not tested."]
     for name, title in sources.items():
         parts.append(f"\n## {title}\n")
-        parts.append("| place | claim | verdict | experiment, cases | free choices and their effect, or why not tested |")
+        parts.append("| place | claim | verdict | experiment, cases | effect of free choices, or why not tested |")
         parts.append("|---|---|---|---|---|")
         for claim in claims:
             if claim.source == name:

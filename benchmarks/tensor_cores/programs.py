@@ -12,8 +12,8 @@ columns of b are one group of eight, so their LBO is 128 bytes and their SBO, wh
 
 Fragments: thread 4 g + t of a warp holds these words (9.7.14.5, and 9.7.15.5.1.1 for `wgmma`). From a, the words t of
 rows g and g + 8 of the first block, then of the second block; from b, the words t of column g of both blocks; and of
-the sums, columns 2 t and 2 t + 1 of rows g and g + 8. Each warp of a warpgroup holds 16 rows of a; b is read from shared
-memory.
+the sums, columns 2 t and 2 t + 1 of rows g and g + 8. Each warp of a warpgroup holds 16 rows of a; it reads b from
+shared memory.
 """
 
 from __future__ import annotations
