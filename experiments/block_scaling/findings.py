@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from experiments.measurement import final, over_seeds, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import MATCH, all_of, compare, difference_test, every_test, ratio_test
 
-#: What DeepSeek-V3 and NVFP4's paper report of their losses, against BF16 and FP8.
+#: The differences of losses that DeepSeek-V3 and NVFP4's paper report, relative to BF16 and FP8.
 DEEPSEEK, NVFP4 = 1.0025, 1.015
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training, rules = select(results, kind="training"), select(results, kind="rules")
     if given := select(training, variant="given"):
         return [_close(training, "given", "bf16", MATCH, f"{given[0]['label']}: a loss as low as BF16's")]

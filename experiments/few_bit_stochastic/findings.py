@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simfloat.studies.verdicts import ABOUT, MATCH, all_of, compare, count_test,
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim."""
+    """Return one finding for each claim."""
     sums, training = select(results, kind="sums"), select(results, kind="training")
     return [
         _bias(select(results, kind="bias")),

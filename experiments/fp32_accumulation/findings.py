@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NARROW, WIDE = ("products", "all"), ("mixed", "tensor-core")
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training, lengths = select(results, kind="training"), select(results, kind="sums")
     if given := against_fp32(training, PROBLEMS):
         return given
@@ -33,7 +33,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def ends(results: list[Result]) -> tuple[int, int]:
-    """The least and the greatest length that were measured."""
+    """Return the smallest and the largest measured length."""
     lengths = [row["length"] for result in results for row in measured_rows(result)]
     return min(lengths), max(lengths)
 

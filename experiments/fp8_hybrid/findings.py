@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import EXPONENT, MATCH, all_of, compare, compare_shares, difference_test, ratio_test
 
-#: Significant bits, the hidden one included; the tutorial's "6 or 7 bits of mantissa" would be 7 or 8.
+#: Significant bits, including the hidden one; the tutorial's "6 or 7 bits of mantissa" would be 7 or 8.
 BITS = {"E4M3": 4, "E5M2": 3}
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training, gradients = select(results, kind="training"), select(results, kind="gradients")
     if given := against_fp32(training, PROBLEMS):
         return given
@@ -31,7 +31,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def measured(results: list[Result], problem: str, variant: str, key: str) -> NDArray[np.float64]:
-    """What a gradient's measurement has under this key, for every seed in order."""
+    """Return the measurement of a gradient under this key, for every seed in order."""
     runs = sorted(select(results, problem=problem), key=lambda run: run["seed"])
     return np.array([run["policies"][variant][key] for run in runs], np.float64)
 

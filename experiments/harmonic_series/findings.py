@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfloat.studies.verdicts import ABOUT, MATCH, all_of, count_test, ratio_te
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim."""
+    """Return one finding for each claim."""
     stops, series = (rows_of(results, kind) for kind in ("stops", "series"))
     return [
         _stops(stops),
@@ -29,7 +29,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def rows_of(results: list[Result], kind: str) -> list[dict[str, Any]]:
-    """What the jobs of a kind measured."""
+    """Return the measurements of the jobs of a kind."""
     return [row for result in select(results, kind=kind) for row in measured_rows(result)]
 
 
@@ -98,7 +98,7 @@ def _bounded(rows: list[dict[str, Any]], way: str, bound: str) -> Measured:
     for row in chosen:
         u = sf.as_format(row["format"]).unit_roundoff
         error = abs(row["sum"] / row["exact"] - 1)
-        # Kahan's bound is 2 u + O(n u^2); pairwise sums have as many roundings as levels (Higham 2002, section 4).
+        # Kahan's bound is 2 u + O(n u^2); pairwise sums have one rounding per level (Higham 2002, section 4).
         levels = np.ceil(np.log2(row["length"]))
         limit = 2 * u + row["length"] * u**2 if way == "Kahan" else float(deterministic_bound(levels, u))
         wrong += error > limit
