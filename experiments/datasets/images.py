@@ -67,7 +67,7 @@ BATCHES = {"train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
 
 @cache
 def digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return 1797 images of handwritten digits as 64 grey values from 0 to 1, with labels (Alpaydin and Kaynak 1998)."""
+    """Return 1797 handwritten digits as 64 grey values from 0 to 1, with labels (Alpaydin and Kaynak 1998)."""
     rows = np.loadtxt(installed_file("scikit-learn", "datasets", "data", "digits.csv.gz"), delimiter=",")
     return rows[:, :-1] / 16, rows[:, -1].astype(np.int64)
 

@@ -38,7 +38,7 @@ def fp32_loses_nothing(results: list[Result], scores: str) -> Measured:
 
 
 def accumulated(results: list[Result], block: int) -> tuple[NDArray, NDArray[np.float64]]:
-    """Return numbers of blocks, and the additional error of O in BF16: the root of the difference of squares to FP32."""
+    """Return numbers of blocks, and the additional error of O in BF16: the root of the difference of squares."""
     same = {"scores": "steady", "block": block}
     (counts, narrow), (_, wide) = (
         table_over_seeds(results, "error", "blocks", kernel=kernel, **same) for kernel in ("O in BF16", "O in FP32")
@@ -51,7 +51,7 @@ def accumulated(results: list[Result], block: int) -> tuple[NDArray, NDArray[np.
     f"slope of the error without that of O in FP32 within {EXPONENT} of 0.5, blocks of {BLOCKS[0]}",
 )
 def loss_grows_as_the_root(results: list[Result]) -> Measured:
-    """Test that errors grow as those of independent steps, relative to an output of constant size: Higham and Mary 2019."""
+    """Test that errors grow as those of independent steps, for an output of constant size: Higham and Mary 2019."""
     counts, lost = accumulated(results, BLOCKS[0])
     slopes = np.array([np.polyfit(np.log(counts), np.log(row), 1)[0] for row in lost])
     measured = (
@@ -75,7 +75,7 @@ def bf16_is_worse(results: list[Result], scores: str) -> Measured:
     "error, rising scores / steady scores > 1, blocks of 16 and of 64",
 )
 def rescaling_is_to_blame(results: list[Result]) -> Measured:
-    """Test the suspicion against the rescaled accumulator: each factor below one is another rounding of all kept values."""
+    """Test if the rescaled accumulator loses: each factor below one rounds all kept values once more."""
     pairs = {
         block: [errors(results, scores, "O in BF16", block) for scores in ("rising", "steady")] for block in BLOCKS[:2]
     }

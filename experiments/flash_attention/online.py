@@ -32,7 +32,7 @@ def online(scores: NDArray, values: NDArray, block: int, kept: sf.Format) -> NDA
 
 
 def ordinary(scores: NDArray, values: NDArray) -> NDArray:
-    """Return the same by a softmax of whole rows in FP32; the weights are rounded to BF16 for the product with values."""
+    """Return the same by a softmax of whole rows in FP32; weights are rounded to BF16 for the product."""
     weights = exponentials(scores, scores.max(axis=1, keepdims=True))
     return product(sf.divide(weights, row_sums(weights), sf.FP32), values, sf.BF16)
 

@@ -71,7 +71,7 @@ def run(job: Job) -> Result:
 
 
 def first_gradients(seed: int) -> list[dict[str, Any]]:
-    """Return the distance of the first gradient of the weights from that in FP64, relative to its norm, for every policy."""
+    """Return the relative error of the first gradient of the weights, compared with FP64, for every policy."""
     exact = gradient(seed, Variant("fp64", sf.policies["fp64"], "FP64"))
     return [
         {

@@ -43,7 +43,7 @@ def lost_gradients(recorder: sf.Recorder) -> float:
 
 
 def measure_precision(seed: int, samples: int) -> Result:
-    """Return the significant bits of each format: -log2 of the largest relative error of rounding, for normal numbers."""
+    """Return the significant bits of each format: -log2 of the largest relative error, for normal numbers."""
     x = np.exp2(np.random.default_rng(seed).uniform(-5, 8, samples))
     found = {}
     for format in (sf.E4M3, sf.E5M2):

@@ -64,7 +64,7 @@ def terms(count: int, format: sf.Format) -> NDArray[np.float64]:
 
 
 def stops(job: Job) -> list[dict[str, Any]]:
-    """Return for each format the first term that leaves the harmonic sum unchanged, the sum there, and where counting stops."""
+    """Return for each format the first term that leaves the sum unchanged, that sum, and where counting stops."""
     rows = []
     for name in SHORT if job["tiny"] else STOPS:
         format = sf.as_format(name)

@@ -60,7 +60,7 @@ def draw_traces(results: list[Result], path: Path) -> None:
 
 @drawn_as("costs.png", kind="switching")
 def draw_costs(results: list[Result], path: Path) -> None:
-    """Draw the shares of steps in FP8 and of skipped steps under every rule; and the loss of digits with large pixels."""
+    """Draw the shares of steps in FP8 and of skipped steps under every rule; and the loss of camera."""
     digits, camera = select(results, problem="digits"), select(results, problem="camera")
     figure, (left, right) = new_figure(1, 2, FULL_WIDTH, 3.0, legend=0.3)
     figure.subplots_adjust(left=0.26, wspace=0.3)

@@ -36,7 +36,7 @@ SCALED = in_fp8(sf.scaled(sf.E4M3, sf.per_tensor()), sf.scaled(sf.E5M2, sf.per_t
 
 
 class Switched(NamedTuple):
-    """A layer in `narrow` or in FP16, by a rule that is evaluated every `window` steps; without a rule it does not switch."""
+    """A layer in `narrow` or in FP16, by a rule that is evaluated every `window` steps, or fixed."""
 
     key: str
     label: str

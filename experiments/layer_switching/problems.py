@@ -26,7 +26,7 @@ def digits(seed: int, tiny: bool) -> Problem:
 
 
 def camera(seed: int, tiny: bool) -> Problem:
-    """Classify the same images with pixels from 0 to 1023, as from a camera: inputs of the layer often exceed E4M3's 448."""
+    """Classify images with pixels from 0 to 1023, as from a camera: the layer's inputs often exceed E4M3's 448."""
     problem = digits_problem(
         lambda: sf.nn.MLP([64, 32, 32, 10], rng=seed),
         partial(sf.optim.Adam, lr=1e-3),

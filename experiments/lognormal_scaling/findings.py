@@ -46,7 +46,7 @@ def second_half(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def room(results: list[Result], variant: str) -> NDArray[np.float64]:
-    """Return the median number of bits between the largest scaled gradient and FP16's largest number, for every seed."""
+    """Return the median number of bits between the largest scaled gradient and FP16's maximum, for every seed."""
     scaled = second_half(traces(results, variant, "scale") * traces(results, variant, "largest"))
     with np.errstate(divide="ignore", invalid="ignore"):
         bits = np.log2(sf.FP16.max / scaled)

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfloat.telemetry.advice import Histogram, count_in_range, format_binades
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim that the results speak to."""
+    """Return one finding for each claim that the results test."""
     training, sums = select(results, kind="training"), select(results, kind="ratios")
     if given := against_fp32(training, PROBLEMS):
         return given
@@ -31,12 +31,12 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def gradients(results: list[Result]) -> list[Histogram]:
-    """The exponents of the gradients of weights in FP32, for every seed."""
+    """Return the exponents of the gradients of weights in FP32, for every seed."""
     return [as_histogram(run["gradients"]) for run in select(results, variant="fp32")]
 
 
 def share_below(histogram: Histogram, exponent: int = 0) -> float:
-    """The share of all values, zeros included, that are not zero and lie below 2^-24 when multiplied by 2^exponent."""
+    """Return the share of all values that are not zero and are below 2^-24 when multiplied by 2^exponent."""
     return count_in_range(histogram, format_binades(sf.FP16).shift(exponent)).below / sum(histogram.values())
 
 

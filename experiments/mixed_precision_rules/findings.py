@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEVELLED = ("convolutional", "transformer")
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim; of a given policy, one for each problem."""
+    """Return one finding for each claim; for a given policy, one for each problem."""
     if given := against_fp32(results, PROBLEMS):
         return given
     training, order = select(results, kind="training"), select(results, kind="orders")
@@ -45,7 +45,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 def losses(results: list[Result], problem: str, key: str, reference: str = "fp32") -> tuple[NDArray, NDArray, str]:
-    """Held-out losses at the end, the reference's, and their ratio as text."""
+    """Return held-out losses at the end, those of the reference, and their ratio as text."""
     found, beside = final(results, problem, key), final(results, problem, reference)
     return found, beside, spread(found / beside, 3)
 

@@ -1,4 +1,4 @@
-"""The claims, and what the results say about them."""
+"""The claims, and their tests."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from experiments.tensor_core_generations.units import GENERATIONS, GROUPS, INTER
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import ABOUT, FAR, MOST, all_of, count_test, difference_test, every_test, ratio_test
 
-#: What arXiv 2511.10909 says of its equation 10.
+#: The results of equation 10 in arXiv 2511.10909.
 EXAMPLE = {"volta": 0.0, "turing": -0.5, "ampere": -0.5, "ada": -0.5, "hopper": -0.75, "blackwell": -0.75}
 
-#: What DeepSeek-V3 says of its greatest error: nearly 2 %.
+#: DeepSeek-V3's largest error: nearly 2 %.
 NEARLY = 0.02
 
 
 def findings(results: list[Result]) -> list[Finding]:
-    """One finding for each claim."""
+    """Return one finding for each claim."""
     half, eight = select(results, kind="fp16"), select(results, kind="fp8")
     return [
         _example(),
@@ -154,7 +154,7 @@ def _blackwell(results: list[Result]) -> Measured:
 
 
 def _longest(results: list[Result]) -> int:
-    """The longest sums that were made."""
+    """Return the largest length of the sums."""
     return max(row.get("length", 0) for result in results for row in measured_rows(result))
 
 
