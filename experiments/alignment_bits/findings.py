@@ -41,7 +41,7 @@ def trend(results: list[Result], data: str) -> tuple[NDArray[np.float64], NDArra
 
 
 @claim(
-    "both signs: up to {length} products Hopper's sums lose little beside E4M3 operands",
+    "both signs: up to {length} products Hopper's sums lose little compared with E4M3 operands",
     f"error of sums / of operands < {MANY}",
 )
 def sums_are_harmless(results: list[Result]) -> Measured:
@@ -50,7 +50,7 @@ def sums_are_harmless(results: list[Result]) -> Measured:
     return spread(found[:, -2], 3), ratio_test(found[:, -2], np.ones(len(found)), below=MANY), {"length": lengths[-2]}
 
 
-@claim("both signs: the trend up to there foretells {length} products", f"foretold / measured within {ABOUT:g}")
+@claim("both signs: the trend up to this length predicts {length} products", f"predicted / measured within {ABOUT:g}")
 def trend_holds(results: list[Result]) -> Measured:
     """Test a power of the length that is fitted to each seed."""
     lengths, found = shares(results, "both signs")
@@ -89,7 +89,7 @@ def trains_as_fp32(results: list[Result]) -> Measured:
     return ", ".join(f"{width}: {spread(row, 4)}" for width, row in zip(WIDTHS, found.T, strict=True)), all_of(tests)
 
 
-@claim("GPT: what Hopper's sums cost grows with the width", "change of the logarithm of the ratio per doubling > 0")
+@claim("GPT: the cost of Hopper's sums grows with the width", "change of the logarithm of the ratio per doubling > 0")
 def cost_grows(results: list[Result]) -> Measured:
     """Extend a straight line for each seed to the width of large models."""
     slopes, starts = np.polyfit(np.log2(WIDTHS), np.log(ratios(results)).T, 1)

@@ -35,7 +35,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 @claim(
-    "scales rounded down (OCP) saturate the largest element of some blocks, those rounded up none",
+    "scales rounded down (OCP) saturate the largest element of some blocks, scales rounded up saturate none",
     "floor: share of blocks > 0 in every format; ceil, rceil: none",
 )
 def _floor_saturates(results: list[Result]) -> Measured:
@@ -52,7 +52,7 @@ def _floor_saturates(results: list[Result]) -> Measured:
 
 
 @claim(
-    'rule "even" saturates in E4M3 alone, where NaN has the code of the largest significand',
+    'rule "even" saturates only in E4M3, where NaN has the code of the largest significand',
     "share of blocks > 0 in E4M3, none in other formats",
 )
 def _even_saturates_in_e4m3(results: list[Result]) -> Measured:

@@ -32,7 +32,7 @@ def costs(results: list[Result], problem: str) -> dict[str, float]:
     return {key: float(cost / known[USUAL[0]]) for key, cost in known.items()}
 
 
-@claim("{problem}: the answer of the search trains within one percent of FP32, on seeds that nothing has seen",
+@claim("{problem}: the answer of the search trains within one percent of FP32, on seeds that the search did not use",
        f"loss / fp32's < {1 + WITHIN:g}")  # fmt: skip
 def _is_within(results: list[Result], problem: str) -> Measured:
     own, reference = ratios(results, problem, ANSWER)
@@ -43,7 +43,8 @@ def _is_within(results: list[Result], problem: str) -> Measured:
 
 
 @claim(
-    "{problem}: it has fewer bits than amp-bf16 and than fp8-hybrid", "bits of a number in all parts: fewer than both"
+    "{problem}: the answer has fewer bits than amp-bf16 and than fp8-hybrid",
+    "bits of a number in all parts: fewer than both",
 )
 def _is_cheaper(results: list[Result], problem: str) -> Measured:
     cost = costs(results, problem)

@@ -63,7 +63,7 @@ def _lost(histograms: list[dict[str, int]]) -> Measured:
 
 
 @claim(
-    "small-gradients: a scale of 32K recovers all but 0.1 % of them, and nothing overflows",
+    "small-gradients: a scale of 32K recovers all but 0.1 % of the gradients, and nothing overflows",
     f"of the values lost without a scale less than {STILL_LOST} % are lost; fewer than 1 % of steps overflow",
 )
 def _saved(results: list[Result], histograms: list[dict[str, int]]) -> Measured:

@@ -117,13 +117,13 @@ def statement_findings(results: list[Result]) -> list[Finding]:
         ),
         _statement(
             "when the least gradient touches 2^-11 the step is about to underflow",
-            "no step with so small a gradient in which FP16 loses none",
+            "no step has such a small gradient without a loss in FP16",
             f"the alarm rings in {n['alarms']} of {steps} steps, in {n['false-alarms']} of them nothing is lost",
             every_test(n["false-alarms"], n["alarms"]),
         ),
         _statement(
             "a larger scale captures more of FP16's mantissa",
-            "normal numbers are rounded otherwise under a scale of 2^10",
+            "normal numbers are rounded differently under a scale of 2^10",
             f"{n['normal-changed']} of {n['normal']} are; of subnormal ones "
             f"{share(n['subnormal-better'], n['subnormal'])} come closer",
             every_test(n["normal"] - n["normal-changed"], n["normal"]),
@@ -136,7 +136,7 @@ def statement_findings(results: list[Result]) -> list[Finding]:
         ),
         _statement(
             "the optimizer repeats a step that overflowed",
-            "skipped steps are made again with their batch",
+            "skipped steps are repeated with their batch",
             f"{n['skipped-repeated']} of {n['skipped']} are; {n['skipped-changed']} changed a weight",
             every_test(n["skipped"] - n["skipped-repeated"], n["skipped"]),
         ),

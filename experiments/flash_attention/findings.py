@@ -47,7 +47,7 @@ def accumulated(results: list[Result], block: int) -> tuple[NDArray, NDArray[np.
 
 
 @claim(
-    "steady scores: what O in BF16 loses grows as the root of the number of blocks",
+    "steady scores: the error by O in BF16 grows as the root of the number of blocks",
     f"slope of the error without that of O in FP32 within {EXPONENT} of 0.5, blocks of {BLOCKS[0]}",
 )
 def loss_grows_as_the_root(results: list[Result]) -> Measured:
@@ -71,7 +71,7 @@ def bf16_is_worse(results: list[Result], scores: str) -> Measured:
 
 
 @claim(
-    "it is the rescaling that loses: where the maximum moves on, O in BF16 is worse than where it settles",
+    "the rescaling loses: if the maximum keeps rising, O in BF16 is worse than if it settles",
     "error, rising scores / steady scores > 1, blocks of 16 and of 64",
 )
 def rescaling_is_to_blame(results: list[Result]) -> Measured:
@@ -100,14 +100,14 @@ def repeated_maxima_bias(results: list[Result]) -> Measured:
     return f"{spread(bias, 3)} u, the rest {rest_of(results, 2, TWO)}", difference_test(bias, 0, above=0)
 
 
-@claim("{cure}: the bias of P V is gone", f"within 1/{FAR:g} of that without the cure")
+@claim("{cure}: the bias of P V is gone", f"within 1/{FAR:g} of the bias without the remedy")
 def cure_unbiases(results: list[Result], cure: str) -> Measured:
     """Test the same paper: a larger maximum makes all weights smaller than one, and their products equally long."""
     bias, cured = biases(results, 2, TWO), biases(results, 2, TWO, cure)
     return f"{spread(cured, 3)} u", difference_test(cured / np.mean(bias), 0, above=-1 / FAR, below=1 / FAR)
 
 
-@claim("one maximum alone gives no bias", f"within 1/{FAR:g} of that of two maxima")
+@claim("a single maximum gives no bias", f"within 1/{FAR:g} of the bias of two maxima")
 def one_maximum_is_unbiased(results: list[Result]) -> Measured:
     """Test that a bias needs several maxima."""
     bias, one = biases(results, 2, TWO), biases(results, 1, ONE)

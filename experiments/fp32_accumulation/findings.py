@@ -107,7 +107,7 @@ def _wide_training_matches(results: list[Result]) -> Measured:
     return ", ".join(f"{name} {spread(loss / fp32, 4)}" for name, loss in losses.items()), test
 
 
-@claim("segmentation: with FP16 sums it does not", f"loss / FP32's loss > {MATCH}")
+@claim("segmentation: with FP16 sums FP16 training does not match FP32", f"loss / FP32's loss > {MATCH}")
 def _narrow_training_does_not(results: list[Result]) -> Measured:
     fp32 = final(results, "segmentation", "fp32")
     losses = {name: final(results, "segmentation", name) for name in NARROW}
@@ -130,7 +130,7 @@ def _reductions_cost(results: list[Result]) -> Measured:
 
 
 @claim(
-    "normalised: pointwise operations may be carried out in either",
+    "normalised: pointwise operations may be carried out in either format",
     f"in FP16 and in FP32, loss / FP32's loss within a factor of {MATCH}",
 )
 def _pointwise_is_alike(results: list[Result]) -> Measured:

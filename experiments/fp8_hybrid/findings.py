@@ -37,7 +37,7 @@ def measured(results: list[Result], problem: str, variant: str, key: str) -> NDA
 
 
 @claim(
-    "{problem}: scaled by tensor, FP8 matches FP16",
+    "{problem}: scaled per tensor, FP8 matches FP16",
     f"loss / FP16's within a factor of {MATCH}, accuracy within a point",
 )
 def _matches_fp16(results: list[Result], problem: str) -> Measured:
@@ -66,7 +66,7 @@ def _loss_scale_helps(results: list[Result], problem: str) -> Measured:
 
 
 @claim(
-    "{problem}: unscaled, E5M2 keeps gradients that E4M3 loses: its range is the wider one",
+    "{problem}: unscaled, E5M2 keeps gradients that E4M3 loses: its range is wider",
     "share of gradients lost: E5M2 - E4M3 < 0",
 )
 def _e5m2_keeps_more(results: list[Result], problem: str) -> Measured:
@@ -75,7 +75,7 @@ def _e5m2_keeps_more(results: list[Result], problem: str) -> Measured:
 
 
 @claim(
-    "{problem}: scaled by tensor, E4M3 for gradients too is the more exact choice",
+    "{problem}: scaled per tensor, E4M3 also for gradients is more exact",
     "error of the gradient: E4M3 for both / hybrid < 1",
 )
 def _e4m3_is_finer(results: list[Result], problem: str) -> Measured:

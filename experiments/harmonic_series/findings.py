@@ -43,7 +43,7 @@ def _stops(rows: list[dict[str, Any]]) -> Measured:
     return ", ".join(f"{row['format']} at {row['first']}: {row['sum']:.6g}" for row in rows), test
 
 
-@claim("counting by ones stops at 2^p, p being the format's significand bits", "BF16 256, FP16 2048")
+@claim("counting by ones stops at 2^p, where p is the number of significand bits of the format", "BF16 256, FP16 2048")
 def _counts(rows: list[dict[str, Any]]) -> Measured:
     counted = [row for row in rows if np.isfinite(row["count"])]
     wrong = sum(row["count"] != 2.0 ** sf.as_format(row["format"]).precision for row in counted)
@@ -68,7 +68,7 @@ def _stochastic_mean(results: list[Result]) -> Measured:
 
 
 @claim(
-    "m stochastic steps of a quarter of the spacing err by its multiple sqrt(3 m) / 4, in the mean of squares",
+    "m stochastic steps of a quarter of the spacing have a root mean square error of sqrt(3 m) / 4 spacings",
     f"standard deviation / theory within a factor of {MATCH} for every m",
 )
 def _root_growth(results: list[Result]) -> Measured:
@@ -79,7 +79,7 @@ def _root_growth(results: list[Result]) -> Measured:
 
 
 @claim(
-    "Kahan summation stagnates, too: where terms are about u^2 of the sum",
+    "Kahan summation also stagnates when terms are about u^2 of the sum",
     f"last term that counts: 1 / k within a factor of {ABOUT:g} of u^2 times the sum",
 )
 def _kahan_stops(rows: list[dict[str, Any]]) -> Measured:

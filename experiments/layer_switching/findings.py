@@ -103,7 +103,7 @@ def _few_in_a_row(results: list[Result], rule: str) -> Measured:
 
 
 @claim(
-    "digits: switching leaves the loss curve as it is in FP16",
+    "digits: switching leaves the loss curve equal to that in FP16",
     f"loss / loss in FP16 within a factor of {MATCH} for each rule",
 )
 def _training_is_as_good(results: list[Result]) -> Measured:
@@ -112,7 +112,7 @@ def _training_is_as_good(results: list[Result]) -> Measured:
 
 
 @claim(
-    "digits: gradients in E4M3 find no room under the loss scale that FP16 has reached",
+    "digits: gradients in E4M3 overflow under the loss scale that FP16 has reached",
     "share of steps in FP8 under one rule: E4M3 gradients - E5M2 gradients < 0",
 )
 def _e4m3_finds_no_room(results: list[Result]) -> Measured:
@@ -120,9 +120,7 @@ def _e4m3_finds_no_room(results: list[Result]) -> Measured:
     return f"{_percent(e4m3)} against {_percent(e5m2)}", difference_test(e4m3, e5m2, below=0)
 
 
-@claim(
-    "camera: where activations overflow E4M3, no loss scale helps the layer in FP8", "more than half the steps skipped"
-)
+@claim("camera: if activations overflow E4M3, no loss scale helps the layer in FP8", "more than half the steps skipped")
 def _fixed_fp8_fails(results: list[Result]) -> Measured:
     skipped = share(results, "fp8", "skipped")
     test = difference_test(skipped, MOST, above=0)

@@ -111,8 +111,8 @@ def _statistics_choose(results: list[Result]) -> Measured:
 
 
 @claim(
-    "LogNormal: one overflow, which the code counts as 2^16 instead of its logarithm, does not hold the scale down",
-    f"fewer than {FAR:g} times the steps that the logarithm holds it at 1",
+    "LogNormal: one overflow, which the code counts as 2^16 instead of its logarithm, does not keep the scale low",
+    f"fewer than {FAR:g} times the steps at a scale of 1 that the logarithm causes",
 )
 def _overflow_pins(results: list[Result]) -> Measured:
     number, logarithm = (np.array([result[name] for result in results]) for name in ("number", "logarithm"))

@@ -71,7 +71,7 @@ def _range_unused(results: list[Result]) -> Measured:
 
 @claim(
     "regression: any value smaller than 2^-24 becomes zero in FP16",
-    "none of them is rounded to another number; but those above 2^-25 are nearer to 2^-24",
+    "none of them is rounded to a nonzero number; but values above 2^-25 are nearer to 2^-24",
 )
 def _below_is_zero(results: list[Result]) -> Measured:
     histograms = gradients(results, "regression")
@@ -147,8 +147,8 @@ CLAIMS: tuple[Callable[[list[Result]], Finding], ...] = (
 
 
 @claim(
-    "overflow damages the weights for good, unless the update is skipped",
-    "share of parameters that are no numbers after good steps too - share of runs that skipped steps move > half",
+    "overflow damages the weights permanently, unless the update is skipped",
+    "share of parameters that stay NaN or infinite after good steps - share of runs that skipped steps change > half",
 )
 def _overflow(results: list[Result]) -> Measured:
     damaged = np.array([result["damaged"] for result in results])

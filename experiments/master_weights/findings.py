@@ -54,7 +54,7 @@ def _master_matches(results: list[Result]) -> Measured:
     return spread(loss / fp32, 4), compare(loss, fp32)
 
 
-@claim("some 5 % of the gradients of weights lie below 2^-24", "more than 1 %, zeros in FP32 apart")
+@claim("some 5 % of the gradients of weights lie below 2^-24", "more than 1 %, excluding zeros in FP32")
 def _small_gradients(results: list[Result]) -> Measured:
     shares = np.array([share_below(histogram) for histogram in gradients(results)])
     zeros = np.array([histogram["zero"] / sum(histogram.values()) for histogram in gradients(results)])
@@ -77,7 +77,7 @@ def _small_updates(results: list[Result]) -> Measured:
 
 
 @claim(
-    "second reason: updates that FP16 has are too small beside the weight",
+    "second reason: updates that FP16 can represent are too small compared with the weight",
     "more than 10 % lost in the addition to FP16 weights, fewer in that to the master copy",
 )
 def _cancelled(results: list[Result]) -> Measured:
@@ -86,17 +86,20 @@ def _cancelled(results: list[Result]) -> Measured:
     return f"{spread(100 * narrow, 1)} % lost, {spread(100 * wide, 1)} % in the master copy", test
 
 
-@claim(f"an update can be lost only from a ratio of {LEAST} on", f"none is lost below {LEAST}; from {MOST} on, all are")
+@claim(
+    f"an update can be lost only with a ratio of {LEAST} or more",
+    f"no update is lost below {LEAST}; all are lost at {MOST} and above",
+)
 def _safe_ratios(results: list[Result]) -> Measured:
     lost, tried = _total(results, "below_lost"), _total(results, "below_tried")
     survivors = _total(results, "above_tried") - _total(results, "above_lost")
     test = all_of([every_test(lost, tried), every_test(survivors, _total(results, "above_tried"))])
-    return f"{lost} of {tried} lost below {LEAST}, {survivors} kept from {MOST} on", test
+    return f"{lost} of {tried} lost below {LEAST}, {survivors} kept at {MOST} and above", test
 
 
 @claim(
     f"with a ratio larger than {LEAST} the update becomes zero, which cannot be recovered",
-    f"all updates with ratios up to {MOST} are lost too",
+    f"all updates with ratios up to {MOST} are also lost",
 )
 def _lost_ratios(results: list[Result]) -> Measured:
     tried, lost = _total(results, "between_tried"), _total(results, "between_lost")

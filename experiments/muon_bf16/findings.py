@@ -36,7 +36,7 @@ def bf16_is_enough(results: list[Result]) -> Measured:
 
 
 @claim(
-    "what BF16 changes does not grow with the matrix",
+    "the effect of BF16 does not grow with the matrix",
     f"exponent of the distance from float64's iteration by size < {EXPONENT}",
 )
 def change_does_not_grow(results: list[Result]) -> Measured:
@@ -60,7 +60,7 @@ def converging_stops_in_bf16(results: list[Result]) -> Measured:
 
 
 @claim(
-    "there it is the operands of products that lose ({steps} steps, {size} rows)",
+    "with coefficients that converge, the operands of products lose ({steps} steps, {size} rows)",
     f"distance with BF16 operands and FP32 results / with BF16 throughout within a factor of {ABOUT:g}",
 )
 def operands_lose(results: list[Result]) -> Measured:

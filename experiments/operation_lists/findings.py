@@ -53,7 +53,7 @@ def _lists_suffice(results: list[Result], problem: str) -> Measured:
 
 
 @claim(
-    "{problem}: the deny list in FP16 costs the gradient more than the others do",
+    "{problem}: the deny list in FP16 adds more error to the gradient than the other lists",
     "error of the gradient, one list in FP16: deny / allow > 1, deny / infer > 1",
 )
 def _deny_costs_most(results: list[Result], problem: str) -> Measured:

@@ -100,7 +100,7 @@ def _trains(results: list[Result], problem: str, variant: str, what: str) -> Mea
 
 @claim(
     "digits: a second moment in FP16 or FP8 needs a scale: squares of small gradients are zero there",
-    f"loss / loss with FP32 moments > {FAR:g}, stochastic rounding or not",
+    f"loss / loss with FP32 moments > {FAR:g}, with or without stochastic rounding",
 )
 def _unscaled(results: list[Result]) -> Measured:
     fp32 = final(results, "long-memory", "fp32")

@@ -60,8 +60,8 @@ def _products_underflow(results: list[Result]) -> Measured:
 
 
 @claim(
-    "in the loss it underflows, on the FP32 copy it does not",
-    "lambda = {lam}: over 1 % of the weights that only it moves stay where they are; below 1 % on the copy",
+    "the regulariser underflows in the loss, and not on the FP32 copy",
+    "lambda = {lam}: over 1 % of the weights that only it changes do not change; below 1 % on the copy",
 )
 def _loss_leaves_weights(results: list[Result]) -> Measured:
     lam = text_of(LAMBDAS[0])
@@ -102,7 +102,7 @@ def _master_keeps(results: list[Result]) -> Measured:
 
 
 @claim(
-    "where it is computed makes no difference to the held-out loss of this problem",
+    "the place of the regulariser makes no difference to the held-out loss of this problem",
     f"lambda = {{lam}}: loss / FP32's loss within a factor of {MATCH} for each place",
 )
 def _quality(results: list[Result]) -> Measured:

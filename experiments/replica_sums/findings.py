@@ -46,7 +46,10 @@ def tree_keeps_its_bound(results: list[Result]) -> Measured:
     return f"at most {max(shares):.2f} times the bound", every_test(sum(share > 1 for share in shares), len(shares))
 
 
-@claim("{data}: sent in FP32, the error is that of one rounding", f"error / error of one rounding within {MATCH}")
+@claim(
+    "{data}: if sums are sent in FP32, the error is that of one rounding",
+    f"error / error of one rounding within {MATCH}",
+)
 def fp32_is_one_rounding(results: list[Result], data: str) -> Measured:
     """Test sums of 1024 terms in FP32, which has 16 bits more than BF16."""
     errors, once = (

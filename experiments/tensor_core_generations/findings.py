@@ -38,7 +38,7 @@ def findings(results: list[Result]) -> list[Finding]:
 
 
 @claim(
-    "FP16: one set of operands tells generations apart (equation 10 of arXiv 2511.10909; exactly -0.875)",
+    "FP16: one set of operands distinguishes generations (equation 10 of arXiv 2511.10909; exactly -0.875)",
     "Volta 0; Turing, Ampere, Ada -0.5; Hopper, Blackwell -0.75",
 )
 def _example() -> Measured:
@@ -48,7 +48,7 @@ def _example() -> Measured:
 
 
 @claim(
-    "FP16: Turing, Ampere and Ada are one unit, Hopper and Blackwell another, Volta and an FP32 chain none of them",
+    "FP16: Turing, Ampere and Ada are equal, Hopper and Blackwell are equal, Volta and an FP32 chain differ from both",
     "no bit differs within a group; some do between two",
 )
 def _groups(results: list[Result]) -> Measured:
@@ -98,7 +98,7 @@ def _newer_is_closer(results: list[Result], data: str) -> Measured:
 
 
 @claim(
-    f"FP16 {TITLES['normal']}: units that cut the sum, not only its terms, shrink it at every step (K = {{longest}})",
+    f"FP16 {TITLES['normal']}: units that truncate the sum, not only terms, shrink it at every step (K = {{longest}})",
     "Turing and Hopper: error toward zero / mean error > 0.5",
 )
 def _drift(results: list[Result]) -> Measured:

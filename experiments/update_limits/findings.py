@@ -30,7 +30,10 @@ def smaller_steps_end_worse(results: list[Result]) -> Measured:
     return f"distance by step size {listed(found)}", all_of(tests)
 
 
-@claim("their distance is of the order of epsilon", f"slope of log2 distance by mantissa bits within {EXPONENT} of -1")
+@claim(
+    "the distance of nearest updates is of the order of epsilon",
+    f"slope of log2 distance by mantissa bits within {EXPONENT} of -1",
+)
 def distance_is_of_order_epsilon(results: list[Result]) -> Measured:
     """Test section 3.1: the bound "is also in the order of O(epsilon)", worse for formats with a large epsilon."""
     logs = np.log2([distances(results, "bits", bits=bits) for bits in BITS])
@@ -47,7 +50,10 @@ def depends_on_weights(results: list[Result]) -> Measured:
     return listed(found), ratio_test(large, small, above=FAR)
 
 
-@claim("in fixed point it does not", "distance, w* to 100 beside w* to 1 within a factor of 1.05")
+@claim(
+    "in fixed point the degradation does not depend on this magnitude",
+    "distance, w* to 100 / w* to 1 within a factor of 1.05",
+)
 def fixed_point_does_not(results: list[Result]) -> Measured:
     """Test section 3.1: "does not emerge in training with fixed point numbers"."""
     small, _, large = (distances(results, "fixed", width=width) for width in WIDTHS)
@@ -56,7 +62,7 @@ def fixed_point_does_not(results: list[Result]) -> Measured:
 
 
 @claim(
-    "problems that do not determine their weights, as networks, stop far above FP32, too",
+    "problems that do not determine their weights, such as networks, also stop far above FP32",
     f"loss in BF16 / loss in FP32 > {FAR:g}",
 )
 def underdetermined_stops(results: list[Result]) -> Measured:
