@@ -30,6 +30,7 @@ include_patterns = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "benchmarks/README.md",
+    "benchmarks/history/*.md",
     "docs/**",
     "experiments/README.md",
     "experiments/*/README.md",
@@ -95,6 +96,8 @@ def figures_of_experiments(app, page, source):
 
     if page == "experiments/README":
         source[0] += _EXPERIMENTS
+    if page == "benchmarks/README":
+        source[0] += _EXPERIMENTS.replace("*/README", "history/*")
     if page == "docs/gallery":
         for name, experiment in EXPERIMENTS.items():
             folder = f"experiments/{name.replace('-', '_')}"

@@ -32,19 +32,19 @@ from simfloat.studies import (
 )
 from simfloat.terminal import run_command
 
-#: Enough for any test over seeds, and for any machine; more is a slip of the hand.
+#: Enough for any test over seeds, and for any computer; a larger number is a typing error.
 MOST_SEEDS, MOST_WORKERS = 10_000, 1024
 
 
 class CommandLine(click.Group):
-    """Commands whose exit codes are 0, 1, 2 for mistakes of the user, and 130 when interrupted."""
+    """Commands with exit code 0, 1, 2 for mistakes of the user, and 130 after an interrupt."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command and end with its exit code."""
         raise SystemExit(run_command(lambda: self._code(*args, **{**extra, "standalone_mode": False})))
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
-        """The command that is meant, or an error with what there is."""
+        """Return the named command, or raise an error that lists the commands."""
         if (name := args[0]) not in self.commands and not name.startswith("-"):
             hint = f" Did you mean 'run {name}'?" if name in EXPERIMENTS else did_you_mean(name, self.commands)
             raise click.UsageError(f"No such command {name!r}. Commands: {', '.join(self.commands)}.{hint}", context)
@@ -87,14 +87,14 @@ def list_claims(renew: bool) -> None:
 
 
 def policy_option(context: click.Context, option: click.Parameter, name: str | None) -> sf.Policy | None:
-    """The policy that is meant, or an error."""
+    """Return the named policy, or raise an error."""
     try:
         return None if name is None else named_policy(name)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
 
-#: How many processes share the work of a command.
+#: The option for the number of processes.
 workers_option = click.option(
     "--workers", type=click.IntRange(1, MOST_WORKERS), help="How many processes. [one a core]"
 )
@@ -172,7 +172,7 @@ def sweep(
 @main.command()
 @click.option("--out", type=Path, default=Path("results"), metavar="DIR", help="Folder of results. [results]")
 def report(out: Path) -> None:
-    """Make one page, report.html, of all that runs and sweeps have left below the folder."""
+    """Write one page, report.html, about all runs and sweeps below the folder."""
     try:
         path, archive = write_report(out)
     except ValueError as error:
@@ -186,7 +186,7 @@ def report(out: Path) -> None:
 
 
 def swept_by(workers: int | None, scheduler: str | None) -> Executor:
-    """What carries out a sweep: processes here, which are replaced when they die, or a machine room."""
+    """Return the executor of a sweep: local processes, which are replaced when they die, or a Dask cluster."""
     if scheduler is None:
         return partial(in_processes, workers=workers, attempts=ATTEMPTS)
     if workers is not None:
@@ -204,7 +204,7 @@ def show_files(paths: Iterable[Path]) -> None:
 
 
 def find(name: str) -> Experiment:
-    """The experiment of that name, or an error with the nearest ones."""
+    """Return the experiment with that name, or raise an error that suggests similar names."""
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]
     raise click.UsageError(
@@ -214,7 +214,7 @@ def find(name: str) -> Experiment:
 
 @contextmanager
 def one_message(workspace: Workspace) -> Iterator[None]:
-    """Within the block Ctrl-C, a job that fails, a full disk and a wrong value end the command by one message."""
+    """End the command with one message if Ctrl-C, a failed job, a full disk or a wrong value ends the block."""
     try:
         with interrupts.raised():
             yield
@@ -231,7 +231,7 @@ def one_message(workspace: Workspace) -> Iterator[None]:
 
 
 def remains(workspace: Workspace) -> str:
-    """What a run that ended early leaves behind."""
+    """Return a message about the files that a run left when it ended early."""
     kept = workspace.count_finished_jobs()
     if not kept:
         return "No job was finished."

@@ -1,4 +1,4 @@
-"""The curves of runs as figures take them."""
+"""The curves of runs for figures."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from experiments.measurement import select
 from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, new_figure, save_figure
 from simfloat.studies import Result
 
-#: Differences of more percent than this are drawn on a scale that is logarithmic beyond one percent.
+#: If differences exceed this percentage, they are drawn on a scale that is logarithmic beyond one percent.
 WIDE = 5
 
 
 def curves(results: list[Result], key: str, styles: Mapping[str, int], smooth: int = 1) -> list[Curve]:
-    """A curve for each variant, with a row of values for each seed; `styles` are the numbers of the variants' styles.
+    """Return a curve for each variant, with a row of values for each seed.
 
-    A variant that is not among them, as one that the user gave, has style 2.
+    `styles` has the style numbers of the variants. A variant without one, such as the user's, has style 2.
     """
     found = []
     for variant in dict.fromkeys(result["variant"] for result in results):
@@ -32,18 +32,18 @@ def curves(results: list[Result], key: str, styles: Mapping[str, int], smooth: i
 def draw_beside(
     results: list[Result], titles: Mapping[str, str], path: Path, reference: str = "fp32", smooth: int = 3
 ) -> None:
-    """A figure with a column for each problem: by how many percent losses lie above the reference's, seed by seed.
+    """Draw a column for each problem: by how many percent losses exceed those of the reference, seed by seed.
 
-    Runs of one seed share what makes seeds differ, so differences show that bands around losses hide. All columns have
-    one scale, which is logarithmic beyond one percent where there are large differences. More than four stand in rows
-    of three.
+    Runs of one seed share everything that makes seeds differ, so differences show effects that bands around losses
+    hide. All columns have one scale, which is logarithmic beyond one percent if differences are large. More than four
+    columns are drawn in rows of three.
     """
     labels = {result["variant"]: result["label"] for result in results}
     styles = {variant: style for style, variant in enumerate(labels)}
     across = len(titles) if len(titles) <= 4 else 3
     down, rows = -(-len(titles) // across), -(-(len(styles) - 1) // 3)
     figure, grid = new_figure(down, across, FULL_WIDTH, 2.6 * down + 0.2 + 0.17 * rows, legend=0.05 + 0.17 * rows)
-    figure.subplots_adjust(hspace=0.3)  # room for titles below the labels of another row
+    figure.subplots_adjust(hspace=0.3)  # space for titles below the labels of another row
     axes, empty = np.split(np.atleast_1d(grid).ravel(), [len(titles)])
     for place in empty:
         place.set_axis_off()
@@ -57,14 +57,14 @@ def draw_beside(
 
 
 def beside(results: list[Result], reference: str, styles: Mapping[str, int], smooth: int = 1) -> list[Curve]:
-    """By how many percent the loss of every other variant lies above the reference's of the same seed."""
+    """Return by how many percent the loss of every other variant exceeds that of the reference for the same seed."""
     losses = np.array([run["loss"] for run in select(results, variant=reference)], np.float64)
     others = curves([run for run in results if run["variant"] != reference], "loss", styles, smooth)
     return [curve._replace(values=100 * (curve.values / losses - 1)) for curve in others]
 
 
 def one_scale(axes: Iterable[Any]) -> None:
-    """The same limits for percentages in all columns, and a line where there is no difference."""
+    """Set the same limits for percentages in all columns, and draw a line at no difference."""
     columns = list(axes)
     low = min(column.get_ylim()[0] for column in columns)
     high = max(column.get_ylim()[1] for column in columns)
@@ -77,9 +77,9 @@ def one_scale(axes: Iterable[Any]) -> None:
 
 
 def draw_losses(results: list[Result], titles: Mapping[str, tuple[str, str]], path: Path) -> None:
-    """A figure with a column for each problem and a curve for each variant, which it draws into the file.
+    """Draw a figure with a column for each problem and a curve for each variant into the file.
 
-    titles has the title of a problem's column, and what its loss is called.
+    `titles` has the title of each column and the name of its loss.
     """
     styles = {variant: style for style, variant in enumerate(dict.fromkeys(run["variant"] for run in results))}
     rows = -(-len(styles) // 3)

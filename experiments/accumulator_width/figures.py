@@ -1,4 +1,4 @@
-"""The figure: bits that sums need by their length, errors by chunk, and losses by bits."""
+"""The figures: bits that sums need by their length, errors by chunk, and losses by bits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIGNS = {"uniform": "one sign", "normal": "both signs"}
 
 @drawn_as("widths.png", kind="dots")
 def draw_widths(results: list[Result], path: Path) -> None:
-    """The bits that sums need over their length, and the error over the chunk."""
+    """Draw the bits that sums need by their length, and the error by the length of chunks."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.6)
     curves = [
         Curve(f"{SIGNS[data]}{f', chunks of {chunk}' if chunk else ''}", *needed(results, data, chunk), style)
@@ -48,7 +48,7 @@ def draw_widths(results: list[Result], path: Path) -> None:
 
 @drawn_as("training.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """The final loss over the bits of the sums; or the curves of a given policy."""
+    """Draw the final loss by the bits of the sums; or the curves of a policy of the user."""
     figure, axes = new_figure(rows=1, columns=1, width=FULL_WIDTH / 2, height=2.6)
     if select(results, variant="given"):
         draw_given(axes, results)
@@ -66,7 +66,7 @@ def draw_training(results: list[Result], path: Path) -> None:
 
 
 def draw_given(axes: Axes, results: list[Result]) -> None:
-    """The loss over the steps."""
+    """Draw the loss over the steps."""
     curves = []
     for variant, style in (("fp32", 0), ("given", 2)):
         runs = select(results, variant=variant)

@@ -1,4 +1,4 @@
-"""The figure: what sums lose beside operands by their length, and final losses by the width of the model."""
+"""The figure: errors of sums relative to operands by their length, and final losses by the width of the model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STYLES = {"both signs": 4, "one sign": 2}
 
 @drawn_as("alignment.png", given=False)
 def draw_alignment(results: list[Result], path: Path) -> None:
-    """On the left the trends of sums, dashed; on the right every seed's training."""
+    """Draw the trends of sums on the left, dashed, and the training of every seed on the right."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.7)
     draw_trends(left, results)
     found = 100 * (ratios(results) - 1)
@@ -38,7 +38,7 @@ def draw_alignment(results: list[Result], path: Path) -> None:
 
 
 def draw_trends(axes: Axes, results: list[Result]) -> None:
-    """Errors of sums over those of operands, and the mean of the powers that were fitted."""
+    """Draw errors of sums relative to those of operands, and the mean of the fitted powers."""
     lengths, _ = shares(results, "both signs")
     fit = f"power, fitted to {lengths[-2]}"
     draw_errors(

@@ -1,4 +1,4 @@
-"""The figures: training curves, updates that are cancelled, and accuracy against memory."""
+"""The figures: training curves, cancelled updates, and accuracy by memory."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from simfloat.plots import (
 )
 from simfloat.studies import Result
 
-#: Every variant looks as it does in the figures of update cancellation.
+#: Every variant has the same style as in the figures of update cancellation.
 STYLES = {FP32.key: 0, STANDARD.key: 2, STOCHASTIC.key: 4, KAHAN.key: 5, FP32_WEIGHTS.key: 6}
 
 
 @drawn_as("training.png")
 def draw_training(results: list[Result], path: Path) -> None:
-    """Figures 1, 3 and 5 of the paper: how much worse the training data are fitted than by 32-bit, pair by pair."""
+    """Draw Figures 1, 3 and 5 of the paper: the gap to 32-bit training on training data, pair by pair."""
     figure, axes = new_figure(rows=2, columns=3, width=FULL_WIDTH, height=4.2)
     figure.subplots_adjust(hspace=0.45)
     *places, corner = axes.flat
@@ -56,7 +56,7 @@ def draw_training(results: list[Result], path: Path) -> None:
 
 @drawn_as("cancelled.png", given=False)
 def draw_cancelled(results: list[Result], path: Path) -> None:
-    """How many weights an update leaves as they were under the standard algorithm, in each problem."""
+    """Draw the share of weights that an update leaves unchanged under the standard algorithm, in each problem."""
     figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=3.0, legend=0.6)
     lines = []
     for style, problem in enumerate(PROBLEMS):
@@ -72,7 +72,7 @@ def draw_cancelled(results: list[Result], path: Path) -> None:
 
 @drawn_as("memory.png", given=False)
 def draw_memory(results: list[Result], path: Path) -> None:
-    """Figure 4 of the paper: AUC of DLRM against the memory of its weights."""
+    """Draw Figure 4 of the paper: AUC of DLRM by the memory of its weights."""
     figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=2.8)
     reference = 100 * final(results, "clicks", FP32.key, "auc")
     points = []

@@ -1,4 +1,4 @@
-"""The figures: what the rules lose, and the losses of the policies beside BF16's."""
+"""The figures: errors of the rules, and losses of the policies relative to BF16."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-#: Losses that are so many percent beyond BF16's are written, not drawn.
+#: Losses above BF16 by more than this percentage are written as a number, not drawn.
 FAR = 10
 
 #: A marker and a colour for each rule.
@@ -27,7 +27,7 @@ MARKS = {"floor": ("v", "#d55e00"), "ceil": ("^", "#56b4e9"), "rceil": ("o", "#0
 
 @drawn_as("rules.png", kind="rules")
 def draw_rules(results: list[Result], path: Path) -> None:
-    """For every format and rule the share of blocks that saturate, and the error on either kind of numbers."""
+    """Draw for every format and rule the share of blocks that saturate, and the error on either kind of values."""
     figure, columns = new_figure(rows=1, columns=3, width=FULL_WIDTH, height=2.5, legend=0.25)
     panels = (
         ("blocks", "normal", 100, "blocks that saturate (%)"),
@@ -49,7 +49,7 @@ def draw_rules(results: list[Result], path: Path) -> None:
 
 @drawn_as("training.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """Loss curves on the left; on the right the final loss of every seed over that of BF16."""
+    """Draw loss curves on the left, and the final loss of every seed relative to BF16 on the right."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9)
     figure.subplots_adjust(wspace=0.62)
     labels = {result["variant"]: result["label"] for result in results}
@@ -67,7 +67,7 @@ def draw_training(results: list[Result], path: Path) -> None:
 
 
 def draw_excess(axes: Axes, results: list[Result], labels: dict[str, str]) -> None:
-    """A line for each policy: its loss over that of BF16 for every seed, and the mean; far ones as a number."""
+    """Draw a line for each policy: its loss relative to BF16 for every seed, and the mean; far ones as a number."""
     bf16 = final(results, "gpt", "bf16")
     for row, variant in enumerate(labels):
         excess = 100 * (final(results, "gpt", variant) / bf16 - 1)

@@ -1,4 +1,4 @@
-"""The figure: what was tried for each problem, and the answer."""
+"""The figure: the policies that were tried for each problem, and the answer."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from simfloat.studies import Confirmation, Result, Search, SearchPoint
 
 @drawn_as("fronts.png")
 def draw_fronts(results: list[Result], path: Path) -> None:
-    """A panel for each problem: cost and loss of all policies that the search tried."""
+    """Draw a panel for each problem: cost and loss of all policies that the search tried."""
     first = {result["problem"]: result for result in reversed(results)}
     figure, axes = new_figure(rows=len(first), columns=1, width=FULL_WIDTH, height=2.4 * len(first))
     panels = np.atleast_1d(axes)
     for panel, problem in zip(panels, reversed(first), strict=True):
         draw_front(panel, search_in(first[problem]), title=problem)
     for panel in panels[:-1]:
-        panel.set_xlabel("")  # all have that of the last one, and titles take its place
+        panel.set_xlabel("")  # all panels share the label of the last one; its space is needed for titles
     save_figure(figure, path)
 
 
 def search_in(result: Result) -> Search:
-    """What the search found, of the plain values that were stored."""
+    """Return the result of a search from the stored plain values."""
     answer, reference = sf.Policy.from_toml(result["answer_policy"]), sf.policies[USUAL[0]]
     points = tuple(SearchPoint(policy=answer, **point) for point in result["points"])
     confirmed = Confirmation(**{**result["confirmation"], "seeds": tuple(result["confirmation"]["seeds"])})

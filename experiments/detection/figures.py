@@ -1,4 +1,4 @@
-"""The figures: histograms of gradients with linear and logarithmic shares, losses, and what is trained on."""
+"""The figures: histograms of gradients with linear and logarithmic shares, losses, and scenes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ TITLES = {
 
 @drawn_as("detection.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """The held-out loss of each problem."""
+    """Draw the held-out loss of each problem."""
     draw_losses(results, TITLES, path)
 
 
 @drawn_as("gradients.png", given=False, kind="training")
 def draw_gradients(results: list[Result], path: Path) -> None:
-    """The exponents of all activation gradients in FP32, as Figures 2 and 3 of the guide have them."""
+    """Draw the exponents of all activation gradients in FP32, as in Figures 2 and 3 of the guide."""
     figure, axes = new_figure(2, 2, FULL_WIDTH, 5.0, legend=0.25)
     figure.subplots_adjust(top=0.86, hspace=0.75)
     for row, problem in zip(axes, TITLES, strict=True):
@@ -45,7 +45,7 @@ def draw_gradients(results: list[Result], path: Path) -> None:
 
 @drawn_as("scenes.png", kind="printed")
 def draw_pictures(results: list[Result], path: Path) -> None:
-    """Six scenes with the boxes of their objects."""
+    """Draw six scenes with the boxes of their objects."""
     from matplotlib.patches import Rectangle
 
     figure, axes = new_figure(1, 6, FULL_WIDTH, 1.4)

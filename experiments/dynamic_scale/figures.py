@@ -1,4 +1,4 @@
-"""The figures: the course of the scale, and where the tutorial's limits lie among the gradients."""
+"""The figures: the scale over the steps, and the tutorial's limits among the gradients."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from simfloat.studies import Result
 
 TITLES = {"digits": "Digits, MLP 64-16-10"}
 
-#: Steps of the trace with the short interval that can be told apart.
+#: The number of steps of the trace with the short interval that are still distinguishable.
 SHOWN = 300
 
 
 @drawn_as("training.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """The held-out loss under every scale, beside FP32's."""
+    """Draw the held-out loss under every scale, and that of FP32."""
     draw_beside(results, TITLES, path)
 
 
 @drawn_as("dynamic-scale.png", given=False, kind="training")
 def draw_traces(results: list[Result], path: Path) -> None:
-    """The scale of one run under each rule."""
+    """Draw the scale of one run under each rule."""
     from matplotlib.ticker import MaxNLocator
 
     figure, axes = new_figure(1, 3, FULL_WIDTH, 2.3)
@@ -48,7 +48,7 @@ def draw_traces(results: list[Result], path: Path) -> None:
         draw_loss_scale(place, run["trace"]["scale"][:end], run["trace"]["skipped"][:end])
         place.set_title(variant.label, fontsize=SMALL + 1, pad=4)
         low, high = place.get_ylim()
-        place.set_ylim(low / (high / low) ** 0.4, high)  # room for the legend
+        place.set_ylim(low / (high / low) ** 0.4, high)  # space for the legend
         place.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         place.legend(loc="lower right", frameon=False, fontsize=SMALL)
     save_figure(figure, path)
@@ -56,7 +56,7 @@ def draw_traces(results: list[Result], path: Path) -> None:
 
 @drawn_as("gradients.png", kind="statements")
 def draw_gradients(results: list[Result], path: Path) -> None:
-    """The exponents of all gradients over FP16's range, with the limits that the tutorial gives."""
+    """Draw the exponents of all gradients over the range of FP16, with the limits of the tutorial."""
     figure, axes = new_figure(1, 1, COLUMN_WIDTH, 2.6, legend=0.2)
     figure.subplots_adjust(top=0.84)
     total: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The figure: bias, errors of sums and losses over the number of random bits."""
+"""The figure: bias, errors of sums and losses by the number of random bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experiments.measurement import measured_rows, over_seeds, select, table_ove
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
 from simfloat.studies import Result
 
-#: Numbers of bits that are labelled; points stand at their own.
+#: Numbers of bits with a label on the axis.
 TICKS = (1, 2, 4, 8, 16, 32)
 
 STYLES = {"A": 2, "B": 4, "C": 6}
@@ -21,7 +21,7 @@ STYLES = {"A": 2, "B": 4, "C": 6}
 
 @drawn_as("few-bits.png")
 def draw_few_bits(results: list[Result], path: Path) -> None:
-    """A panel each for the bias of one rounding, the errors of sums, and the loss of trainings."""
+    """Draw a panel each for the bias of one rounding, the errors of sums, and the loss of trainings."""
     figure, (left, middle, right) = new_figure(rows=1, columns=3, width=FULL_WIDTH, height=2.6, legend=0.25)
     label = "random bits"
     draw_curves(left, bias_curves(results), xlabel=label, title="mean bias / spacing")
@@ -46,7 +46,7 @@ def draw_few_bits(results: list[Result], path: Path) -> None:
 
 
 def bias_curves(results: list[Result]) -> list[Curve]:
-    """The mean bias for numbers with as many more bits as were tried."""
+    """Return the mean bias for the largest number of additional bits that was tried."""
     bias = select(results, kind="bias")
     most = max(row["extra"] for result in bias for row in measured_rows(result))
     return [
@@ -55,11 +55,11 @@ def bias_curves(results: list[Result]) -> list[Curve]:
 
 
 def bits_of(results: list[Result]) -> list[int]:
-    """The numbers of bits that were tried."""
+    """Return the numbers of bits that were tried."""
     return sorted({row["bits"] for result in results for row in measured_rows(result) if row.get("bits")})
 
 
 def positions(results: list[Result], key: str, variant: str) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of bits, and the measurement at each of them for every seed."""
+    """Return the numbers of bits, and the measurement at each of them for every seed."""
     values = [over_seeds(results, key, mode=variant, bits=bits) for bits in bits_of(results)]
     return np.array(bits_of(results)), np.array(values).T

@@ -1,4 +1,4 @@
-"""The figures: errors over the number of keys, and the bias over what is left beside the maxima."""
+"""The figures: errors by the number of keys, and the bias by the gap between the maxima and the rest."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from simfloat.studies import Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Lines of the first figure: the kernel, keys in a block (0 for ordinary attention, which has none), and the style.
+#: Lines of the first figure: the kernel, keys per block (0 for ordinary attention, which has none), and the style.
 LINES = [
     ("ordinary", 0, 0),
     ("O in FP32", 64, 4),
     *(("O in BF16", block, style) for block, style in zip(BLOCKS, (2, 3, 6), strict=True)),
 ]
 
-#: Lines of the second: how many maxima, the cure, and the style.
+#: Lines of the second figure: the number of maxima, the remedy, and the style.
 MAXIMA = [(1, "as it is", 6), (2, "as it is", 2), (4, "as it is", 3), (2, "maximum doubled", 4), (2, "P V in FP32", 0)]
 
 
 @drawn_as("lengths.png", kind="online")
 def draw_lengths(results: list[Result], path: Path) -> None:
-    """The error of each kernel for either kind of scores, on one scale."""
+    """Draw the error of each kernel for either kind of scores, on one scale."""
     figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9, legend=0.4)
     for place, scores in zip(axes, RISES, strict=True):
         lines = []
@@ -49,7 +49,7 @@ def draw_lengths(results: list[Result], path: Path) -> None:
 
 @drawn_as("maxima.png", kind="maxima")
 def draw_maxima(results: list[Result], path: Path) -> None:
-    """The mean error of P V, and that of the output, by how far the other scores lie below the maxima."""
+    """Draw the mean errors of P V and of the output, by the gap between the maxima and the other scores."""
     figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9, legend=0.4)
     for place, (key, title) in zip(axes, (("bias", "P V"), ("output", "output O / l")), strict=True):
         lines = [
@@ -69,7 +69,7 @@ def draw_maxima(results: list[Result], path: Path) -> None:
 
 
 def one_scale(axes: Iterable[Axes]) -> None:
-    """The same limits for all errors."""
+    """Set the same limits for all errors."""
     columns = list(axes)
     low, high = min(place.get_ylim()[0] for place in columns), max(place.get_ylim()[1] for place in columns)
     for place in columns:

@@ -1,4 +1,4 @@
-"""The figures: errors of sums over their length, and the course of each training."""
+"""The figures: errors of sums by their length, and the course of each training."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from simfloat.plots import (
 )
 from simfloat.studies import Result
 
-#: Every accumulator looks the same in both panels.
+#: Every accumulator has the same style in both panels.
 ACCUMULATOR_STYLES = {name: style for name, style in zip(ACCUMULATORS, (0, 1, 3, 2), strict=True)}
 
 
 @drawn_as("sums.png", kind="sums")
 def draw_sums(results: list[Result], path: Path) -> None:
-    """The error of sums over their length, for either kind of data."""
+    """Draw the error of sums by their length, for either kind of data."""
     figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.7, legend=0.2)
     for side, (data, title) in zip(axes, TITLES.items(), strict=True):
         lines = []
@@ -41,6 +41,6 @@ def draw_sums(results: list[Result], path: Path) -> None:
 @drawn_as("segmentation.png", problem="segmentation")
 @drawn_as("normalised.png", problem="normalised")
 def draw_losses(results: list[Result], path: Path) -> None:
-    """The held-out loss of every variant of a problem, beside FP32's."""
+    """Draw the held-out loss of every variant of a problem, and that of FP32."""
     problem = results[0]["problem"]
     draw_beside(results, {problem: f"{problem.capitalize()} model"}, path)

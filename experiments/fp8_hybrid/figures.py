@@ -1,4 +1,4 @@
-"""The figures: loss in each format, and what each does to a gradient."""
+"""The figures: the loss with each format, and the effect of each on a gradient."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from simfloat.studies import Result
 
 TITLES = {"digits": "MLP", "convolutional": "Convolutions and batch norm"}
 
-#: What the first figure has: more lines could not be told apart.
+#: The lines of the first figure: more would be indistinguishable.
 DRAWN = ("fp32", "fp16", "hybrid", "e4m3", "hybrid-bare", "e4m3-bare", "e4m3-loss", "given")
 
 
 @drawn_as("fp8-hybrid.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """The held-out loss in each format, beside FP32's."""
+    """Draw the held-out loss with each format, and that of FP32."""
     draw_beside([run for run in results if run["variant"] in DRAWN], TITLES, path)
 
 
 @drawn_as("gradients.png", kind="gradients")
 def draw_gradients(results: list[Result], path: Path) -> None:
-    """The error of the gradient, and the share of gradients that became zero, under every policy."""
+    """Draw the error of the gradient, and the share of gradients that became zero, under every policy."""
     figure, (left, right) = new_figure(1, 2, FULL_WIDTH, 3.3, legend=0.25)
     figure.subplots_adjust(left=0.27, wspace=0.08)
     variants = VARIANTS[1:]

@@ -1,4 +1,4 @@
-"""The figure: the harmonic series by every way to add."""
+"""The figure: the harmonic series by every summation method."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STYLES = {"recursive": 2, "Kahan": 4, "pairwise": 3}
 
 @drawn_as("series.png")
 def draw_series(results: list[Result], path: Path) -> None:
-    """Sums over the number of terms; of stochastic ones the mean, and a band of one standard deviation."""
+    """Draw sums by the number of terms; for stochastic ones the mean, and a band of one standard deviation."""
     figure, columns = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.8, legend=0.4)
     series, random = (select(results, kind=kind) for kind in ("series", "stochastic"))
     for axes, name in zip(columns, FOLLOWED, strict=True):

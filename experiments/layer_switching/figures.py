@@ -1,4 +1,4 @@
-"""The figures: loss, loss scale and format over the steps, and cost against benefit of each rule."""
+"""The figures: loss, loss scale and format over the steps, and cost and benefit of each rule."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ TITLES = {
     "camera": ("Digits, pixels up to 1023", "held-out cross-entropy"),
 }
 
-#: Whose scale and format are drawn, for the first seed.
+#: The variants whose scale and format are drawn, for the first seed.
 TRACED = ("fp16", "variance", "variance-late", "once-e4m3")
 
 
 @drawn_as("layer-switching.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """The held-out loss of each problem, under a policy that the user gave."""
+    """Draw the held-out loss of each problem, under a policy of the user."""
     draw_losses(results, TITLES, path)
 
 
 @drawn_as("layer-switching.png", kind="switching", problem="digits")
 def draw_traces(results: list[Result], path: Path) -> None:
-    """The loss scale of one run under each of four policies; grey where the layer was in FP8."""
+    """Draw the loss scale of one run under each of four policies; grey if the layer was in FP8."""
     figure, axes = new_figure(2, 2, FULL_WIDTH, 3.9)
     figure.subplots_adjust(hspace=0.5, wspace=0.25)
     for place, variant in zip(axes.flat, TRACED, strict=True):
         run = select(results, variant=variant)[0]
         draw_loss_scale(place, run["trace"]["scale"], run["trace"]["skipped"], title=run["label"])
         low, high = place.get_ylim()
-        place.set_ylim(low / (high / low) ** 0.25, high)  # room for the legend
+        place.set_ylim(low / (high / low) ** 0.25, high)  # space for the legend
         place.legend(loc="lower right", frameon=False, fontsize=SMALL, ncols=2)
         if variant != "fp16":
             steps = np.arange(len(run["trace"]["narrow"]) + 1)
@@ -60,7 +60,7 @@ def draw_traces(results: list[Result], path: Path) -> None:
 
 @drawn_as("costs.png", kind="switching")
 def draw_costs(results: list[Result], path: Path) -> None:
-    """The share of steps in FP8 and of skipped steps under every rule; the loss of digits with large pixels."""
+    """Draw the shares of steps in FP8 and of skipped steps under every rule; and the loss of camera."""
     digits, camera = select(results, problem="digits"), select(results, problem="camera")
     figure, (left, right) = new_figure(1, 2, FULL_WIDTH, 3.0, legend=0.3)
     figure.subplots_adjust(left=0.26, wspace=0.3)

@@ -21,19 +21,19 @@ from simfloat.plots import (
 )
 from simfloat.studies import Result
 
-#: The rules, each beside the other.
+#: The rules, in two panels.
 RULES = {variant.key: variant.label for variant in VARIANTS if variant.scaler is not None}
 
 
 @drawn_as("losses.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """The held-out loss under every rule, beside FP32's."""
+    """Draw the held-out loss under every rule, and that of FP32."""
     draw_beside(results, {"digits": "Digits"}, path)
 
 
 @drawn_as("scales.png", given=False, kind="training")
 def draw_scales(results: list[Result], path: Path) -> None:
-    """The scale of every step of the first seed, and below what limit it had to stay."""
+    """Draw the scale of every step of the first seed, and the limit below which it had to stay."""
     figure, axes = new_figure(rows=1, columns=len(RULES), width=FULL_WIDTH, height=2.6, legend=0.2)
     for side, (key, label) in zip(axes, RULES.items(), strict=True):
         trace = select(results, variant=key)[0]["trace"]
@@ -48,6 +48,6 @@ def draw_scales(results: list[Result], path: Path) -> None:
         skipped = int(np.sum(trace["skipped"]))
         side.text(0.97, 0.05, f"{skipped} skipped", transform=side.transAxes, ha="right", fontsize=SMALL)
         if skipped:
-            side.lines[-1].set_label("skipped step")  # how many there are stands in each panel
+            side.lines[-1].set_label("skipped step")  # their number is in each panel
     add_legend(figure, axes[0], columns=3)
     save_figure(figure, path)

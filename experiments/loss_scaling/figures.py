@@ -1,4 +1,4 @@
-"""The figures: which gradients a scale brings into FP16, and the course of the losses."""
+"""The figures: the gradients that a scale brings into FP16, and the course of the losses."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from simfloat.studies import Result
 
 TITLES = {"regression": "Autoencoder, mean squared error", "classification": "Classifier, cross-entropy"}
 
-#: Every variant looks the same in both panels.
+#: Every variant has the same style in both panels.
 STYLES = {"fp32": 0, "unscaled": 2, **{f"scale-{k}": style for k, style in zip(SCALES, (1, 4, 6), strict=True)}}
 
-#: The scale that is shown beside none.
+#: The scale that is compared with no scale.
 SHOWN = 2.0**3
 
 
 @drawn_as("gradients.png", given=False, kind="training")
 def draw_gradients(results: list[Result], path: Path) -> None:
-    """The gradients of activations in FP32, of both problems: what FP16 has of them, and what with a scale."""
+    """Draw the gradients of activations in FP32, of both problems, with the ranges of FP16 without and with a scale."""
     figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9, legend=0.2)
     figure.subplots_adjust(top=1 - 0.62 / 2.9)
     for side, problem in zip(axes, PROBLEMS, strict=True):
@@ -40,7 +40,7 @@ def draw_gradients(results: list[Result], path: Path) -> None:
 
 @drawn_as("losses.png", kind="training")
 def draw_losses(results: list[Result], path: Path) -> None:
-    """The held-out loss of every variant, a problem beside the other."""
+    """Draw the held-out loss of every variant, one panel per problem."""
     figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9, legend=0.4)
     for side, problem in zip(axes, PROBLEMS, strict=True):
         runs = select(results, problem=problem)

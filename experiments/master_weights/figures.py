@@ -13,13 +13,13 @@ from experiments.master_weights.problems import LR_EXPONENT
 from simfloat.plots import COLUMN_WIDTH, FULL_WIDTH, add_legend, draw_curves, draw_exponents, new_figure, save_figure
 from simfloat.studies import Result
 
-#: Every variant looks the same in both panels.
+#: Every variant has the same style in both panels.
 STYLES = {"fp32": 0, "master": 1, "fp16-weights": 2}
 
 
 @drawn_as("losses.png", kind="training")
 def draw_losses(results: list[Result], path: Path) -> None:
-    """The held-out loss beside the share of weights that an update other than zero left as they were."""
+    """Draw the held-out loss, and the share of weights that a nonzero update left unchanged."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.6, legend=0.2)
     draw_curves(left, curves(results, "loss", STYLES), xlabel="step", ylabel="held-out cross-entropy", log=True)
     draw_curves(right, curves(results, "unchanged", STYLES), xlabel="step", ylabel="share of weights unchanged")
@@ -30,7 +30,7 @@ def draw_losses(results: list[Result], path: Path) -> None:
 
 @drawn_as("gradients.png", given=False, kind="training")
 def draw_gradients(results: list[Result], path: Path) -> None:
-    """The gradients of weights in FP32, and which of them FP16 has when they are multiplied by the learning rate."""
+    """Draw the gradients of weights in FP32, with FP16's range for gradients multiplied by the learning rate."""
     figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=2.7, legend=0.2)
     figure.subplots_adjust(top=1 - 0.62 / 2.7)
     total: Counter[int | str] = Counter()

@@ -1,4 +1,4 @@
-"""The figure: the losses of every problem beside FP32's."""
+"""The figure: the losses of every problem relative to FP32."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from simfloat.plots import FULL_WIDTH, SMALL, fit_figure, new_figure, save_figur
 from simfloat.plots.figure import label_axes
 from simfloat.studies import Result
 
-#: Losses that are more percent beyond FP32's are written, not drawn.
+#: Losses above FP32 by more than this percentage are written as a number, not drawn.
 FAR = 60
 
 
 @drawn_as("rules.png", given=False, kind="training")
 def draw_rules(results: list[Result], path: Path) -> None:
-    """A line for each policy of each problem: the final loss of every seed over FP32's, and the mean."""
+    """Draw a line for each policy of each problem: the final loss of every seed relative to FP32, and the mean."""
     figure, axes = new_figure(rows=1, columns=1, width=FULL_WIDTH, height=3.4)
     figure.subplots_adjust(left=0.34)
     lines = {(run["problem"], run["variant"]): f"{run['problem']}: {run['label']}" for run in results}

@@ -1,4 +1,4 @@
-"""The figure: what rounding changes with Muon's coefficients, and where those that converge stop."""
+"""The figure: the changes by rounding with Muon's coefficients, and the distances at which convergent ones stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfloat.studies import Result
 #: Styles of the precisions.
 STYLES = {"FP32": 0, "BF16 operands": 6, "BF16": 2, "E4M3 operands": 4}
 
-#: Panels: the coefficients, the steps, what is measured and its name.
+#: Panels: the coefficients, the steps, the measurement and its name.
 PANELS = (
     ("Muon's", STEPS[0], "change", "distance from float64's iteration"),
     ("converging", STEPS[-1], "error", "distance from orthogonal"),
@@ -24,7 +24,7 @@ PANELS = (
 
 @drawn_as("muon.png", kind="iterations")
 def draw_distances(results: list[Result], path: Path) -> None:
-    """In each panel a line for each precision, over the size of the matrix."""
+    """Draw in each panel a line for each precision, by the size of the matrix."""
     figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9, legend=0.25)
     for place, (name, steps, key, ylabel) in zip(axes, PANELS, strict=True):
         same = {"coefficients": name, "steps": steps}

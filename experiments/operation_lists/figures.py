@@ -1,4 +1,4 @@
-"""The figures: what each list costs a gradient, and which operations that is due to."""
+"""The figures: the error of a gradient with each list, and the operations that cause it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiments.operation_lists.problems import PROBLEMS
 from simfloat.plots import FULL_WIDTH, add_legend, draw_heat_map, draw_points, new_figure, save_figure
 from simfloat.studies import Result
 
-#: What the layers of the convolutional model are.
+#: The names of the layers of the convolutional model.
 LAYERS = {
     "0": "convolution 1", "1": "batch norm 1", "2": "ReLU 1", "3": "convolution 2", "4": "batch norm 2", "5": "ReLU 2",
     "6": "flatten", "7": "linear", "(model)": "loss",
@@ -32,13 +32,13 @@ TITLES = {
 
 @drawn_as("operation-lists.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """The held-out loss of each problem, beside FP32's."""
+    """Draw the held-out loss of each problem, and that of FP32."""
     draw_beside(results, TITLES, path)
 
 
 @drawn_as("gradient-errors.png", kind="gradients")
 def draw_gradients(results: list[Result], path: Path) -> None:
-    """The error of the gradient under each policy, of a new model and of one half trained."""
+    """Draw the error of the gradient under each policy, for a new model and for one that is half trained."""
     figure, axes = new_figure(1, 2, FULL_WIDTH, 2.9, legend=0.25)
     figure.subplots_adjust(left=0.2, wspace=0.06)
     for place, (stage, title) in enumerate((("start", "new model"), ("middle", "half trained"))):
@@ -53,7 +53,7 @@ def draw_gradients(results: list[Result], path: Path) -> None:
 
 @drawn_as("attribution.png", kind="gradients")
 def draw_attribution(results: list[Result], path: Path) -> None:
-    """The error that each operation in each layer makes by itself, under AMP and with everything in FP16."""
+    """Draw the error that each operation in each layer causes alone, under AMP and with everything in FP16."""
     run = next(run for run in results if run["attribution"])
     figure, axes = new_figure(2, 1, FULL_WIDTH, 4.7)
     figure.subplots_adjust(hspace=0.16, left=0.13, right=0.93, bottom=0.16)

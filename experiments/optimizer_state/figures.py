@@ -1,4 +1,4 @@
-"""The figures: the second moment beside the exact average, how much of it stalls, and losses."""
+"""The figures: the second moment and the exact average, its share of stalled elements, and losses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiments.optimizer_state.stall import DEFAULT
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
 from simfloat.studies import Result
 
-#: Losses that are so many percent above are no curve.
+#: Losses that exceed FP32 by more than this percentage are not drawn as a curve.
 FAR = 100
 
 STYLES = {variant.key: number for number, variant in zip((0, 2, 6, 4, 3, 5), VARIANTS, strict=True)} | {"given": 1}
@@ -22,7 +22,7 @@ STYLES = {variant.key: number for number, variant in zip((0, 2, 6, 4, 3, 5), VAR
 
 @drawn_as("second-moment.png", kind="moment", beta2=DEFAULT)
 def draw_moment(results: list[Result], path: Path) -> None:
-    """The mean second moment on the left, the share of its elements that stall on the right."""
+    """Draw the mean second moment on the left, the share of its stalled elements on the right."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9, legend=0.45)
     draw_curves(left, moment_curves(results, "moment"), xlabel="step", ylabel="mean second moment", log=True)
     draw_curves(right, moment_curves(results, "stalled"), xlabel="step", ylabel="share of elements that stall")
@@ -35,7 +35,7 @@ def draw_moment(results: list[Result], path: Path) -> None:
 
 
 def moment_curves(results: list[Result], key: str) -> list[Curve]:
-    """A curve for each format."""
+    """Return a curve for each format."""
     curves = []
     for variant in dict.fromkeys(result["variant"] for result in results):
         runs = select(results, variant=variant)
@@ -47,7 +47,7 @@ def moment_curves(results: list[Result], key: str) -> list[Curve]:
 
 @drawn_as("training.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """How far the loss is above that with FP32 moments, for both memories; what is lost altogether is named."""
+    """Draw the loss relative to FP32 moments, for both memories; policies with a lost training are named."""
     titles = {"long-memory": "beta2 = 0.999", "short-memory": "beta2 = 0.95"}
     figure, columns = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.5, legend=0.25)
     for axes, (problem, title) in zip(columns, titles.items(), strict=True):
@@ -64,7 +64,7 @@ def draw_training(results: list[Result], path: Path) -> None:
 
 
 def excess_curves(results: list[Result]) -> tuple[list[Curve], list[str]]:
-    """A curve for each format beside FP32, and the names of those whose losses are no longer of its order."""
+    """Return a curve for each format relative to FP32, and the names of those with much larger losses."""
     losses = {variant: loss_of(results, variant) for variant in dict.fromkeys(result["variant"] for result in results)}
     fp32 = losses.pop("fp32")
     curves, lost = [], []
@@ -79,6 +79,6 @@ def excess_curves(results: list[Result]) -> tuple[list[Curve], list[str]]:
 
 
 def loss_of(results: list[Result], variant: str) -> NDArray[np.float64]:
-    """The loss curves of a format (seeds, records)."""
+    """Return the loss curves of a format (seeds, records)."""
     runs = sorted(select(results, variant=variant), key=lambda run: run["seed"])
     return np.array([run["loss"] for run in runs], np.float64)

@@ -1,4 +1,4 @@
-"""The figure: errors over the length of sums, beside the bounds."""
+"""The figure: errors by the length of sums, and the bounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STYLES = {"nearest": 2, "stochastic": 6}
 
 @drawn_as("bounds.png")
 def draw_bounds(results: list[Result], path: Path) -> None:
-    """The greatest error for either format and kind of data, and both bounds."""
+    """Draw the largest error for either format and kind of data, and both bounds."""
     figure, axes = new_figure(rows=2, columns=2, width=FULL_WIDTH, height=4.4, legend=0.4)
     figure.subplots_adjust(hspace=0.38)
     for row, format in zip(axes, FORMATS, strict=True):

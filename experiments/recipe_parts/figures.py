@@ -1,4 +1,4 @@
-"""The figure: the final loss of every policy over that of BF16."""
+"""The figure: the final loss of every policy relative to BF16."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simfloat.studies import Result
 
 @drawn_as("parts.png", kind="training")
 def draw_parts(results: list[Result], path: Path) -> None:
-    """A line for each policy: every seed, and the mean."""
+    """Draw a line for each policy: every seed, and the mean."""
     labels = {result["variant"]: result["label"] for result in results if result["variant"] != "bf16"}
     figure, axes = new_figure(rows=1, columns=1, width=FULL_WIDTH, height=0.8 + 0.2 * len(labels))
     figure.subplots_adjust(left=0.32)

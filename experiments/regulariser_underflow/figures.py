@@ -1,4 +1,4 @@
-"""The figure: how the weights that only the regulariser moves decay, for every lambda and place."""
+"""The figure: the decay of the weights that only the regulariser changes, for every lambda and method."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from experiments.regulariser_underflow.products import LAMBDAS, text_of
 from simfloat.plots import FULL_WIDTH, add_legend, draw_curves, new_figure, save_figure
 from simfloat.studies import Result
 
-#: Every place looks the same in all panels.
+#: Every method has the same style in all panels.
 STYLES = {place: number for number, place in enumerate(PLACES)}
 
 
 @drawn_as("decay.png", kind="decay")
 def draw_decay(results: list[Result], path: Path) -> None:
-    """A panel for each lambda: the norm as a share of that at the start."""
+    """Draw a panel for each lambda: the norm relative to the initial one."""
     figure, axes = new_figure(rows=1, columns=len(LAMBDAS), width=FULL_WIDTH, height=2.7, legend=0.4)
     for side, lam in zip(axes, LAMBDAS, strict=True):
         lines = curves(select(results, problem=text_of(lam)), "dead", STYLES)

@@ -1,4 +1,4 @@
-"""The figure: errors over the number of replicas."""
+"""The figure: errors by the number of replicas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STYLES = {"ring": 2, "tree": 4, "ring, stochastic": 6, "ring in FP32": 0}
 
 @drawn_as("replicas.png")
 def draw_replicas(results: list[Result], path: Path) -> None:
-    """The error of each way for either kind of data, on one scale."""
+    """Draw the error of each method for either kind of data, on one scale."""
     figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.8, legend=0.25)
     for place, data in zip(axes, DATA, strict=True):
         lines = [

@@ -1,4 +1,4 @@
-"""The figures: errors of the generations over the length of sums, and what promotion gains."""
+"""The figures: errors of the generations by the length of sums, and the gain of promotion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STYLES = {"volta": 3, "turing": 4, "hopper": 2, "fp32": 0, "promoted": 6, "black
 
 @drawn_as("generations.png", kind="fp16")
 def draw_generations(results: list[Result], path: Path) -> None:
-    """The mean error of FP16 products over the length of the sums, for either kind of data."""
+    """Draw the mean error of FP16 products by the length of the sums, for either kind of data."""
     figure, columns = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.6, legend=0.25)
     for axes, (data, title) in zip(columns, TITLES.items(), strict=True):
         curves = [curve(results, first, LABELS[first], data) for first in GROUPS]
@@ -43,7 +43,7 @@ def draw_generations(results: list[Result], path: Path) -> None:
 
 @drawn_as("promotion.png", kind="fp8")
 def draw_promotion(results: list[Result], path: Path) -> None:
-    """The greatest error of FP8 products: over the length of one-signed sums, and over the interval of promotion."""
+    """Draw the largest error of FP8 products: by the length of one-signed sums, and by the interval of promotion."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.6, legend=0.25)
     curves = [curve(results, unit.key, unit.label, "uniform", "greatest") for unit in EIGHT]
     error = "greatest error / sum |a b|"
@@ -62,7 +62,7 @@ def draw_promotion(results: list[Result], path: Path) -> None:
 
 
 def curve(results: list[Result], unit: str, label: str, data: str, key: str = "error") -> Curve:
-    """The errors of a unit over the length of sums."""
+    """Return the errors of a unit by the length of sums."""
     lengths, values = table_over_seeds(_by_length(results), key, "length", data=data, unit=unit)
     return Curve(label, lengths, values, STYLES[unit])
 

@@ -23,7 +23,7 @@ TITLES = {
     "digits": ("Digits, MLP 64-32-10", "held-out cross-entropy"),
 }
 
-#: Every variant looks the same in all figures.
+#: Every variant has the same style in all figures.
 STYLES = {variant.key: number for number, variant in enumerate(VARIANTS)} | {"theorem-2": 1}
 
 CAPTION = """\
@@ -33,7 +33,7 @@ stochastic rounding makes up for it by larger steps of other updates, and Kahan 
 
 @drawn_as("update-cancellation.png")
 def draw_training(results: list[Result], path: Path) -> None:
-    """A column for each problem: loss above, share of unchanged weights below."""
+    """Draw a column for each problem: loss above, share of unchanged weights below."""
     figure, axes = new_figure(rows=2, columns=3, width=FULL_WIDTH, height=4.7, legend=1.0)
     for column, (problem, (title, loss)) in enumerate(TITLES.items()):
         runs = select(results, problem=problem)
@@ -49,7 +49,7 @@ def draw_training(results: list[Result], path: Path) -> None:
 
 @drawn_as("theorems.png", problem="noise-free")
 def draw_theorems(results: list[Result], path: Path) -> None:
-    """The distance to the optimum with nearest updates (theorem 1) and with exact ones (theorem 2)."""
+    """Draw the distance to the optimum with nearest updates (theorem 1) and with exact ones (theorem 2)."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.8)
     axes: Any = {"xlabel": "iteration", "ylabel": "|w - w*|", "log": True}
     second = select(results, variant="theorem-2")
@@ -66,6 +66,6 @@ def draw_theorems(results: list[Result], path: Path) -> None:
 
 
 def safe_radius_of(result: Result) -> float:
-    """The safe radius of a run on the noise-free problem."""
+    """Return the safe radius of a run on the noise-free problem."""
     data = synthetic_data(result["seed"], noise=0.0)
     return safe_radius(ALPHA, largest_input(data.x), float(np.abs(data.optimum).min()))

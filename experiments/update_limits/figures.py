@@ -1,4 +1,4 @@
-"""The figure: where updates stop, by step size, by precision and by the size of the weights."""
+"""The figure: the distances at which updates stop, by step size, by precision and by the size of the weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TICKS = (0.01, 0.1, 1, 10, 100)
 
 @drawn_as("limits.png")
 def draw_limits(results: list[Result], path: Path) -> None:
-    """The distance to the optimum in three panels, on one scale."""
+    """Draw the distance to the optimum in three panels, on one scale."""
     figure, axes = new_figure(rows=1, columns=3, width=FULL_WIDTH, height=2.5, legend=0.25)
     panels = (
         ("alpha", "alpha", ALPHAS, "step size", "BF16, step size", 2),
