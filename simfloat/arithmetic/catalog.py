@@ -1,22 +1,23 @@
-"""Every operation that has a name, once: functions, classes, methods, tests and documents are derived from it.
+"""The catalog of named operations, from which functions, classes, methods, tests and documents are derived.
 
-A row is what a policy can name, and what an observer receives events of. Rows with an accuracy are computed by a kernel
-of their own (`kernels/elementwise/loops.py`, which a test holds to this catalog), and are public functions of the
+A row is an operation that a policy can name, and whose events an observer receives. Rows with an accuracy are computed
+by a kernel (`kernels/elementwise/loops.py`, which a test compares with this catalog), and are public functions of the
 package.
 
 To add a function of one operand, write its pair of kernels, one row here, and its name in docs/specification.md.
 
-* The pair stands in a file of `kernels/functions/`, where `kernels/elementwise/loops.py` finds it by its names.
-  `name_quick` gives the exact result in float64, rounded to odd, for zeros and for 2^-300 <= |x| <= 2^300, and NaN
-  where it leaves it to the other, as it has to at infinities; it may be left out. `name_wide` gives (high, low,
-  exponent) for every float64: the result lies at (high + low) * 2^exponent, as far as rounding can tell, and exact
+* The kernels are in a file of `kernels/functions/`, and `kernels/elementwise/loops.py` finds them by their names.
+  `name_quick` returns the exact result in float64, rounded to odd, for zeros and for 2^-300 <= |x| <= 2^300. It returns
+  NaN to leave an operand to `name_wide`, as it must at infinities. It may be omitted. `name_wide` returns (high, low,
+  exponent) for every float64: the result is (high + low) * 2^exponent, as far as rounding can distinguish, and exact
   results have low = 0.
-* The row says the rest: see `Operation`. A derivative or a value by decimals that is longer than a line is a function
-  of `simulation/formulas/slopes.py` or `formats/decimal_functions.py`.
-
+  * The row contains the remaining facts: see `Operation`. A derivative or a value by decimals that is longer than a
+    line is a function of `simulation/formulas/slopes.py` or `formats/decimal_functions.py`.
 The public function, the methods of arrays and tensors, NumPy's and PyTorch's functions of them, classes of policies,
-documentation, benchmarks, and the tests of specials, of every 16-bit operand and of derivatives follow. Tests fail
-where one of them does not, and say how to write down the names for type checkers (`typed_functions.pyi`).
+The rest is derived: the public function, the methods of arrays and tensors, the functions of NumPy and PyTorch on them,
+the classes of policies, documentation, benchmarks, and the tests of special values, of every 16-bit operand and of
+derivatives. Tests fail if one of them is missing, and say how to generate the names for type checkers
+(`typed_functions.pyi`).
 """
 
 from __future__ import annotations
@@ -33,24 +34,26 @@ from simfloat.formats.decimal_functions import FAR_BEYOND
 
 Kind = Literal["pointwise", "contraction", "reduction", "movement", "composite"]
 
-#: exact: the exact result rounded once, in every mode, for all operands. elementary: correctly rounded in every
-#: deterministic mode for 16-bit operands and results, below 0.5 + 2^-20 units in the last place for others.
+#: exact: the exact result is rounded once, in every mode, for all operands. elementary: correctly rounded in every
+#: deterministic mode for 16-bit operands and results, and an error below 0.5 + 2^-20 units in the last place for
+#: others.
 Accuracy = Literal["exact", "elementary", ""]
 
-#: Which arrays derivatives read: the operands, each the other one, the result, or operands and result.
+#: The arrays that derivatives read: the operands, for each operand the other one, the result, or operands and result.
 Reads = Literal["", "operands", "other", "result", "both"]
 
 INF, NAN, HALF_PI = math.inf, math.nan, math.pi / 2
 
-#: Numbers in derivatives: arrays without axes.
+#: Constants of the derivatives, as arrays without axes.
 ONE, TWO, LN2, LN10 = np.ones((), np.float32), np.array(2.0), np.array(math.log(2)), np.array(math.log(10))
 
 
 class Operation(NamedTuple):
-    """One operation: its name, its operands' names, what it is and how near its result is to the exact one.
+    """An operation: its name, the names of its operands, its kind, and the accuracy of its result.
 
-    Classes of arithmetic, Micikevicius et al. 2018, section 3.3: vector dot products (contraction), large reductions,
-    and pointwise operations. Movement rounds nothing; a composite is made of others. A function has more facts.
+    The kinds of arithmetic are those of Micikevicius et al. 2018, section 3.3: vector dot products (contraction), large
+    reductions, and pointwise operations. Movement rounds nothing, and a composite consists of other operations.
+    Functions have the additional fields below.
     """
 
     name: str
@@ -58,44 +61,45 @@ class Operation(NamedTuple):
     kind: Kind
     meaning: str
     accuracy: Accuracy = ""
-    computes: str = ""  # the operation whose kernel it uses, where that has another name
+    computes: str = ""  # the operation whose kernel it uses, if that has another name
 
-    #: The operands and the result in BF16 that its documentation shows: "2.0 -> 1.4140625".
+    #: The operands and the result in BF16 of the example in its documentation: "2.0 -> 1.4140625".
     example: str = ""
 
-    #: The derivative for each operand, a function of (u, g, y, *operands): `u` is the arithmetic of the backward pass,
-    #: whose every operation is rounded as the policy says, and `g` the gradient of the result `y`. A text is the name
-    #: of a function of `simulation/formulas/slopes.py`; of a function without derivatives here it is its own name.
+    #: The derivative for each operand, a function of (u, g, y, *operands). `u` is the arithmetic of the backward pass,
+    #: which rounds every operation as the policy specifies, and `g` is the gradient of the result `y`. A text names a
+    #: function of `simulation/formulas/slopes.py`; without an entry here, the function there has the name of the
+    #: operation.
     slopes: tuple[Callable[..., Any] | str, ...] = ()
 
-    #: The arrays that the derivatives need; others may be None.
+    #: The arrays that the derivatives need; the others may be None.
     reads: Reads = "operands"
 
-    #: Whether the derivatives are the gradient itself, or its negative, which is rounded where it arrives.
+    #: True if each derivative is the gradient or its negative, which is rounded by the operation that receives it.
     passes: bool = False
 
-    #: NumPy's name for it, and one more name in `torch.ops.aten`, where they have another.
+    #: Its name in NumPy, and another name of it in `torch.ops.aten`, if they differ.
     numpy: str = ""
     torch: str = ""
 
     #: The values at 0, -0, inf, -inf and NaN of a function of one operand: IEEE 754-2019, section 9.2.1, and limits.
     specials: tuple[float, ...] = ()
 
-    #: Where tests try it: with positive operands only, with |x| < below, with x > above.
+    #: The operands for tests: positive ones only, |x| < below, x > above.
     positive: bool = False
     below: float = math.inf
     above: float = -math.inf
 
-    #: The value by decimals, to as many digits as the context of the decimal module asks for.
+    #: The value by decimals, with the number of digits of the current context of the decimal module.
     value: Callable[..., Decimal] | None = None
 
-    #: Where a function of one operand is so near to its limit, or so far beyond every format, that beyond these ends it
-    #: is rounded as it is there.
+    #: For a function of one operand: beyond these ends it is so near to its limit, or so far outside every format, that
+    #: it is rounded as at the end.
     limits: tuple[float, float] = (-math.inf, math.inf)
 
     @property
     def is_function(self) -> bool:
-        """Whether it is a public function that rounds exact results once."""
+        """True if it is a public function that rounds the exact result once."""
         return bool(self.accuracy) and not self.computes
 
 
@@ -428,24 +432,24 @@ _ROWS = (
     *(Operation(name, tuple(xs.split()), kind, meaning) for name, xs, kind, meaning in _OTHERS),
 )
 
-#: Every operation by its name.
+#: All operations by name.
 OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
 
-#: The kind of every operation by its name.
+#: The kinds of all operations by name.
 CLASS_OF: dict[str, Kind] = {row.name: row.kind for row in _ROWS}
 
-#: Those that are public functions: the exact result, rounded once.
+#: The operations that are public functions and round the exact result once.
 FUNCTIONS: dict[str, Operation] = {row.name: row for row in _ROWS if row.is_function}
 
-#: The operations of users, and the modules that define them, by name: see `simfloat.operation`.
+#: The operations that users defined, each with the module that defines it, by name: see `simfloat.operation`.
 _USERS: dict[str, tuple[Operation, str]] = {}
 
 
 def register(operation: Operation, module: str) -> None:
-    """Add an operation of a user's, or put it in the place of the same module's old one.
+    """Add an operation of a user, or replace the operation of that name that the same module added before.
 
-    Raises ValueError for what is no name, for one that is taken, and for an operation that changes its kind: recipes
-    that were found for it would be another kind's.
+    Raises ValueError if the name is invalid or taken, and if the operation changes its kind: recipes that were found
+    for it would be recipes for another kind.
     """
     name = operation.name
     if not isinstance(name, str) or not name.isidentifier():
@@ -466,10 +470,10 @@ def register(operation: Operation, module: str) -> None:
 
 
 def names() -> list[str]:
-    """The names of all operations, those of users too."""
+    """Return the names of all operations, including those of users."""
     return [*OPERATIONS, *_USERS]
 
 
 def kind_of(name: str) -> Kind | None:
-    """The kind of the operation of that name, a user's too; None if there is none."""
+    """Return the kind of the operation of this name, which may be a user's; None if the name is unknown."""
     return _USERS[name][0].kind if name in _USERS else CLASS_OF.get(name)
