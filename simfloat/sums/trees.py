@@ -293,7 +293,11 @@ class InTreeOrder(InOneFormat):
         """Return the order of the products in postfix form; index `terms` is the zero that sums start from."""
 
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
-        """Return an exponent that bounds all sums: to nearest and toward zero, a term at most counts twice."""
+        """Return an exponent that bounds all sums.
+
+        Modes to nearest and toward zero at most double the contribution of a term. The other modes have the bounds of a
+        chain.
+        """
         outward = None if self.rounding.is_to_nearest or self.rounding.is_toward_zero else self.format
         return added.after_summation(terms, outward).high
 
