@@ -86,7 +86,7 @@ def partial_sums(
     options = read_options([a, b], inputs, accumulate, output, rounding, stream, observer, "partial_sums")
     accumulator = options.accumulator
     if accumulator.chunk is None:
-        raise ValueError(f"{accumulator} has no running sum: its terms are not added one after the other.")
+        raise ValueError(f"{accumulator} has no partial sums: its terms are not added one after the other.")
     return running_sums_of_vectors(a, b, options, None if initial is None else as_operand(initial, "initial"))
 
 

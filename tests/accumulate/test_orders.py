@@ -121,7 +121,7 @@ def test_numpys_order_has_no_running_sum_whatever_its_products():
         lambda: sf.partial_sums([1, 2], [3, 4], accumulate=order),
         lambda: sf.dot([1, 2], [3, 4], accumulate=order, initial=1.0),
     ):
-        with pytest.raises(ValueError, match="has no running sum"):
+        with pytest.raises(ValueError, match="has no partial sum"):
             call()
 
 
@@ -206,7 +206,7 @@ def test_texts_are_short_and_nested_tuples_add_from_left_to_right():
         (lambda: sf.lanes(0, sf.FP16, sf.FP16), "count must be a positive integer"),
         (lambda: sf.lanes(4, sf.exact, sf.FP16), "a format of their own"),
         (lambda: sf.lanes(4, sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0)), sf.FP32), "blocked"),
-        (lambda: sf.partial_sums([1, 2], [3, 4], accumulate=sf.lanes(2, sf.FP16, sf.FP16)), "no running sum"),
+        (lambda: sf.partial_sums([1, 2], [3, 4], accumulate=sf.lanes(2, sf.FP16, sf.FP16)), "no partial sum"),
     ],
 )  # fmt: skip
 def test_orders_that_mean_nothing_are_refused(call, message):
