@@ -82,8 +82,8 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
         codes, outside = np.where(np.isnan(x), format.nan_code, codes), outside & ~np.isnan(x)
     if outside.any():
         place = tuple(int(i) for i in np.argwhere(outside)[0])
-        remedy = "it has no NaN" if np.isnan(x[place]) else "round to the format first"
-        raise ValueError(f"{float(x[place])!r}{at_index(place)} is not a number of {format}; {remedy}.")
+        mend = "it has no NaN" if np.isnan(x[place]) else "round to the format first"
+        raise ValueError(f"{float(x[place])!r}{at_index(place)} is not a number of {format}; {mend}.")
     return codes.astype(_code_dtype(format))
 
 
