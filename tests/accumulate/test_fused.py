@@ -159,7 +159,7 @@ def test_any_number_of_threads_gives_the_same_bits(rng):
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: sf.tensor_core("kepler", sf.FP16), "knows volta, turing, ampere, ada, hopper, blackwell; got"),
+        (lambda: sf.tensor_core("kepler", sf.FP16), "supports volta, turing, ampere, ada, hopper, blackwell; got"),
         (lambda: sf.tensor_core("volta", sf.BF16), "no unit for BF16 x BF16 -> FP32 without scales. It has FP16 ->"),
         (lambda: sf.tensor_core("ampere", sf.BF16, sf.FP16), "BF16 -> FP32; TF32 -> FP32"),
         (lambda: sf.tensor_core("hopper", sf.E2M1), "E4M3 or E5M2 with E4M3 or E5M2 -> FP32 or FP16"),
@@ -168,7 +168,7 @@ def test_any_number_of_threads_gives_the_same_bits(rng):
         (lambda: sf.tensor_core("blackwell", sf.E2M1, scales=32), "scales is a pair of the products a block"),
         (lambda: sf.tensor_core("hopper", (sf.FP16, sf.BF16)), "no unit for FP16 x BF16"),
         (lambda: sf.tensor_core("hopper", (sf.FP16,)), "a pair of formats for a and b; got 1"),
-        (lambda: sf.matrix_core("cdna4", sf.FP16), "matrix_core knows cdna1, cdna2, cdna3; got 'cdna4'"),
+        (lambda: sf.matrix_core("cdna4", sf.FP16), "matrix_core supports cdna1, cdna2, cdna3; got 'cdna4'"),
         (lambda: sf.matrix_core("cdna1", sf.E4M3FNUZ), "cdna1 has no unit for E4M3FNUZ x E4M3FNUZ"),
         (lambda: sf.matrix_core("cdna3", sf.BF16, variant="1k"), 'The only variant is "1k", of BF16 on cdna2'),
         (lambda: sf.fused(0, 24), "terms must be an integer from 1 to 1024, got 0"),
