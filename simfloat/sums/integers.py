@@ -236,7 +236,9 @@ def pair_text(pair: FormatPair, write: Callable[[Any], str]) -> str:
 def check_architecture(kind: str, table: Collection[str], architecture: Any) -> None:
     """Raise ValueError if an architecture is not in the table."""
     if not isinstance(architecture, str) or architecture not in table:
-        raise ValueError(f"{kind} supports {', '.join(table)}; got {architecture!r}.{did_you_mean(architecture, table)}")
+        raise ValueError(
+            f"{kind} supports {', '.join(table)}; got {architecture!r}.{did_you_mean(architecture, table)}"
+        )
 
 
 def find_instruction(
