@@ -11,13 +11,16 @@ To add a function of one operand, write its pair of kernels, one row here, and i
   NaN to leave an operand to `name_wide`, as it must at infinities. It may be omitted. `name_wide` returns (high, low,
   exponent) for every float64: the result is (high + low) * 2^exponent, as far as rounding can distinguish, and exact
   results have low = 0.
-  * The row contains the remaining facts: see `Operation`. A derivative or a value by decimals that is longer than a
-    line is a function of `simulation/formulas/slopes.py` or `formats/decimal_functions.py`.
-The public function, the methods of arrays and tensors, NumPy's and PyTorch's functions of them, classes of policies,
-The rest is derived: the public function, the methods of arrays and tensors, the functions of NumPy and PyTorch on them,
-the classes of policies, documentation, benchmarks, and the tests of special values, of every 16-bit operand and of
-derivatives. Tests fail if one of them is missing, and say how to generate the names for type checkers
-(`typed_functions.pyi`).
+* The row contains the remaining facts: see `Operation`. A derivative or a value by decimals that is longer than a line
+  is a function of `simulation/formulas/slopes.py` or `formats/decimal_functions.py`.
+
+Everything else is derived from the row:
+
+* the public function, the methods of arrays and tensors, and the functions of NumPy and PyTorch on them;
+* the classes of policies, documentation and benchmarks;
+* the tests of special values, of every 16-bit operand and of derivatives.
+
+Tests fail if one of them is missing, and say how to generate the names for type checkers (`typed_functions.pyi`).
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def round(
 
     Numbers that float64 cannot represent are read exactly, and are rounded one by one: texts (``"0.1"``, ``"1/3"``,
     ``"0x1.8p-3"``, ``"-inf"``), integers of any size, Fractions, Decimals, mpz, mpq and mpfr of gmpy2, and
-    np.longdouble, also in sequences and arrays. Their magnitudes are from 10^-10000 to 10^10000.
+    np.longdouble, also in sequences and arrays. Magnitudes from 10^-10000 to 10^10000 are accepted.
 
     Parameters:
         x: a number, an array, or a sequence of numbers.

@@ -38,7 +38,7 @@ def ulp(x: OperandLike, format: FormatLike) -> NDArray[np.floating]:
         format: the format, or its name.
 
     Returns:
-        An array of the shape of x: float32 if x is float32 and the format fits into float32, otherwise float64.
+        An array of the shape of x. It is float32 if x is float32 and the format fits into float32, otherwise float64.
 
     Raises:
         ValueError: if x is not real or `format` is invalid, or if the spacing is beyond the range of float64.

@@ -119,8 +119,9 @@ LARGEST_SPACING = 1023 - 53
 class Format:
     """A number format: a sign, an exponent field E and a fraction T, with the rules for infinity, NaN and -0.
 
-    A code stands for (-1)^s * (T / 2^m + [E > 0]) * 2^(max(E, 1) - bias), where m is `mantissa_bits`. float64 must be
-    able to represent every number of a format.
+    A code stands for (-1)^s * (T / 2^m + [E > 0]) * 2^(max(E, 1) - bias), where m is `mantissa_bits`. The first two
+    arguments are the widths, and the options are passed by name. float64 must be able to represent every number of a
+    format.
 
     Parameters:
         exponent_bits: the width of the exponent field.

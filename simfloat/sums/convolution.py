@@ -90,7 +90,7 @@ def conv2d(
         flags: must be False; flags exist only for single operations.
 
     Returns:
-        An array (N, O, rows, columns): float32 if x and w are float32 and the output format fits into float32,
+        An array (N, O, rows, columns). It is float32 if x and w are float32 and the output format fits into float32,
         otherwise float64.
 
     Raises:

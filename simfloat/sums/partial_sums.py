@@ -69,8 +69,8 @@ def partial_sums(
         flags: must be False; flags exist only for single operations.
 
     Returns:
-        A vector with an element for each step: float32 if both vectors are float32 and the output format fits into
-            float32, otherwise float64.
+        A vector with an element for each step. It is float32 if both vectors are float32 and the output format fits
+        into float32, otherwise float64.
 
     Raises:
         ValueError: if the accumulator is pairwise, a tree or exact, and so has no partial sums.
@@ -224,8 +224,8 @@ def all_reduce(
         observer: receives the rounding events of the results.
 
     Returns:
-        An array of the shape of a part: float32 if all parts are float32 and the output format fits into float32,
-            otherwise float64.
+        An array of the shape of a part. It is float32 if all parts are float32 and the output format fits into float32,
+        otherwise float64.
 
     Raises:
         ValueError: if there are no parts, or if their shapes differ.

@@ -165,8 +165,8 @@ def dot(
         flags: must be False; flags exist only for single operations.
 
     Returns:
-        An array without axes: float32 if both vectors are float32 and the output format fits into float32, otherwise
-            float64.
+        An array without axes. It is float32 if both vectors are float32 and the output format fits into float32,
+        otherwise float64.
 
     Raises:
         ValueError: if a and b are not vectors of equal length.
@@ -229,7 +229,8 @@ def sum(
         flags: must be False; flags exist only for single operations.
 
     Returns:
-        An array without `axis`: float32 if x is float32 and the output format fits into float32, otherwise float64.
+        An array without `axis`. It is float32 if x is float32 and the output format fits into float32, otherwise
+        float64.
 
     Raises:
         ValueError: if `axis` is not an axis of x.

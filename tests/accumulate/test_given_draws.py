@@ -149,7 +149,9 @@ def test_what_has_no_one_order_of_draws_is_refused():
     with pytest.raises(ValueError, match="draws of one width"):
         sf.dot(ones, ones, accumulate=mixed, stream=sf.GivenBits([1] * 99))
     unit = sf.blocked(4, sf.tensor_core("hopper", sf.FP16), accumulator)
-    with pytest.raises(ValueError, match="GivenBits support sequential, kahan, pairwise, numpy_sum, tree and fused sums"):
+    with pytest.raises(
+        ValueError, match="GivenBits support sequential, kahan, pairwise, numpy_sum, tree and fused sums"
+    ):
         sf.dot(ones, ones, inputs=sf.FP16, accumulate=unit, stream=sf.GivenBits([1] * 99))
 
 
