@@ -73,7 +73,7 @@ def partial_sums(
         into float32, otherwise float64.
 
     Raises:
-        ValueError: if the accumulator is pairwise, a tree or exact, and so has no partial sums.
+        ValueError: if the accumulator has no partial sums, like `pairwise`, `tree`, `lanes` and `exact`.
         ValueError: for the operands and options that :func:`simfloat.dot` rejects.
 
     Examples:
