@@ -171,13 +171,13 @@ Rule = str | ScaleFunction | None
 def check_rule(rule: Rule, scale: Format, needed: str = "E8M0 scales") -> None:
     """Raise ValueError for an invalid rule of scales of this format."""
     if not scale.fits_float32:
-        raise ValueError(f"Scales of blocks are numbers of a format that float32 holds; {scale} has others.")
+        raise ValueError(f"Block scales must be in a format that float32 can represent, got {scale}.")
     if rule is None or callable(rule):
         return
     if not isinstance(rule, str) or rule not in RULES:
         raise ValueError(
-            f"rule must be one of {', '.join(RULES)}; got {rule!r}. A function of amax and the element format "
-            "serves, too."
+            f"rule must be one of {', '.join(RULES)}; got {rule!r}. It may also be a function of amax and the "
+            "element format."
         )
     if scale != E8M0:
         raise ValueError(
@@ -280,8 +280,8 @@ class BlockScaled:
     def __iter__(self) -> Iterator[NDArray[np.floating]]:
         if self.tensor_scale != 1:
             raise ValueError(
-                f"elements * scales are {self.tensor_scale:.6g} times the numbers, the tensor scale: to unpack as two "
-                "would lose it. Pass the result as a whole, or use its fields elements, scales and tensor_scale."
+                f"The result has a tensor scale, {self.tensor_scale:.6g}, which unpacking into elements and scales "
+                "would lose. Pass the result as a whole, or use its fields elements, scales and tensor_scale."
             )
         return iter((self.elements, self.scales))
 

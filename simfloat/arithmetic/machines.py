@@ -408,7 +408,7 @@ def device_of(array: Any, *others: Any) -> Device:
     for one in elsewhere:
         if one.size != 1:
             raise ValueError(
-                f"One operand is on a GPU, another, of shape {one.shape}, is not; pass cupy.asarray of it, too."
+                f"One operand is on a GPU, but another one, of shape {one.shape}, is not: pass cupy.asarray of it."
             )
     return GPU
 

@@ -128,7 +128,7 @@ def _rounding_advice(name: str) -> str:
     call = name if name.isidentifier() else "x"
     return (
         f": pass simfloat.round({call}, format), which rounds such numbers once. Only round, array and elementwise "
-        "operations take them as they are."
+        "operations accept them directly."
     )
 
 
@@ -153,8 +153,8 @@ def _as_array(x: Any, name: str) -> NDArray:
         )
     if hasattr(x, "tensor_scale"):
         raise ValueError(
-            f"{name} is a result of block_quantize, which matmul and dot take; pass {name}.values(), the numbers that "
-            "it stands for."
+            f"{name} is a result of block_quantize, which matmul and dot accept; pass {name}.values(), the values "
+            "that it stands for."
         )
     check_not_masked(x, name)
     return as_rectangular_array(x, name)
@@ -182,7 +182,9 @@ def _from_torch(x: Any, name: str) -> NDArray:
         return (plain.double() if narrow else plain).numpy()
     except (TypeError, RuntimeError) as error:
         why = str(error).removesuffix(".")
-        raise ValueError(f"{name} is a tensor of {x.dtype}, which has no plain array of numbers: {why}.") from None
+        raise ValueError(
+            f"{name} is a tensor of {x.dtype}, which cannot be converted to a NumPy array: {why}."
+        ) from None
 
 
 def pairs_of_codes(x: Any) -> NDArray[np.uint8]:

@@ -40,7 +40,7 @@ class Scaling:
     def check(self, format: Format) -> None:
         """Raise ValueError for a format that it cannot scale to."""
         if not format.fits_float32:
-            raise ValueError(f"Numbers are scaled to formats that float32 holds, and {format} has others.")
+            raise ValueError(f"Values can be scaled to formats that float32 can represent, got {format}.")
 
 
 class WholeScaling(Scaling, ABC):
@@ -132,7 +132,7 @@ class Delayed(WholeScaling):
         """Return the scale that follows from the history; then append the largest magnitude of `x` to the history."""
         if history is None:
             raise ValueError(
-                "A delayed scaling follows from the operands before, which a simulation remembers: use it in a policy "
+                "A delayed scaling is computed from earlier operands, which a simulation stores: use it in a policy "
                 "inside `with simfloat.simulate(policy):`, or scale by simfloat.per_tensor()."
             )
         amax = history.greatest

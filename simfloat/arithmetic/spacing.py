@@ -130,7 +130,7 @@ def _spacing(x: Exact, format: Format) -> float:
         return format.smallest_subnormal
     exponent = floor_log2(abs(x)) - format.mantissa_bits
     if exponent > 1023:
-        raise ValueError(f"The spacing of {format} at {message_text(x)}, 2^{exponent}, lies beyond float64's range.")
+        raise ValueError(f"The spacing of {format} at {message_text(x)}, 2^{exponent}, is beyond the range of float64.")
     return math.ldexp(1.0, exponent)
 
 

@@ -292,9 +292,9 @@ def check_inexact(format: Format, operation: str) -> None:
     """Raise ValueError if exact results, rounded to odd in float64, could be mistaken for numbers of a wide format."""
     if format.mantissa_bits >= MOST_PRECISION or format.smallest_subnormal < LEAST:
         raise ValueError(
-            f"Which results of {operation} are inexact cannot be told in {format}; it can in formats of at most "
-            f"{MOST_PRECISION} bits of precision and no numbers below 2^-1070. Count without more=True, "
-            "compute without flags=True."
+            f"Inexact results of {operation} cannot be detected in {format}, only in formats of at most "
+            f"{MOST_PRECISION} bits of precision without numbers below 2^-1070. Count without more=True, "
+            "and compute without flags=True."
         )
 
 

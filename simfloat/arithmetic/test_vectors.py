@@ -121,7 +121,7 @@ def _code(word: str, format: Format) -> int:
     if word[:2].lower() != "0x" and re.search("[xz]", word, re.IGNORECASE):
         raise ValueError(f"{word!r} has digits that are unknown (x) or not driven (z); a number has neither.")
     if word[:2].lower() == "0x":
-        raise ValueError(f"{word!r} has a prefix, where Verilog has digits alone: write {word[2:]!r}.")
+        raise ValueError(f"{word!r} has a prefix, but Verilog has only digits: write {word[2:]!r}.")
     return read_code(word, format)
 
 
@@ -423,7 +423,7 @@ def _check_roundings(x: NDArray, result: NDArray, kinds: Sequence[Kind], path: P
     if 2 * wrong > np.count_nonzero(x):
         integer = f"i{64 if wide == FP64 else 32}"
         raise ValueError(
-            f"{path}: {wrong} of {x.size} results are no roundings of the operands as numbers of {wide}. If the "
+            f"{path}: {wrong} of {x.size} results are not roundings of the operands as numbers of {wide}. If the "
             f"operands are integers, read the file by TestFloat's name, such as '{integer}_to_f16' or "
             f"'u{integer}_to_f16'."
         )

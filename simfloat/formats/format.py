@@ -74,7 +74,7 @@ def check_fields(fields: Mapping[str, Any]) -> None:
             raise ValueError(f"{key} must be an integer of at least {least}, got {message_text(width)}.")
         if width > 64:
             raise ValueError(
-                f"Numbers travel as float64: {key} must be at most {LIMITS[key]}, got {message_text(width)}."
+                f"Numbers are stored as float64: {key} must be at most {LIMITS[key]}, got {message_text(width)}."
             )
     if bias is not None and (not isinstance(bias, int) or isinstance(bias, bool)):
         raise ValueError(f"bias must be an integer, got {fields['bias']!r}.")
@@ -437,7 +437,7 @@ def _check_range(format: Format) -> None:
     highest = (format.max_code >> format.mantissa_bits) - format.bias
     if format.mantissa_bits > 52 or highest > 1023 or lowest < -1074:
         raise ValueError(
-            f"Numbers travel as float64 (53 significant bits, exponents -1074 to 1023); a format with {shape}, "
+            f"Numbers are stored as float64 (53 significant bits, exponents -1074 to 1023); a format with {shape}, "
             f"bias={format.bias} has {format.precision} bits and exponents {lowest} to {highest}."
         )
     if lowest > LARGEST_SPACING:

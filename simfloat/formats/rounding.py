@@ -307,7 +307,7 @@ def _refuse(x: Any, name: str) -> Rounding:
     near = _similar_mode(x if isinstance(x, str) else getattr(x, "__name__", ""))
     raise ValueError(
         f"{name} must be a simfloat.Rounding such as simfloat.nearest_even, or its text, got {x!r}. Modes: "
-        f"{', '.join(modes)}, each with .saturating() behind it or not." + (f" Did you mean {near}?" if near else "")
+        f"{', '.join(modes)}, each may be followed by .saturating()." + (f" Did you mean {near}?" if near else "")
     )
 
 

@@ -404,7 +404,7 @@ def _sums_of_a_run(accumulator: Accumulator, products: Bounds, terms: int) -> Bo
 def _result_format(accumulator: Accumulator) -> Format:
     """Return the format of its sums, which both accumulators need."""
     if accumulator.result is None:
-        raise ValueError(f"A sum of sums takes accumulators with a format of their own, got {accumulator!r}.")
+        raise ValueError(f"A sum of sums needs accumulators that have a format, got {accumulator!r}.")
     return accumulator.result
 
 

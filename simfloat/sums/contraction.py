@@ -225,14 +225,14 @@ def _scale_operand(x: NDArray, options: Options, side: int, draw: Draw | None) -
 def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:
     """Raise ValueError for options that cannot be combined with casts that scale."""
     if scales is not None:
-        raise ValueError("Operands bring scales of their own, and inputs= would scale them again: pass one of both.")
+        raise ValueError("The operands have scales already, and inputs= would scale them again: pass only one of them.")
     if not options.plan.divides_sums:
         return
     check_precision(options.target.format, options.target.rounding)
     if initial is not None:
         raise ValueError(
-            "Sums that start from initial= would be divided with it, for an operand is scaled as a whole: add it to "
-            "the result."
+            "An operand is scaled as a whole, so sums are divided by its scale, and initial= would be divided as well: "
+            "add it to the result."
         )
 
 

@@ -338,8 +338,8 @@ def _check_ends(output: Format, rounding: Rounding) -> None:
     """Raise ValueError for a format that reaches the ends of float64's range: totals beyond it cannot be rounded."""
     if output != FP64 and not odd_suffices(output, rounding):
         raise ValueError(
-            f"An exact sum that leaves float64's range cannot be rounded to {output} under {rounding}, whose numbers "
-            f"reach to the ends of that range. Scale an operand by a power of two."
+            f"An exact sum that leaves the range of float64 cannot be rounded to {output} under {rounding}: the "
+            f"numbers of this format reach the ends of that range. Scale an operand by a power of two."
         )
 
 

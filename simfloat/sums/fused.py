@@ -128,7 +128,7 @@ class Fused(Accumulator):
                 filter(lambda mode: Rounding(mode).aligns, MODES), key=lambda mode: mode != toward_zero.mode
             )
             raise ValueError(
-                f"align must be {', '.join(most)} or {last}, how terms are taken to the last bit that is kept; "
+                f"align must be {', '.join(most)} or {last}, the rounding of terms to the last bit that is kept; "
                 f"got {self.align!r}."
             )
 

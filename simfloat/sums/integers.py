@@ -293,11 +293,11 @@ def _has_specials_of(format: Format, other: Format | None) -> bool:
 def _refuse_operand(unit: object, name: str, operand: OperandBounds, format: Format) -> None:
     """Raise ValueError if a value is not a number of the format, or if there is no array to find one in."""
     if operand.array is None:
-        raise ValueError(f"{unit} takes {format} operands, which sums in {operand.format} are not.")
+        raise ValueError(f"{unit} takes {format} operands, but these are sums in {operand.format}.")
     place = first_outside_format(operand.array, format)
     if place is not None:
         raise ValueError(
-            f"{unit} takes {format} operands, and {name}{list(place)} = {float(operand.array[place])!r} is none. "
+            f"{unit} takes {format} operands, and {name}{list(place)} = {float(operand.array[place])!r} is not one. "
             f"Pass inputs={format} to round them."
         )
 

@@ -345,8 +345,8 @@ def _refuse_rounding(accumulator: Accumulator, rounding: Rounding) -> None:
     if "rounding" in (field.name for field in fields(accumulator)):
         meant = f"for the mode of the steps pass accumulate={replace(accumulator, rounding=rounding)}"  # type: ignore[call-arg]
     raise ValueError(
-        f"rounding={rounding} is the mode in which results are rounded to output, and sums in {accumulator.result} "
-        f"that stay in it are not rounded again; {meant}."
+        f"rounding={rounding} is the mode in which sums are rounded to output, but sums in {accumulator.result} "
+        f"are not rounded again to this format; {meant}."
     )
 
 

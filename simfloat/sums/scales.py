@@ -39,7 +39,7 @@ def unpack_blocks(a: Any, b: Any, scales: Any = None) -> tuple[Any, Any, Any]:
     """Return elements and scales of operands, at least one of which is a result of block_quantize; the other has
     ones."""
     if scales is not None:
-        raise ValueError("scales= are given, and block-scaled operands bring their own: pass one of both.")
+        raise ValueError("Block-scaled operands have scales already, so scales= cannot be given: pass one of both.")
     blocks = [x.block for x in (a, b) if isinstance(x, BlockScaled)]
     if blocks[0] != blocks[-1]:
         raise ValueError(f"Both operands must have blocks of one size along k; a has {blocks[0]}, b has {blocks[1]}.")
@@ -87,7 +87,7 @@ def as_scales(scales: Scales | tuple[ArrayLike, ArrayLike], a: NDArray, b: NDArr
     if (scales.a.shape, scales.b.shape) != expected:
         raise ValueError(
             f"The operands' scales must have shapes {expected[0]} and {expected[1]}, "
-            f"one scale a block of k; got {scales.a.shape} and {scales.b.shape}."
+            f"one scale for each block of k; got {scales.a.shape} and {scales.b.shape}."
         )
     for name, values in (("a", scales.a), ("b", scales.b)):
         _check_values(name, values, accumulator.scales[1] if accumulator.scales else None)
@@ -96,7 +96,9 @@ def as_scales(scales: Scales | tuple[ArrayLike, ArrayLike], a: NDArray, b: NDArr
 
 def _read_scales(scales: Any, depth: int, accumulator: Accumulator) -> Scales:
     if not isinstance(scales, tuple | list) or len(scales) != 2:
-        raise ValueError("scales is a pair, of the blocks of a (..., m, k / block) and of b (..., k / block, n).")
+        raise ValueError(
+            "scales must be a pair of arrays, for the blocks of a (..., m, k / block) and of b (..., k / block, n)."
+        )
     left, right = as_operand(scales[0], "a's scales"), as_operand(scales[1], "b's scales")
     if accumulator.scales:
         return Scales(left, right, accumulator.scales[0])
@@ -264,6 +266,6 @@ def _check_draws(format: Format, rounding: Rounding) -> None:
     """Raise ValueError if a draw would read more bits of a quotient than float64 has."""
     if rounding.is_stochastic and not odd_suffices(format, rounding):
         raise ValueError(
-            f"Sums of blocks that are divided by their scales are known to 53 bits, too few to round them to {format} "
+            f"Sums of blocks that are divided by their scales have 53 known bits, too few to round them to {format} "
             f"with {rounding.bits} random bits; use stochastic(bits={max(51 - format.precision, 1)}) at most."
         )

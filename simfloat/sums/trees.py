@@ -162,7 +162,7 @@ def _read(text: str) -> list[Any]:
             inside = sums.pop()
             sums[-1].append(_fill_dots(inside, text))
         else:
-            raise _reading_error(text, f"{part!r} at a place where it means nothing")
+            raise _reading_error(text, f"{part!r} at a position where it has no meaning")
     if wants_operand or len(sums) > 1:
         raise _reading_error(text, "an end where more is expected")
     return _fill_dots(sums[0], text)
@@ -177,7 +177,7 @@ def _fill_dots(operands: list[Any], text: str) -> list[Any]:
             continue
         around = [*operands[max(n - 2, 0) : n], *operands[n + 1 : n + 2]]
         if len(around) != 3 or not all(is_integer(k) for k in around):
-            raise _reading_error(text, "three dots that do not stand between two terms and one")
+            raise _reading_error(text, "three dots that are not between two terms and one")
         first, second, last = around
         if first == second or (last - second) % (second - first):
             raise _reading_error(text, f"no run from {first} and {second} to {last}")
@@ -186,7 +186,7 @@ def _fill_dots(operands: list[Any], text: str) -> list[Any]:
 
 
 def _reading_error(text: str, fault: str) -> ValueError:
-    more = " What is added at once, in square brackets, is a fused sum: sf.fused." if "[" in text else ""
+    more = " Terms in square brackets, which are added at once, are a fused sum: sf.fused." if "[" in text else ""
     return ValueError(
         f"The order of a tree's additions reads like '0 + 1 + (2 + 3)' or '0 + 1 + ... + 63'; {_shorten_text(text)} "
         f"has {fault}.{more}"
@@ -320,8 +320,8 @@ class TreeSum(InTreeOrder):
         program = _program_of_nesting(self.nesting)
         if terms != (len(program) + 1) // 2:
             raise ValueError(
-                f"The tree of {self} adds {(len(program) + 1) // 2} products, got {terms}. Sums of any length are "
-                "pairwise, numpy_sum and sequential; blocked and lanes make them of trees."
+                f"The tree of {self} adds {(len(program) + 1) // 2} products, got {terms}. For sums of any length use "
+                "pairwise, numpy_sum or sequential, or blocked and lanes with trees."
             )
         return (program,)
 
@@ -360,8 +360,8 @@ class NumPySum(InTreeOrder):
         rounded = problem.products.after_rounding(self.products, self.rounding)
         if not (self.products.has_nan or problem.products.finite):
             raise ValueError(
-                f"Products may be infinite or NaN here, and {self.products}, to which {self} rounds them, has no NaN: "
-                "pass finite operands."
+                f"{self} rounds products to {self.products}, which has no NaN, but these products may be infinite or "
+                "NaN: pass finite operands."
             )
         numbers = OperandBounds(rounded, self.products, False)
         # Rounded products are summed like any other values: as products with ones.

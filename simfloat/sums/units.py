@@ -183,14 +183,16 @@ def tensor_core(
 
 def _as_block(scales: tuple[int, FormatLike]) -> tuple[int, Format]:
     if not isinstance(scales, tuple) or len(scales) != 2 or type(scales[0]) is not int:
-        raise ValueError(f"scales is a pair of the products a block and a format, as (32, E8M0); got {scales!r}.")
+        raise ValueError(
+            f"scales must be a pair of the products per block and a format, such as (32, E8M0); got {scales!r}."
+        )
     return scales[0], as_format(scales[1])
 
 
 def _check_instruction(architecture: NvidiaArchitecture, instruction: Any) -> None:
     names = INSTRUCTIONS.get(architecture, ())
     if instruction not in names:
-        has = " or ".join(map(repr, names)) if names else "one alone, which has no name"
+        has = " or ".join(map(repr, names)) if names else "only one, which has no name"
         raise ValueError(f"The instruction of a tensor core on {architecture} is {has}; got {instruction!r}.")
 
 
@@ -245,7 +247,7 @@ class TensorCore(Accumulator):
         return self.inputs
 
     def _missing_inputs_error(self) -> ValueError:
-        return ValueError(f"{self} finds its unit by the formats of the operands: pass inputs=.")
+        return ValueError(f"{self} depends on the formats of the operands: pass inputs=.")
 
     @cached_property
     def unit(self) -> Fused:

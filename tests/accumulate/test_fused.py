@@ -165,7 +165,7 @@ def test_any_number_of_threads_gives_the_same_bits(rng):
         (lambda: sf.tensor_core("hopper", sf.E2M1), "E4M3 or E5M2 with E4M3 or E5M2 -> FP32 or FP16"),
         (lambda: sf.tensor_core("hopper", sf.E4M3, scales=(32, sf.E8M0)), r"under scales=\(32, E8M0\)"),
         (lambda: sf.tensor_core("blackwell", sf.E4M3, scales=(16, sf.E8M0)), r"under scales=\(32, E8M0\)"),
-        (lambda: sf.tensor_core("blackwell", sf.E2M1, scales=32), "scales is a pair of the products a block"),
+        (lambda: sf.tensor_core("blackwell", sf.E2M1, scales=32), "scales must be a pair of the products per block"),
         (lambda: sf.tensor_core("hopper", (sf.FP16, sf.BF16)), "no unit for FP16 x BF16"),
         (lambda: sf.tensor_core("hopper", (sf.FP16,)), "a pair of formats for a and b; got 1"),
         (lambda: sf.matrix_core("cdna4", sf.FP16), "matrix_core supports cdna1, cdna2, cdna3; got 'cdna4'"),
