@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import cleandoc
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -21,41 +22,11 @@ from simfloat.formats.rounding import RoundingLike
 
 Result = NDArray[np.floating]
 
-_DOCUMENTATION = """Return {meaning}
-
-{accuracy}
-Specials follow IEEE 754-2019.
-
-Parameters:
-    {operands}: numbers or arrays, which broadcast, in any format. Every number that :func:`round` reads is accepted.
-    format: the format of the results, or its name.
-    rounding: the rounding mode, or its text; by default to nearest even.
-    stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`).
-    observer: receives the counts of rounding events.
-    flags: True to return the IEEE exceptions as well.
-    out: an array to write the results to, of their shape and dtype. It may be an operand.
-
-Returns:
-    float32 if all operands are float32 and the format fits into float32, otherwise float64. With ``flags=True`` a
-        pair: the results, and a uint8 array of exceptions (inexact 1, underflow 2, overflow 4, division by zero 8,
-        invalid 16; see :func:`round`).
-
-Raises:
-    ValueError: if the format has more than 50 bits of precision, except for FP64 under nearest_even.
-    ValueError: if the shapes do not broadcast, or `out` has another shape or dtype.
-    ValueError: if an operand or an option is one that :func:`simfloat.round` rejects.
-    ValueError: if float64 cannot represent an operand, and 960 digits do not decide how the result is rounded.
-
-Examples:
-    >>> sf.{name}({values}, sf.BF16)
-    array({result})
-"""
-
 _ACCURACY = {
     "exact": "The exact result is rounded once, in every mode and for all operands.",
-    "elementary": """The result is correctly rounded in every deterministic mode if the operands are
-FP16 or BF16 numbers and the format has at most 16 bits. Otherwise the error is below 0.5 + 2^-20 units in the last
-place. The bits are the same on every processor.""",
+    "elementary": """The result is correctly rounded in every deterministic mode if the operands are FP16 or
+BF16 numbers and the format has at most 16 bits. Otherwise the error is below 0.5 + 2^-20 units in the last place. The
+bits are the same on every processor.""",
 }
 
 
@@ -73,6 +44,36 @@ def _unary(
     flags: bool = False,
     out: Result | None = None,
 ) -> Result | tuple[Result, Flags]:
+    """Return {meaning}
+
+    {accuracy}
+
+    Special values follow IEEE 754-2019.
+
+    Parameters:
+        {operands}: numbers or arrays, which broadcast. All numbers that :func:`round` reads are accepted.
+        format: the format of the results, or its name.
+        rounding: the rounding mode, or its text; by default to nearest even.
+        stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`).
+        observer: receives the counts of rounding events.
+        flags: True to return the IEEE exceptions as well.
+        out: an array to write the results to, of their shape and dtype. It may be an operand.
+
+    Returns:
+        float32 if all operands are float32 and the format fits into float32, otherwise float64. With ``flags=True`` a
+        pair: the results, and a uint8 array of exceptions (inexact 1, underflow 2, overflow 4, division by zero 8,
+        invalid 16; see :func:`round`).
+
+    Raises:
+        ValueError: if the format has more than 50 bits of precision, except for FP64 under nearest_even.
+        ValueError: if the shapes do not broadcast, or `out` has another shape or dtype.
+        ValueError: if an operand or an option is one that :func:`simfloat.round` rejects.
+        ValueError: if float64 cannot represent an operand, and 960 digits do not decide how the result is rounded.
+
+    Examples:
+        >>> sf.{name}({values}, sf.BF16)
+        array({result})
+    """
     return operate(_row, (x,), format, rounding, stream, observer, flags, out)
 
 
@@ -106,14 +107,14 @@ def _ternary(
 
 
 def _function(template: Callable[..., Any], row: Operation) -> Any:
-    """Make the function of a row of the catalog from a template, with its meaning and its example."""
+    """Make the function of a row of the catalog from a template; the docstring of `_unary` is filled in for it."""
     name, (values, result) = row.name, row.example.split(" -> ")
     function: Any = FunctionType(template.__code__, globals() | {"_row": row}, name, template.__defaults__)
     function.__kwdefaults__, function.__annotations__ = template.__kwdefaults__, template.__annotations__
     function.__qualname__ = name
     meaning = row.meaning[0].lower() + row.meaning[1:] if row.meaning.startswith("The ") else row.meaning
     facts = {"meaning": meaning, "accuracy": _ACCURACY[row.accuracy], "operands": ", ".join(row.operands)}
-    function.__doc__ = _DOCUMENTATION.format(name=name, values=values, result=result, **facts)
+    function.__doc__ = cleandoc(_unary.__doc__ or "").format(name=name, values=values, result=result, **facts)
     return function
 
 

@@ -96,7 +96,7 @@ def delayed(history: int = HISTORY, margin: int = 0) -> Delayed:
 
     Parameters:
         history: the number of earlier operands that count.
-        margin: the power of two by which the range stays unused, from -64 to 64.
+        margin: the binades of the range that stay unused, an integer from -64 to 64.
 
     Returns:
         A scaling for the option `scale` of :func:`cast`.
