@@ -332,8 +332,7 @@ def block_quantize(
     **Your own rule.** `rule` may be a function, for scales of any format, including E8M0 and E4M3. ``rule(amax,
     format)`` is called with the largest magnitude of a block, a positive float, and the element format. It returns s, a
     positive number of the scale format; `tensor_scale` is then 1. It is called once for each distinct magnitude, so its
-    result must depend only on its arguments. It is not called for a block of zeros, whose scale is the one nearest to
-    1.
+    result must depend only on its arguments. A block of zeros gets the scale nearest to 1, without a call.
 
     **Infinities and NaN.** A block that contains one has the scale NaN. Its elements are NaN, or 0 in formats without
     NaN, and it does not affect `tensor_scale`.

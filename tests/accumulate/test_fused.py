@@ -138,7 +138,7 @@ def test_fp64_units_are_chains_of_fused_multiply_adds(rng):
 def test_tf32_units_cut_float32_operands():
     unit = sf.tensor_core("hopper", sf.TF32)
     assert sf.dot(np.float32([1 + 2.0**-10 + 2.0**-11]), np.float32([1]), accumulate=unit) == 1 + 2.0**-10
-    with pytest.raises(ValueError, match=r"takes FP32 operands, and a\[0, 0\] = 0.1 is none. Pass inputs=FP32"):
+    with pytest.raises(ValueError, match=r"takes FP32 operands, and a\[0, 0\] = 0.1 is not one. Pass inputs=FP32"):
         sf.dot([0.1], [1.0], accumulate=unit)
 
 
@@ -187,7 +187,7 @@ def test_what_a_unit_lacks_is_refused_with_what_it_has(make, message):
 
 
 def test_operands_outside_the_unit_are_refused():
-    with pytest.raises(ValueError, match=r"takes E4M3 operands, and b\[1, 0\] = 0.3 is none. Pass inputs=E4M3"):
+    with pytest.raises(ValueError, match=r"takes E4M3 operands, and b\[1, 0\] = 0.3 is not one. Pass inputs=E4M3"):
         sf.matmul(np.ones((1, 2)), [[1.0], [0.3]], accumulate=sf.tensor_core("hopper", sf.E4M3))
     with pytest.raises(ValueError, match=r"a\[0, 0\] = inf is none"):
         sf.dot([np.inf], [1.0], accumulate=sf.tensor_core("hopper", sf.E4M3))

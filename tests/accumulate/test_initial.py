@@ -207,7 +207,7 @@ def test_eight_bit_units_with_sums_of_14_bits_take_any_fp32_addend():
     [
         (dict(accumulate=sf.pairwise(sf.FP16), initial=1.0), r"pairwise\(FP16\) has no partial sum"),
         (dict(accumulate=sf.blocked(2, sf.FP16, sf.pairwise(sf.FP16)), initial=1.0), "has no partial sum"),
-        (dict(accumulate=sf.FP16, initial=[[1.0, 0.1]]), r"numbers of FP16, .* initial\[0, 1\] = 0\.1 is none"),
+        (dict(accumulate=sf.FP16, initial=[[1.0, 0.1]]), r"numbers of FP16, .* initial\[0, 1\] = 0\.1 is not one"),
         (dict(accumulate=sf.E4M3, initial=INF), "numbers of E4M3"),
         (dict(accumulate=sf.FP16, initial=np.zeros((2, 2, 2))), r"shape \(2, 2, 2\), the result \(2, 2\)"),
         (dict(accumulate=sf.FP16, initial=np.zeros(3)), "without enlarging it"),

@@ -30,7 +30,7 @@ ONES = np.ones(4)
         (lambda: sf.tensor_core("blackwell", sf.E2M1, instruction="mma"), "blackwell has no unit for E2M1"),
         (lambda: sf.sum(ONES, True, accumulate=sf.FP16), "axis must be None or an integer from -1 to 0, got True"),
         (lambda: sf.sum(3.0, 0, accumulate=sf.FP16), "axis must be None: a single number has no axes, got 0"),
-        (lambda: sf.sum(ONES, accumulate=sf.tensor_core("hopper")), "by the formats of the operands: pass inputs="),
+        (lambda: sf.sum(ONES, accumulate=sf.tensor_core("hopper")), "on the formats of the operands: pass inputs="),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_at_once(make, message):
