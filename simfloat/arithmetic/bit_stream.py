@@ -170,8 +170,8 @@ def check_stream(stream: Any) -> None:
 def take_draw(stream: Stream | None, *roundings: Rounding) -> Draw | None:
     """Return the draw of the next call of the stream if any of the roundings is stochastic, otherwise None.
 
-    The first rounding is the rounding of the result. Raises ValueError if a rounding is stochastic and there is no
-    stream, and if GivenBits would have to serve any rounding except the first.
+    The first rounding is the rounding of the result. Raises ValueError if a rounding is stochastic and `stream` is
+    None, and if GivenBits would have to serve any rounding except the first.
     """
     for rounding in roundings:
         if rounding.mode == "stochastic":

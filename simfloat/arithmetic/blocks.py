@@ -146,7 +146,7 @@ def _ceil(amax: NDArray, format: Format) -> NDArray:
 def _rceil(amax: NDArray, format: Format) -> NDArray:
     fraction, exponent = np.frexp(amax)
     most_fraction, most_exponent = np.frexp(format.max)
-    # The quotient of the fractions lies between 1/2 and 2.
+    # The quotient of the fractions is between 1/2 and 2.
     return exponent - most_exponent + (fraction > most_fraction)
 
 
@@ -187,7 +187,7 @@ def check_rule(rule: Rule, scale: Format, needed: str = "E8M0 scales") -> None:
 
 
 def has_two_levels(scale: Format, rule: Rule) -> bool:
-    """Return True if the rule, that of NVFP4, also has a scale of the whole operand."""
+    """Return True if the rule of NVFP4 applies, which also has a scale of the whole operand."""
     return scale == E4M3 and not callable(rule)
 
 
@@ -253,7 +253,7 @@ DEFAULT_RULE = "floor"
 class BlockScaled:
     """Values as narrow elements and scales: element * scale / tensor_scale.
 
-    It unpacks as ``elements, scales = block_quantize(...)`` if there is no tensor scale; otherwise that raises
+    It unpacks as ``elements, scales = block_quantize(...)`` if `tensor_scale` is 1; otherwise that raises
     ValueError. :func:`simfloat.encode` returns the codes of elements and scales.
 
     Parameters:
@@ -261,7 +261,7 @@ class BlockScaled:
         scales: numbers of the scale format, one for each block along `axis`.
         block: the number of elements that share a scale.
         axis: the axis along which blocks run.
-        tensor_scale: a scale of the whole array; 1 if there is none.
+        tensor_scale: a scale of the whole array; by default 1.
 
     Examples:
         >>> x, scales = sf.block_quantize([[100.0, 3.0, 0.01, 7.0]], sf.E2M1, block=2)
@@ -286,7 +286,7 @@ class BlockScaled:
         return iter((self.elements, self.scales))
 
     def values(self) -> NDArray[np.float64]:
-        """Return the values that elements and scales stand for; a NaN scale makes its block NaN.
+        """Return the values that elements and scales represent; a NaN scale makes its block NaN.
 
         They are exact if `tensor_scale` is 1. Otherwise each is the exact quotient, rounded to float64.
         """
@@ -513,7 +513,7 @@ class Block(Scaling):
         check_elements(format, self.format, self.rule)
 
     def quantize(self, x: NDArray, target: Target, axis: int, draw: Draw | None) -> tuple[NDArray, BlockScales]:
-        """Return elements and scales of matrices `x` (..., rows, columns) whose axis k is `axis`, -1 or -2."""
+        """Return elements and scales of matrices `x` (..., rows, columns) with the axis k = `axis`, -1 or -2."""
         across = self.size[0] if isinstance(self.size, tuple) else 1
         blocks = Blocks(self.along, x.ndim + axis, int(across), x.ndim - 3 - axis)
         if self.is_whole:

@@ -1,6 +1,6 @@
 """The catalog of named operations, from which functions, classes, methods, tests and documents are derived.
 
-A row is an operation that a policy can name, and whose events an observer receives. Rows with an accuracy are computed
+A row is an operation. A policy can name it, and an observer receives its events. Rows with an accuracy are computed
 by a kernel (`kernels/elementwise/loops.py`, which a test compares with this catalog), and are public functions of the
 package.
 
@@ -64,7 +64,7 @@ class Operation(NamedTuple):
     kind: Kind
     meaning: str
     accuracy: Accuracy = ""
-    computes: str = ""  # the operation whose kernel it uses, if that has another name
+    computes: str = ""  # the operation with the kernel that it uses, if that has another name
 
     #: The operands and the result in BF16 of the example in its documentation: "2.0 -> 1.4140625".
     example: str = ""

@@ -96,8 +96,7 @@ def _refuse_beyond_float64(x: NDArray, format: Format) -> None:
 
 
 def _codes_by_loop(x: NDArray, format: Format) -> NDArray[np.unsignedinteger] | None:
-    """Return the codes by one compiled loop; None if there is no loop, or if an element is not a number of the
-    format."""
+    """Return the codes by one compiled loop; None without a loop for the format, and for values outside of it."""
     numbers = _encoding_numbers(format)
     if numbers is None or device_of(x) is not CPU:
         return None
@@ -182,7 +181,7 @@ def to_hex(x: ArrayLike, format: FormatLike) -> str | NDArray[np.str_]:
 
 @in_usual_environment
 def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
-    """Return the numbers that codes stand for.
+    """Return the numbers that codes represent.
 
     Parameters:
         codes: integers, or hexadecimal texts such as ``"3c00"`` and ``"0x3C00"``, which may have underscores between
@@ -261,7 +260,7 @@ def _codes_in_tensor(codes: Any, format: Format) -> NDArray:
 
 
 def _check_same(dtype: Any, format: Format) -> None:
-    """Raise ValueError if a dtype is another format than the one whose codes the array should contain."""
+    """Raise ValueError if a dtype is not the format of the codes that the array should contain."""
     if as_format(dtype) != format:
         dtype_format = as_format(dtype)
         raise ValueError(
@@ -271,7 +270,7 @@ def _check_same(dtype: Any, format: Format) -> None:
 
 
 def _numbers_by_loop(codes: NDArray, format: Format) -> NDArray[np.floating] | None:
-    """Return the numbers by one compiled loop; None if there is no loop, or if a value is not a code of the format."""
+    """Return the numbers by one compiled loop; None without a loop for the format, and for invalid codes."""
     numbers = _decoding_numbers(format)
     if numbers is None or device_of(codes) is not CPU or (format.bits == 64 and codes.dtype.kind == "i"):
         return None
@@ -292,7 +291,7 @@ def _numbers_by_loop(codes: NDArray, format: Format) -> NDArray[np.floating] | N
 
 @lru_cache(maxsize=64)
 def _decoding_numbers(format: Format) -> NDArray[np.float64] | None:
-    """Return the parameters of the loop for a format; None if float64 lacks its normal numbers or its largest code."""
+    """Return the parameters of the loop for a format; None if its numbers or codes exceed float64."""
     none = 2.0**63
     above = none if not format.has_nan else format.max_code if format.infinity_code is None else format.infinity_code
     if format.emin < -1022 or float(above) != above:
@@ -348,7 +347,7 @@ def _decode(codes: NDArray[np.uint64], format: Format) -> NDArray[np.floating]:
     numbers = magnitudes(body, format)
     if format.infinity_code is not None:
         numbers[body == format.infinity_code] = np.inf
-    # Codes of flushed subnormals stand for zeros; some formats have only one zero.
+    # Codes of flushed subnormals represent zeros; some formats have only one zero.
     numbers = np.where(negative & (format.has_negative_zero | (numbers > 0)), -numbers, numbers)
     if format.has_nan:
         above = format.max_code if format.infinity_code is None else format.infinity_code

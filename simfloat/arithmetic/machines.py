@@ -124,7 +124,7 @@ class CountingLoops(Protocol):
 
 
 class RandomLoops(Protocol):
-    """Loops for random words, for devices whose other loops do not compute them: see bit_stream.random_words."""
+    """Loops for random words, for devices on which other loops do not compute them: see bit_stream.random_words."""
 
     fill_words: Loop  # (words, start, call, stage, seed)
 
@@ -274,7 +274,7 @@ class CompilerOptions(tuple):
 
 @cache
 def keep_subnormal_numbers() -> None:
-    """Make CuPy keep subnormal numbers from now on.
+    """Make CuPy keep subnormal numbers.
 
     Raises ValueError if it does not keep them, as an unknown version of CuPy may do.
     """
@@ -355,7 +355,7 @@ OLDEST_GENERATION = 80
 
 
 def device_named(device: Any) -> Device:
-    """Return the device that users call "cpu" or "cuda"; ValueError for other names, and if there is no GPU."""
+    """Return the device that users call "cpu" or "cuda"; ValueError for other names, and if no GPU is found."""
     if device == "cpu":
         return CPU
     if device != "cuda":
@@ -429,7 +429,7 @@ def _is_cupys(kind: type) -> bool:
 
 
 def as_array(x: Any, name: str = "an operand") -> Any:
-    """Return `x` if it is a CuPy array, else as a NumPy array; ValueError with its name if it is not an array."""
+    """Return `x` if it is a CuPy array, otherwise as a NumPy array; ValueError with its name if it is not an array."""
     return x if is_on_gpu(x) or type(x) is ndarray else as_rectangular_array(x, name)
 
 

@@ -1,10 +1,10 @@
-"""Operands as arrays: reading what users pass, broadcasting shapes, and creating arrays.
+"""Operands as arrays: reading the arguments of users, broadcasting shapes, and creating arrays.
 
 Arrays of any kind are accepted if float64 can represent their values.
 
 New arrays start at a cache line. A vector that crosses from one line to the next needs two loads or stores. NumPy
-aligns to 16 bytes: a product of matrices of 512 rows took 1.7 times as long if both its right operand and its sums,
-whose rows are read side by side, started in the middle of a line.
+aligns to 16 bytes: a product of matrices of 512 rows took 1.7 times as long if both its right operand and its sums
+started in the middle of a line. The rows of these arrays are read side by side.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ OperandLike: TypeAlias = ArrayLike | Fraction | Decimal | Sequence[Any]
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
-#: A transposed matrix whose columns are a multiple of CONFLICTING bytes apart has few cache lines. COLUMNS columns of
-#: it are copied at a time, if it has at least LEAST_TURNED elements.
+#: If the columns of a transposed matrix are a multiple of CONFLICTING bytes apart, only a few of them fit into the
+#: cache. COLUMNS columns of it are copied at a time, if it has at least LEAST_TURNED elements.
 CONFLICTING, COLUMNS, LEAST_TURNED = 1024, 16, 1 << 14
 
 #: Above this value, float64 does not have every integer.

@@ -148,8 +148,7 @@ def _compute_results(
 
 @in_usual_environment
 def _factors_of_power(x: NDArray, exponent: NDArray) -> list[NDArray] | None:
-    """Return two factors whose exact product is x^2, x^3 or x^4: faster to round than a power; None for other
-    powers."""
+    """Return two factors of x^2, x^3 or x^4, since exact products are rounded faster than powers; otherwise None."""
     if x.dtype != np.float32 or exponent.ndim or type(exponent) is not np.ndarray or exponent not in (2.0, 3.0, 4.0):
         return None
     if exponent == 2.0:
@@ -173,7 +172,7 @@ def _results_and_flags(
 @lru_cache(maxsize=512)
 @in_usual_environment
 def _target_and_route(operation: str, format: Any, rounding: Any, single: bool, device: Device) -> tuple[Target, Route]:
-    """Check the options of a call and return what it needs in addition to its operands; `single` if all are float32."""
+    """Check the options of a call and return its target and its route; `single` if all are float32."""
     format, rounding = as_format(format), as_rounding(rounding)
     check_precision(format, rounding)
     dtype = carrier_of(format) if single else np.float64
@@ -250,7 +249,7 @@ def round(
 
     Raises:
         ValueError: if x has a NaN and the format does not, or if x is not real.
-        ValueError: if the mode is stochastic and there is no stream.
+        ValueError: if the mode is stochastic and `stream` is missing.
         ValueError: if `format` or `rounding` is invalid, or `out` has another shape or dtype.
 
     Source: IEEE 754-2019 sections 4.3 and 7.4; IEEE P3109 interim report 4.0 section 4.7.4.
@@ -301,7 +300,7 @@ def round(
 @lru_cache(maxsize=512)
 @in_usual_environment
 def _target_and_plan(format: Any, rounding: Any, carrier: FloatType, device: Device) -> tuple[Target, Plan]:
-    """Check the options of a call; return what it needs in addition to its values, which have the dtype `carrier`."""
+    """Check the options of a call for values of the dtype `carrier`; return its target and its plan."""
     format, rounding = as_format(format), as_rounding(rounding)
     dtype = carrier_of(format) if carrier is np.float32 else np.float64
     return Target(format, rounding, dtype, operation="round"), plan_for(format, rounding, carrier, device)

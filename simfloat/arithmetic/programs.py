@@ -173,7 +173,7 @@ class EventLabel(NamedTuple):
 
 
 class ProgramRow(NamedTuple):
-    """An instruction; its result is the register of its own number."""
+    """An instruction; its result is the register with its number."""
 
     opcode: int
     a: int  # the number of a register, a scalar, an input or an output

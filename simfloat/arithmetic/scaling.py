@@ -187,7 +187,7 @@ def scale_quotients(most: float, amax: Any) -> Any:
         return np.clip((np.float64(most) / amax).astype(np.float32), SMALLEST, LARGEST)
 
 
-#: The sizes, whose square roots are powers of two, so that the elements of the matrix are powers of two.
+#: The sizes. Their square roots are powers of two, so the elements of the matrix are powers of two as well.
 SIZES = (4, 16, 64)
 
 

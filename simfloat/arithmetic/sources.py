@@ -108,7 +108,7 @@ def _are_float16(x: Vector) -> bool:
         return bool(np.array_equal(x.astype(np.float16), x, equal_nan=True))
 
 
-#: Numbers of BF16, whose bit patterns are the upper halves of float32 bit patterns.
+#: Numbers of BF16. Their bit patterns are the upper halves of float32 bit patterns.
 BFLOAT16 = Operands(
     _bfloat16_numbers, _are_bfloat16, lambda *vectors: bool(CPU.loops.lookups.look_up_bfloat16(*vectors))
 )
@@ -289,7 +289,7 @@ class LookedUp(InFloat64):
 
     @property
     def cost(self) -> float:
-        """The cost of a series, if there is no table, or if a sample of the operands is not in its format."""
+        """The cost of a series, if no table exists, or if a sample of the operands is not in its format."""
         if self.makes_exact:
             return super().cost
         x = self.vectors[0]
@@ -348,10 +348,10 @@ class ByHardwareInFloat32(ByHardware):
 
 
 class Route(NamedTuple):
-    """The computation and the rounding of an operation's results."""
+    """The computation and the rounding of the results of an operation."""
 
     operation: str
-    kernel: str  # the operation whose kernel it uses
+    kernel: str  # the operation with the kernel that it uses
     source: type[InFloat64]
     plan: Plan
     exact: Loop  # writes the exact results, rounded to odd
@@ -389,7 +389,7 @@ def _float32_lane_rounding(format: Format, rounding: Rounding, device: Device) -
 
 
 def rounding_in_lanes(format: Format, rounding: Rounding, device: Device = CPU) -> tuple[Any, ...]:
-    """Return the packed grid and the kind of rounding in lanes of float32; nothing if there is none."""
+    """Return the packed grid and the kind of rounding in lanes of float32; empty if it is not possible."""
     plan, loops = plan_for(format, rounding, np.float32, device), device.loops
     kinds = [loops.rounding_loops.round_image, loops.rounding_loops.round_nearest]
     kinds += [loops.rounding_loops.round_directed, loops.rounding_loops.round_to_odd]

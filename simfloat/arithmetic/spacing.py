@@ -64,9 +64,9 @@ def ulp(x: OperandLike, format: FormatLike) -> NDArray[np.floating]:
 def nextafter(x: ArrayLike, y: OperandLike, format: FormatLike) -> NDArray[np.floating]:
     """Return the number of the format next to `x` in the direction of `y`.
 
-    The result is y if x and y are equal, and NaN if one of them is NaN. Beyond the largest number it is infinity, or
-    the largest number again if the format has no infinity. Below zero in an unsigned format it is zero. Above the
-    smallest negative number it is -0, if the format has -0.
+    The result is y if x and y are equal, and NaN if one of them is NaN. The neighbour of the largest number is
+    infinity, or the number itself if the format has no infinity. In an unsigned format, the neighbour of zero downward
+    is zero. The upper neighbour of the smallest negative number is -0, if the format has -0.
 
     Parameters:
         x: a number of the format, or an array of them.
@@ -143,7 +143,7 @@ def _float64_directions(x: NDArray, y: NDArray) -> NDArray[np.float64]:
 
 
 def _count_flushed_codes(format: Format) -> int:
-    """Return the number of codes between zero and the first positive number, which also stand for zero."""
+    """Return the number of codes between zero and the first positive number, which also represent zero."""
     return (1 << format.mantissa_bits) - 1 if format.flushes else 0
 
 
@@ -202,7 +202,7 @@ def place_of_least(x: NDArray, axis: int | None = None) -> NDArray[np.integer]:
 
 
 def _place_of_first_nan(x: NDArray, place: Any, axis: int | None) -> NDArray[np.integer]:
-    """Replace a position by that of the first NaN if there is one; CuPy returns the position of any NaN."""
+    """Return the position of the first NaN if one exists, otherwise `place`; CuPy returns the position of any NaN."""
     if not is_on_gpu(x):
         return place
     unknown = np.isnan(x)

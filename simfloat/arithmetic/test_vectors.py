@@ -63,7 +63,7 @@ def writememh(path: str | PathLike[str], x: ArrayLike, format: FormatLike) -> No
 
 @in_usual_environment
 def readmemh(path: str | PathLike[str], format: FormatLike) -> NDArray[np.floating]:
-    """Read the numbers whose codes a $readmemh file contains.
+    """Read the numbers from the codes in a $readmemh file.
 
     Comments, addresses (``@1f`` for the words that follow) and underscores are read as IEEE 1364 defines them.
 
@@ -265,8 +265,8 @@ def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike |
         ValueError: naming file and line, if a line has more or fewer fields than the operation, if a field is not a
         code with all its digits, or if flags are not two digits up to 1f.
         ValueError: if the file is a report on another operation.
-        ValueError: if ``"round"`` reads a file of integers, whose results are not roundings of its operands as numbers
-        of FP32 or FP64.
+        ValueError: if ``"round"`` reads a file of integers, in which results are not roundings of the operands as
+            numbers of FP32 or FP64.
 
     Examples:
         >>> sf.write_vectors(folder / "add.txt", "add", [1.0, 65504.0], [2.0**-11, 65504.0], sf.FP16)
@@ -404,7 +404,7 @@ def _read_code(text: str, kind: Kind) -> int:
 
 
 def _values(codes: NDArray[np.uint64], kind: Kind) -> NDArray[Any]:
-    """Return the values that the codes stand for."""
+    """Return the values that the codes represent."""
     if isinstance(kind, Format):
         return decode(codes, kind)
     return codes.astype(f"u{kind.itemsize}").view(kind)

@@ -116,7 +116,7 @@ _scratch = threading.local()
 
 
 def set_threads(count: int) -> None:
-    """Set the number of threads that simfloat uses from now on; by default it uses every core. No result depends on it.
+    """Set the number of threads that simfloat uses; by default it uses every core. No result depends on it.
 
     Parameters:
         count: the number of threads, at least 1.

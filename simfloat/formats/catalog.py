@@ -170,7 +170,7 @@ def fixed(bits: int, fraction_bits: int = 0, *, signed: bool = True, symmetric: 
         symmetric: False for the lowest number of two's complement as well, -2^(bits - 1). Unsigned numbers ignore it.
 
     Returns:
-        A Format whose codes are two's complement.
+        A Format with codes in two's complement.
 
     Raises:
         ValueError: if `bits` or `fraction_bits` is not an integer, if `signed` or `symmetric` is not a boolean, or if

@@ -52,7 +52,7 @@ class Function(Protocol):
 
 
 def value_between(function: Function, operands: tuple[Fraction, ...], digits: int) -> tuple[Fraction, Fraction] | None:
-    """Return two numbers between which a function of these operands lies; None if there are too few digits to decide.
+    """Return bounds on a function of these operands; None if this number of digits is too small to decide.
 
     The function must be defined at the operands, and must be neither zero nor infinite there.
     """
@@ -155,7 +155,7 @@ def _near_cos(x: Decimal) -> Decimal:
 
 
 def atan(x: Decimal) -> Decimal:
-    """Return the angle whose tangent is x."""
+    """Return the arc tangent of x."""
     # Halve the angle repeatedly, until the series is short.
     for _ in range(8):
         x = x / (1 + (1 + x * x).sqrt())
@@ -197,7 +197,7 @@ def erf(x: Decimal) -> Decimal:
 
 
 def _is_far(exponent: Decimal) -> bool:
-    """Return True if an asymptotic series, whose least term is about e^-exponent, gives all digits."""
+    """Return True if an asymptotic series, with a least term of about e^-exponent, gives all digits."""
     return exponent > 3 * getcontext().prec
 
 
@@ -227,7 +227,7 @@ def log_ndtr(x: Decimal) -> Decimal:
 
 
 def erfinv(x: Decimal) -> Decimal:
-    """Return the number whose error function is x."""
+    """Return the inverse error function of x."""
     return _inverse_of_erfc(1 - abs(x)).copy_sign(x) if abs(x) > _HALF else _inverse_of_erf(x)
 
 
@@ -250,7 +250,7 @@ def _inverse_of_erfc(c: Decimal) -> Decimal:
 
 
 def _newton(y: Decimal, step: Callable[[Decimal], Decimal]) -> Decimal:
-    """Return a root by Newton's method, where `step` is the correction; the number of digits is doubled repeatedly."""
+    """Return a root by Newton's method, with the correction `step`; the number of digits is doubled repeatedly."""
     digits, most = _FIRST, getcontext().prec
     while True:
         digits = min(2 * digits, most)

@@ -267,7 +267,7 @@ def _root(x: Fraction) -> Fraction:
     return Fraction(root, 1 << shift)
 
 
-#: Operations with zero results whose sign depends on the mode: that zero is the last argument.
+#: Operations in which the sign of a zero result depends on the mode: that zero is the last argument.
 _SUMS: dict[str, Callable[..., Exact]] = {"add": _add, "subtract": _subtract, "fma": _fma}
 
 _WITHOUT_SIGN_OF_ZERO: dict[str, Callable[..., Exact]] = {
@@ -343,7 +343,7 @@ def _rational_power(x: Fraction, y: Fraction) -> Fraction | None:
 
 
 def _integer_root(x: int, degree: int) -> int | None:
-    """Return the integer whose power of this degree is x, or None."""
+    """Return the root of this degree of x if it is an integer, otherwise None."""
     if degree == 1 or x == 1:
         return x
     if x.bit_length() < degree:

@@ -160,7 +160,7 @@ def _threshold_pair(
 
 
 def _least_float64(x: Fraction, above: bool) -> float:
-    """Return the least float64 value at or above a number, or strictly above it; inf if there is none."""
+    """Return the least float64 value at or above a number, or strictly above it; inf if it does not exist."""
     try:
         near = float(x)
     except OverflowError:

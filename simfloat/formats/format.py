@@ -37,7 +37,7 @@ class Special(NamedTuple):
     nan: PlaceOfNan
     clamps: bool = False  # results beyond the largest number become the largest number, in every rounding mode
     wide_bias: bool = False  # the default bias is 2^(e-1), one more than IEEE's
-    is_fixed: bool = False  # codes are integers in two's complement, the spacing is constant, and there is no -0
+    is_fixed: bool = False  # codes are integers in two's complement, the spacing is constant, and -0 does not exist
 
 
 #: IEEE 754-2019 section 3.4; OCP OFP8 1.0 (fn); AMD/Graphcore (fnuz); OCP MX 1.0 (finite, scale); IEEE P3109 interim
@@ -119,7 +119,7 @@ LARGEST_SPACING = 1023 - 53
 class Format:
     """A number format: a sign, an exponent field E and a fraction T, with the rules for infinity, NaN and -0.
 
-    A code stands for (-1)^s * (T / 2^m + [E > 0]) * 2^(max(E, 1) - bias), where m is `mantissa_bits`. The first two
+    A code represents (-1)^s * (T / 2^m + [E > 0]) * 2^(max(E, 1) - bias), where m is `mantissa_bits`. The first two
     arguments are the widths, and the options are passed by name. float64 must be able to represent every number of a
     format.
 
@@ -381,7 +381,7 @@ class Format:
 
     @property
     def _top_code(self) -> int:
-        """The code whose bits are all one except the sign."""
+        """The code with all bits one except the sign."""
         return (1 << (self.exponent_bits + self.mantissa_bits)) - 1
 
     def magnitude(self, code: int) -> float:

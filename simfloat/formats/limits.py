@@ -61,7 +61,7 @@ def finfo(format: FormatLike) -> FormatInfo:
 def _finfo(format: Format) -> FormatInfo:
     if format.is_fixed:
         return _fixed_point_limits(format)
-    # Below one the spacing is half of the spacing above, unless one is the smallest normal number.
+    # The spacing below one is half of the spacing above, unless one is the smallest normal number.
     negep = max(-format.precision, format.emin - format.mantissa_bits if format.has_zero else -format.precision)
     precision = math.floor(format.mantissa_bits * math.log10(2))
     if format.bits >= 8:

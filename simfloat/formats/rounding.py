@@ -182,8 +182,7 @@ class Rounding:
 
     @property
     def steps(self) -> str:
-        """The name of the functions for this mode on lanes, on bit patterns and on aligned terms; empty if there are
-        none."""
+        """The name of the functions for this mode on lanes, on bit patterns and on aligned terms; may be empty."""
         return "" if self.is_stochastic else MODES[self.mode].steps
 
     @property
@@ -279,7 +278,7 @@ def as_rounding(x: Any, name: str = "rounding") -> Rounding:
 
 
 def parse_rounding(expression: ast.expr) -> Rounding | None:
-    """Return the rounding mode that a Python expression stands for, None for any other; no code is run."""
+    """Return the rounding mode that a Python expression represents, None for any other; no code is run."""
     match expression:
         case ast.Name(id=mode) if mode in MODES:
             return Rounding(mode)
@@ -312,8 +311,7 @@ def _refuse(x: Any, name: str) -> Rounding:
 
 
 def _similar_mode(word: str) -> str | None:
-    """Return the mode that is called this elsewhere, or whose name is nearly the word; None if there is no such
-    mode."""
+    """Return the mode that is called this elsewhere, or has nearly this name; None for any other word."""
     from difflib import get_close_matches  # only a mistake needs it
 
     letters = re.sub("[^a-z]", "", word.lower().replace("rounding", "").removeprefix("fe_"))

@@ -105,8 +105,8 @@ def whole_steps(roundings: tuple[Rounding, ...], steps: int) -> int:
 class Accumulator(ABC):
     """The order and the roundings of a sum: an immutable value that prints as the call that makes it.
 
-    Accumulators are made by functions such as :func:`sequential`, :func:`kahan` and :func:`tensor_core`, and are passed
-    to sums as `accumulate`. A subclass has its options as fields, which are keyword-only if the call takes keywords. It
+    Functions return accumulators, for example :func:`sequential`, :func:`kahan` and :func:`tensor_core`. Sums accept
+    them as `accumulate`. A subclass has its options as fields, which are keyword-only if the call takes keywords. It
     defines the methods `result`, `sums` and `engine`, and may override the others. It repeats `__hash__`, because the
     dataclass would otherwise define another one.
     """
@@ -151,7 +151,7 @@ class Accumulator(ABC):
 
     @property
     def chunk(self) -> int | None:
-        """The number of products that one step adds to the partial sum; None if there is no partial sum."""
+        """The number of products that one step adds to the partial sum; None without a partial sum."""
         return None
 
     @property

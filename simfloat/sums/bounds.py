@@ -34,7 +34,7 @@ class Bounds(NamedTuple):
     low: int
     least: int
     high: int
-    finite: bool = True  # True if there are no infinities and no NaN
+    finite: bool = True  # True without infinities and NaN
 
     def product_bounds(self, other: Bounds) -> Bounds:
         """Return bounds on the products of elements of two arrays."""
@@ -107,8 +107,8 @@ class Bounds(NamedTuple):
         return (
             self.precision <= format.precision
             and self.low >= format.emin - format.mantissa_bits
-            # A format may not have all numbers of its last binade: E4M3 ends at 448, below 480, whose bits are all
-            # ones.
+            # A format may not have all numbers of its last binade: E4M3 ends at 448, below 480, for which all bits
+            # would be one.
             and (self.high <= format.last_binade or (self.high == format.last_binade + 1 and self._below_max(format)))
             and (format.subnormals or self.least >= format.emin)
         )
@@ -296,7 +296,7 @@ def quickest_step(
     initial: Bounds | None = None,
     products_format: Format | None = None,
 ) -> CarrierStep | None:
-    """Return the fastest kind of step whose sums, rounded again to the first format, are the exact sums rounded once.
+    """Return the fastest kind of step for which sums rounded again to the first format are the exact sums rounded once.
 
     `formats` are all formats of sums and products, and `products_format` is the format of rounded products. `a` and `b`
     are the bounds of the operands, and `initial` the bounds of the start values. The result is None if only the loop

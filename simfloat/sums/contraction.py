@@ -296,10 +296,10 @@ def round_sums(
 #: Estimated work in nanoseconds above which a sum may take seconds; engine costs are rough.
 LEAST_WATCHED_WORK = 1e8
 
-#: Work of a piece in nanoseconds: large compared with what an engine does once per call, such as a conversion of b.
+#: Work of a piece in nanoseconds: large compared with the fixed cost of a call, such as a conversion of b.
 PIECE_WORK = 1e8
 
-#: Nanoseconds per product of a single sum, whose steps wait for one another.
+#: Nanoseconds per product of a single sum, in which steps wait for one another.
 SINGLE_SUM_COST = 5.0
 
 #: Seconds between two updates of the bar, and its length in characters.

@@ -113,7 +113,7 @@ def _product(x: Numbers, y: Numbers | float) -> tuple[Numbers, Numbers]:
 
 
 def _halves(x: Numbers | float) -> tuple[Numbers, Numbers]:
-    """Return two values of 26 bits whose sum is x."""
+    """Return two values of 26 bits with the sum x."""
     # Veltkamp's splitting. The product does not overflow up to 2^FARTHEST; results for larger values are not used.
     scaled = (2.0**27 + 1) * np.asarray(x)
     upper = scaled - (scaled - x)
@@ -219,7 +219,7 @@ class Fractions(NamedTuple):
     divisor: float
     to_nearest: bool
     block: int | None  # the number of products that have their own scales, by which they are divided
-    anchors: NDArray[np.float64] | None  # of the grids; None if there are none
+    anchors: NDArray[np.float64] | None  # of the grids, or None
     exact_products: bool
     carrier: FloatType = np.float64
 

@@ -1,6 +1,6 @@
 """The geometry of convolutions: the positions of kernels on images and volumes, and patches as matrices.
 
-A convolution of volumes is one of images whose channels are slices of the volumes.
+A convolution of volumes is computed as one of images, with slices of the volumes as channels.
 
 Patches of images (im2col) are stored in full for operands that are scaled in blocks, which run along k of the im2col. A
 pixel then occurs once for every kernel element that reads it, each time with the scale of another block. Patches are

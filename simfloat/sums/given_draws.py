@@ -52,8 +52,8 @@ def chunk_total(fused: Fused, factors: Sequence[Factors], so_far: NDArray, least
                 )
             ]
         )
-        # In units of the last bit that is kept, a term is below 2^(F + 2), where F is at most 40, and a chunk has at
-        # most 1024 terms: float64 adds such integers without error in any order.
+        # A term is below 2^(F + 2) units of the last bit that is kept, F is at most 40, and a chunk has at most 1024
+        # terms: float64 adds such integers without error in any order.
         unit = np.ldexp(np.ones_like(so_far), (powers.max(axis=0) - int(fused.fraction_bits)).astype(np.int32))
         total, plain = reduce(np.add, _align_terms(terms, unit, fused.align.steps)) * unit, reduce(np.add, terms)
     # With an infinite operand the unit is not finite; the plain sum is then the result of IEEE 754, an infinity or NaN.
@@ -79,7 +79,7 @@ def _align_terms(terms: NDArray, unit: NDArray, steps: str) -> NDArray:
     return np.where(is_cut & (cut % 2 == 0), cut + np.sign(terms), cut)
 
 
-#: The draw of a call whose steps have given draws: it only provides the positions of elements.
+#: The draw of a call with given draws in its steps: it only provides the positions of elements.
 PLACE_ONLY = Draw(0, 0)
 
 #: The number of roundings of a step of Kahan's sum.

@@ -31,7 +31,7 @@ LARGEST_TOTAL = 2.0**31 - 2.0**7
 MOST_BINADES_BELOW_ONE = 126
 
 #: Terms of a chunk and the partial sum are below this number of units when they are added to anchors of float32 (see
-#: `kernels/units/anchored.py`); and the least emin of formats whose exponents allow that.
+#: `kernels/units/anchored.py`); and the least emin of formats with exponents that allow that.
 ANCHOR, NEAR_ONE = 2.0**23, -31
 
 #: The exponent of values that have none: it is below all others.
@@ -60,7 +60,7 @@ class FusedUnit(Protocol):
 
 
 class IntegerEngine(NamedTuple):
-    """Sums by a loop in 32-bit lanes. Matrices whose values need more bits are summed by an engine in float64."""
+    """Sums by a loop in 32-bit lanes. If values need more bits, a matrix is summed by an engine in float64."""
 
     engine_in_float64: Engine
     loop: str
@@ -77,7 +77,7 @@ class IntegerEngine(NamedTuple):
             if machine is CPU:
                 loop = machine.loops.integer_sums.loops[self.loop]
                 number = loop(a, b, out, number, self.numbers[region.is_transposed], self.grid, *kernel_region(region))
-            # The loop stops at a matrix whose exponents are too far apart, and returns its number. That matrix is
+            # The loop stops at a matrix with exponents that are too far apart, and returns its number. That matrix is
             # summed in float64, and the loop continues with the next one.
             if number < count:
                 self._sum_in_float64(a, b, out, number, count, region)
@@ -139,7 +139,7 @@ def choose_integer_engine(
 
 
 def _rounding_of_totals(unit: FusedUnit) -> str | None:
-    """Return the name in `kernels.units.integers` of the rounding of totals in 32-bit lanes; None if there is none."""
+    """Return the name in `kernels.units.integers` of the rounding of totals in 32-bit lanes, or None."""
     output, mode = unit.output, unit.mode
     if output == FP64:
         return None if mode.saturates else "exact"
@@ -291,7 +291,7 @@ def _has_specials_of(format: Format, other: Format | None) -> bool:
 
 
 def _refuse_operand(unit: object, name: str, operand: OperandBounds, format: Format) -> None:
-    """Raise ValueError if a value is not a number of the format, or if there is no array to find one in."""
+    """Raise ValueError if a value is not a number of the format, or if the operand has no array to search."""
     if operand.array is None:
         raise ValueError(f"{unit} takes {format} operands, but these are sums in {operand.format}.")
     place = first_outside_format(operand.array, format)

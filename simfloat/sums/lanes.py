@@ -123,7 +123,7 @@ def lane_loop(problem: Problem, format: Format, rounding: Rounding, products: Fo
 def order_lanes(
     order: str, stages: int, problem: Problem, format: Format, rounding: Rounding, fallback: Engine
 ) -> OrderLanes | None:
-    """Return the loop on lanes for an order in which all operations are rounded to a format; None if there is none."""
+    """Return the loop on lanes for an order in which all operations are rounded to a format, or None."""
     loops = problem.device.loops
     if (
         not loops.processor.ROUNDS_LANES
@@ -200,7 +200,7 @@ def _lift_bounds(bounds: Bounds, lift: int) -> Bounds:
 def _loop_for_mode(
     device: Device, format: Format, rounding: Rounding, products: Format | None, name: str, are_small: bool
 ) -> LaneLoop | None:
-    """Return the loop on lanes whose steps have this name, for operands that fit; small sums have another loop."""
+    """Return the loop on lanes with steps of this name, for operands that fit; small sums have another loop."""
     formats = (format,) if products is None else (format, products)
     if rounding.is_stochastic or not all(can_drop_bits(each, format, rounding) for each in formats):
         return None

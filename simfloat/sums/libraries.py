@@ -1,8 +1,8 @@
 """Sums of FP32 products in the orders of libraries, which use vector registers.
 
 Each order is written once, for numbers and for trees. A register contains partial sums, one per lane. An order does not
-depend on the kind of `sums` that it is given, numbers or nodes of a tree: a register is an array whose first axis is
-the lanes.
+depend on the kind of `sums` that it is given, numbers or nodes of a tree: a register is an array with the lanes as its
+first axis.
 """
 
 from __future__ import annotations
@@ -210,8 +210,7 @@ def _sum_row(sums: RegisterArithmetic, count: int, width: int) -> Any:
 
 
 def _sum_cascade(sums: RegisterArithmetic, steps: int, width: int) -> Any:
-    """Sum like `multi_row_sum`: runs of a power of two steps, whose sums are carried up through levels, as in a
-    counter.
+    """Sum like `multi_row_sum`: runs of a power of two steps, with sums that are carried up as in a counter.
 
     A complete run of sums at one level becomes one sum of the next level. The remaining sums of each level are added at
     the end.
@@ -245,7 +244,7 @@ def _zeros(sums: RegisterArithmetic, lanes: int) -> Any:
 
 
 def torch_bfloat16(sums: RegisterArithmetic, terms: int) -> Any:
-    """Sum like torch.dot of BF16 with AVX2: eight registers of 8 lanes, whose upper halves are added to the lower ones.
+    """Sum like torch.dot of BF16 with AVX2: eight registers of 8 lanes; their upper halves are added to the lower ones.
 
     Another register takes remaining groups of sixteen. The last products are added one by one. Source:
     `bf16_dot_with_fp32_arith` in ATen/native/BlasKernel.cpp.

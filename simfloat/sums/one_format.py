@@ -1,4 +1,4 @@
-"""Sums whose products and additions are all rounded to one format: Kahan and pairwise sums.
+"""Sums with products and additions rounded to one format: Kahan and pairwise sums.
 
 **Few results of many products** (`LongPairwise`, `LongNumPy`). The rounded products are computed first. In a pairwise
 sum the lower parts of the tree do not depend on one another. The products of a run of 2^j form a subtree; the last run
@@ -49,7 +49,7 @@ QUICK_KINDS = ("converted",)
 
 @dataclass(frozen=True, repr=False)
 class InOneFormat(Accumulator):
-    """A sum whose products and additions are all rounded to `format`.
+    """A sum with products and additions rounded to `format`.
 
     A subclass defines `stages`, the number of roundings of a step that may be stochastic, and the bound `high`. By
     default its loops are those in `kernels/sums/orders.py` with the name of its maker.
@@ -224,7 +224,7 @@ def sum_one_by_one(
 
 
 def are_ones(y: NDArray) -> bool:
-    """True if all values are 1; of a vector with stride 0, which repeats one value, only that one is read."""
+    """True if all values are 1; in a vector with stride 0, which repeats one value, only that one is read."""
     return bool((y[:1] == 1).all() if y.strides == (0,) else (y == 1).all())
 
 

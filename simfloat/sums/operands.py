@@ -28,8 +28,8 @@ class OperandBounds:
     """Bounds on the values of an operand, its format if it was rounded, and its array.
 
     `is_float32` is the type of the array, and `is_newly_rounded` is True if a rounding created the array. The bounds
-    are computed from the array at first use, and only once. `find` returns the bounds of sums of runs, for which there
-    is no array yet.
+    are computed from the array at first use, and only once. `find` returns the bounds of sums of runs, which have no
+    array yet.
     """
 
     __slots__ = ("_bounds", "_find", "array", "format", "is_float32", "is_newly_rounded")
@@ -78,7 +78,7 @@ class OperandBounds:
 def operand_bounds(
     array: NDArray, format: Format | None = None, bounds: Bounds | None = None, is_newly_rounded: bool = False
 ) -> OperandBounds:
-    """Return the bounds of an operand in an array, whose values are in `format` if one is given."""
+    """Return the bounds of an operand in an array, with values in `format` if one is given."""
     dtype = array.dtype
     return OperandBounds(bounds, format, dtype is FLOAT32 or dtype == FLOAT32, array, None, is_newly_rounded)
 
@@ -174,8 +174,8 @@ class Problem:
     """The description of a sum for an accumulator: `depth` products of elements of `a` and `b`, and the final rounding.
 
     `scales` are the bounds of the block scales, for accumulators that read them. `initial` is the bounds of the start
-    values. `divisor` divides the totals before they are rounded. `device` is the device of operands for which there are
-    no arrays yet.
+    values. `divisor` divides the totals before they are rounded. `device` is the device of operands that have no arrays
+    yet.
     """
 
     __slots__ = ("_machine", "_products", "a", "b", "depth", "divisor", "initial", "output", "rounding", "scales")
@@ -235,7 +235,7 @@ def raw_bounds_in_format(format: Format | None, x: NDArray) -> RawBounds:
 
 
 def first_outside_format(array: NDArray, format: Format) -> tuple[int, ...] | None:
-    """Return the index of the first element that is not a number of the format; None if there is none. -0 counts as
+    """Return the index of the first element that is not a number of the format, or None. -0 counts as
     0."""
     if (array.dtype, format) in ((np.float32, FP32), (np.float64, FP64)):
         return None

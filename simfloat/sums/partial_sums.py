@@ -228,7 +228,7 @@ def all_reduce(
         otherwise float64.
 
     Raises:
-        ValueError: if there are no parts, or if their shapes differ.
+        ValueError: if `parts` is empty, or if the shapes differ.
         ValueError: if the order is unknown, or does not support the accumulator.
         ValueError: for the options that :func:`simfloat.sum` rejects.
 

@@ -119,7 +119,7 @@ def _check_values(name: str, values: NDArray, format: Format | None) -> None:
 
 
 def scales_of_blocks(left: ScaledOperand, right: ScaledOperand, accumulator: Accumulator) -> Scales | None:
-    """Return the scales that casts gave to blocks of one or both operands; None if there are no blocks.
+    """Return the scales that casts gave to blocks of one or both operands; None without blocks.
 
     The other operand has ones. Raises ValueError for two block sizes, and for blocks that the accumulator does not
     support.

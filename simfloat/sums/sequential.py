@@ -85,7 +85,7 @@ def hardware_engine(engine: ScalableLoop, kind: str, format: Format) -> Engine:
 
 
 class ScaledIntoFloat32(NamedTuple):
-    """An engine for a loop whose left factors and sums are multiplied by a power of two, which loses no bit of them."""
+    """An engine for a loop with left factors and sums multiplied by a power of two, which loses no bit of them."""
 
     engine: Engine
     factor: np.float32

@@ -1,6 +1,6 @@
 """Sums in custom orders and in the order of NumPy, orders as texts and programs, and the table of all orders.
 
-**Texts.** A text is a sum from left to right, whose operands are indices of terms and sums in brackets, such as ``0 + 1
+**Texts.** A text is a sum from left to right. Its operands are indices of terms and sums in brackets, such as ``0 + 1
 + (2 + 3)``. In a long run of equally spaced terms only the first two and the last are written: ``0 + 1 + ... + 63``.
 Programs are the form that loops execute. Between text and program, an order is a list in postfix form: indices of
 terms, and ADD after both operands.
@@ -76,9 +76,9 @@ def text_of(postfix: Sequence[int]) -> str:
 def program_of(postfix: Sequence[int]) -> list[int]:
     """Return an order as a program for a loop with a stack.
 
-    A code k >= 0 pushes term k. A code -1 - k adds the upper two sums; k is the first term of the right one, whose draw
-    the addition uses.
-    Of two sums the one that needs more stack is computed first, so that log2(n) + 2 entries suffice for n terms.
+    A code k >= 0 pushes term k. A code -1 - k adds the upper two sums; k is the first term of the right one, and the
+    addition uses its draw. The sum that needs more stack is computed first, so that log2(n) + 2 entries suffice for n
+    terms.
     """
     waiting: list[tuple[int, int, list[int]]] = []  # the stack that a sum needs, its first term, its program
     for k in postfix:
@@ -286,7 +286,7 @@ class InTreeOrder(InOneFormat):
 
     @abstractmethod
     def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
-        """Return the program; ValueError if there is none for this number of products."""
+        """Return the program; ValueError if none exists for this number of products."""
 
     @abstractmethod
     def order(self, terms: int) -> list[int]:
@@ -444,7 +444,7 @@ def _program_of_nesting(nesting: str) -> NDArray[np.int64]:
 
 
 def _program_of_numpy(terms: int) -> NDArray[np.int64]:
-    """Return the program of NumPy's order, whose last step adds the total to 0; programs of long sums are not
+    """Return the program of NumPy's order, in which the last step adds the total to 0; programs of long sums are not
     cached."""
     return (_cached_program if terms <= MOST_CACHED_TERMS else _build_program)(terms)
 
@@ -480,7 +480,7 @@ def _program_of_numbers(
             _program_of_numbers(part, programs) for part in (middle, count - middle)
         )
         # Both programs number their terms from 0. The terms of the right half move up by `middle`: k >= 0 is a term,
-        # and -1 - k names the term whose draw an addition uses.
+        # and -1 - k names the term with the draw that an addition uses.
         right = np.where(right >= 0, right + middle, right - middle)
         parts = [right, left] if right_room > left_room else [left, right]
         program, need = (

@@ -468,7 +468,7 @@ class MatrixCore(Accumulator):
             return _Cdna1Sum(self.chunk)
         if self.architecture == "cdna2":
             return _Cdna2Sum(self.chunk, least[0])
-        # On CDNA3 a product of 2^128 or more is infinite. The loop skips this test only if there are no such products.
+        # On CDNA3 a product of 2^128 or more is infinite. The loop skips this test only without such products.
         finite = problem.products.finite and problem.products.high <= 128
         # The sixteen products of FP8 form two sums, of products with even and with odd indices. Each sum is aligned to
         # its own largest exponent.
