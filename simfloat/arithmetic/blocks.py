@@ -311,8 +311,8 @@ def block_quantize(
     Each run of `block` elements along `axis` shares a scale; a short last run is a block as well. amax is the largest
     magnitude of a block, and max is the largest number of `format`.
 
-    **E8M0 scales** (OCP MX). The scale is a power of two X, and elements are x / X, rounded once and saturating. `rule`
-    is one of:
+    With E8M0 scales (OCP MX), the scale is a power of two X, and elements are x / X, rounded once and saturating.
+    `rule` is one of:
 
     * ``"floor"``: 2^(floor(log2 amax) - emax), where emax is the exponent of max (OCP MX, the default);
     * ``"ceil"``: 2^(ceil(log2 amax) - emax);
@@ -321,21 +321,21 @@ def block_quantize(
 
     X is 2^-127 if it would be smaller, and for a block of zeros. It is NaN if it would be above 2^127 (microxcaling).
 
-    **E4M3 scales** (NVFP4). `tensor_scale` is 448 max / amax of the whole array, or 1 for zeros. A scale is amax *
+    With E4M3 scales (NVFP4), `tensor_scale` is 448 max / amax of the whole array, or 1 for zeros. A scale is amax *
     (tensor_scale / max), rounded to E4M3. Elements are x / (scale * (1 / tensor_scale)), computed as a product with the
     reciprocal. Every step is a float32 operation, x is rounded to float32 first, and values beyond max, 448 or the
     range of float32 are clamped.
 
-    **Scales in another format** that fits into float32. A scale s is amax / max, rounded to nearest even and limited to
-    the positive numbers of the format. Elements are x / s, rounded once and saturating.
+    With scales in another format that fits into float32, a scale s is amax / max, rounded to nearest even and limited
+    to the positive numbers of the format. Elements are x / s, rounded once and saturating.
 
-    **Your own rule.** `rule` may be a function, for scales of any format, including E8M0 and E4M3. ``rule(amax,
-    format)`` is called with the largest magnitude of a block, a positive float, and the element format. It returns s, a
-    positive number of the scale format; `tensor_scale` is then 1. It is called once for each distinct magnitude, so its
-    result must depend only on its arguments. A block of zeros gets the scale nearest to 1, without a call.
+    `rule` may also be your own function, for scales of any format, including E8M0 and E4M3. ``rule(amax, format)`` is
+    called with the largest magnitude of a block, a positive float, and the element format. It returns s, a positive
+    number of the scale format; `tensor_scale` is then 1. It is called once for each distinct magnitude, so its result
+    must depend only on its arguments. A block of zeros gets the scale nearest to 1, without a call.
 
-    **Infinities and NaN.** A block that contains one has the scale NaN. Its elements are NaN, or 0 in formats without
-    NaN, and it does not affect `tensor_scale`.
+    A block that contains an infinity or a NaN has the scale NaN. Its elements are NaN, or 0 in formats without NaN, and
+    it does not affect `tensor_scale`.
 
     Parameters:
         x: an array.
