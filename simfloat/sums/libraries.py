@@ -288,16 +288,17 @@ def library_sum(name: str) -> LibrarySum:
     Vectors of any length are accepted. `name` is one of:
 
     =================  ======================================================================================
-    `openblas-avx512`  np.dot with OpenBLAS from SkylakeX on: four registers of 16 lanes, which are folded to
-                       8 lanes for 32 products more; then the registers are added one after the other
-    `openblas-avx2`    the same from Haswell and Zen on: four registers of 8 lanes
-    `mkl-avx512`       torch.dot with Intel's MKL: four registers of 16 lanes, of which the first ones take
-                       what is left; then the registers are added as a tree
+    `openblas-avx512`  np.dot with OpenBLAS for SkylakeX and later: four registers of 16 lanes, which are folded to 8
+                       lanes for 32 more products, and are then added one after the other
+    `openblas-avx2`    the same for Haswell, Zen and later, with four registers of 8 lanes
+    `mkl-avx512`       torch.dot with Intel's MKL: four registers of 16 lanes; the first ones take the remaining
+                       products, and then the registers are added as a tree
     `mkl-avx2`         the same with registers of 8 lanes
-    `numpy-einsum`     np.einsum("i,i->", a, b) on x86: one register of 4 lanes, four at a time in reversed order
-    `torch-sum`        torch.sum of contiguous numbers on x86: four registers of 8 lanes, in cascades of 16 steps
-    `torch-bfloat16`   torch.dot of BF16 numbers with AVX2, before its result is rounded to BF16: eight registers of 8
-                       lanes, another for 16 products that are left, which are folded by halves; then what is left
+    `numpy-einsum`     np.einsum("i,i->", a, b) on x86: one register of 4 lanes, four steps at a time in reversed order
+    `torch-sum`        torch.sum of contiguous values on x86: four registers of 8 lanes, in cascades of 16 steps
+    `torch-bfloat16`   torch.dot of BF16 values with AVX2, before its result is rounded to BF16: eight registers of 8
+                       lanes and another one for a remaining group of 16 products, which are folded by halves; then the
+                       last products are added one by one
     =================  ======================================================================================
 
     A lane is a chain of fused multiply-adds in FP32. In `numpy-einsum` and `torch-sum` products are rounded to FP32

@@ -137,8 +137,9 @@ def tensor_core(
 ) -> TensorCore:
     """Sum products as an NVIDIA tensor core does.
 
-    Chunks of products are aligned, truncated and added as in :func:`simfloat.fused`, with the parameters of the
-    hardware. A short last chunk is padded with zeros. All NaN results are the same NaN. Special cases:
+    Each architecture has a matrix unit ("unit" below) for each combination of formats that it supports. Chunks of
+    products are aligned, truncated and added as in :func:`simfloat.fused`, with the parameters of the hardware. A short
+    last chunk is padded with zeros. All NaN results are the same NaN. Special cases:
 
     * FP8 on Ada and Hopper: sums have 14 bits, stored in FP32.
     * TF32: the unit accepts FP32 numbers, and truncates their last 13 bits.
