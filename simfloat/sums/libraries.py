@@ -305,8 +305,8 @@ def library_sum(name: str) -> LibrarySum:
     first, and so are the last products of `torch-bfloat16` that do not fill a group of 16. OpenBLAS rounds the products
     after the last complete 32 to FP32, adds them in FP64, adds the sum of all others, and rounds to FP32 at the end.
 
-    The orders apply to contiguous vectors of a length that one thread sums: up to 10 000 products for OpenBLAS, and 32
-    768 values for PyTorch. For np.sum there is :func:`simfloat.numpy_sum`, in any format.
+    The orders apply to contiguous vectors of a length that one thread sums: up to 10,000 products for OpenBLAS, and
+    32,768 values for PyTorch. For np.sum there is :func:`simfloat.numpy_sum`, in any format.
 
     Parameters:
         name: a name from the first column.
