@@ -114,7 +114,7 @@ class Cast:
 
     @cached_property
     def _is_identity(self) -> tuple[bool, bool]:
-        """Whether the cast is the identity on float64 arrays, and on float32 arrays."""
+        """Two booleans: True if the cast is the identity on float64 arrays, and on float32 arrays."""
         all_float64 = self.format == FP64 and not self.rounding.saturates
         return all_float64, all_float64 or (self.format == FP32 and not self.rounding.saturates)
 
