@@ -292,7 +292,7 @@ def test_results_are_written_to_out():
 def test_what_is_no_number_or_out_of_reach_is_refused_at_once(x):
     start = time.process_time()
     for call in (lambda: sf.round(x, sf.FP16), lambda: sf.add(x, 1.0, sf.FP16), lambda: sf.array(x, sf.FP16)):
-        with pytest.raises(ValueError, match="must hold real numbers, and .* is (not a number|out of range)") as refused:
+        with pytest.raises(ValueError, match="real numbers, and .* is (not a number|out of range)") as refused:
             call()
         assert len(str(refused.value)) < 500 and "set_int_max_str_digits" not in str(refused.value)
     assert time.process_time() - start < 5
