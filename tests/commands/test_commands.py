@@ -120,7 +120,7 @@ def test_info_without_a_place_for_kernels(run, monkeypatch):
         ("", "simfloat: the following arguments are required: COMMAND"),
         ("sow FP16", "simfloat: argument COMMAND: invalid choice: 'sow'"),
         ("show fp61", "simfloat show: argument FORMAT: Unknown format 'fp61'. Nearest names: FP64"),
-        ("round 1x fp16", "simfloat round: argument X: '1x' is no number"),
+        ("round 1x fp16", "simfloat round: argument X: '1x' is not a number"),
         ("round 1 fp16 --rounding up", "argument --rounding: rounding must be a simfloat.Rounding"),
         ("round 1 fp16 --rounding stochastic()", "stochastic() draws random bits; the numbers on both sides"),
         ("round nan e2m1", "simfloat round: E2M1 has no NaN"),
