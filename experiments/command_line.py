@@ -75,7 +75,7 @@ def list_experiments() -> None:
 
 
 @main.command("claims")
-@click.option("--page", "renew", is_flag=True, help="Renew the page of them, docs/claims.md.")
+@click.option("--page", "renew", is_flag=True, help="Also write the page of claims, docs/claims.md.")
 def list_claims(renew: bool) -> None:
     """Print one line for each claim of the source documents, its verdict first."""
     from experiments import claims
@@ -96,21 +96,21 @@ def policy_option(context: click.Context, option: click.Parameter, name: str | N
 
 #: The option for the number of processes.
 workers_option = click.option(
-    "--workers", type=click.IntRange(1, MOST_WORKERS), help="How many processes. [one a core]"
+    "--workers", type=click.IntRange(1, MOST_WORKERS), help="Number of processes. [one per core]"
 )
 
 
 @main.command()
 @click.argument("name")
-@click.option("--tiny", is_flag=True, help="A few seconds' worth, to see that it works; decides nothing.")
+@click.option("--tiny", is_flag=True, help="A test run of a few seconds, without verdicts.")
 @click.option(
-    "--seeds", type=click.IntRange(1, MOST_SEEDS), help="How many random seeds. [the experiment's; 2 if tiny]"
+    "--seeds", type=click.IntRange(1, MOST_SEEDS), help="Number of random seeds. [the experiment's; 2 if tiny]"
 )
 @click.option(
     "--policy",
     metavar="NAME|FILE.toml",
     callback=policy_option,
-    help="One policy instead of the experiment's own.",
+    help="A policy that replaces the experiment's own policies.",
 )
 @click.option("--out", type=Path, metavar="DIR", help="Folder for results. [results/NAME]")
 @workers_option
@@ -142,10 +142,10 @@ def run(
 @main.command()
 @click.argument("name")
 @click.argument("axes", nargs=-1, required=True, metavar="AXIS=a,b,c ...")
-@click.option("--tiny", is_flag=True, help="Short runs, to see that it works.")
+@click.option("--tiny", is_flag=True, help="Short runs, as a test.")
 @click.option("--out", type=Path, metavar="DIR", help="Folder for the table. [results/NAME]")
 @workers_option
-@click.option("--scheduler", metavar="tcp://...", help="A Dask scheduler whose workers do it instead.")
+@click.option("--scheduler", metavar="tcp://...", help="Address of a Dask scheduler; its workers run the points.")
 @click.pass_obj
 def sweep(
     executor: Executor | None,
@@ -190,7 +190,7 @@ def swept_by(workers: int | None, scheduler: str | None) -> Executor:
     if scheduler is None:
         return partial(in_processes, workers=workers, attempts=ATTEMPTS)
     if workers is not None:
-        raise click.UsageError("--workers is for processes of this machine: a scheduler has its own. Leave out one.")
+        raise click.UsageError("--workers is for local processes; a Dask scheduler has its own. Pass only one of them.")
     try:
         return on_scheduler(scheduler)
     except ValueError as error:
@@ -225,7 +225,7 @@ def one_message(workspace: Workspace) -> Iterator[None]:
         kind = click.UsageError if error.refused else click.ClickException
         raise kind(f"{error}\n{remains(workspace)}") from None
     except OSError as error:
-        raise click.ClickException(f"The run cannot go on: {error}\n{remains(workspace)}") from None
+        raise click.ClickException(f"The run stopped: {error}\n{remains(workspace)}") from None
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
@@ -235,4 +235,4 @@ def remains(workspace: Workspace) -> str:
     kept = workspace.count_finished_jobs()
     if not kept:
         return "No job was finished."
-    return f"Finished jobs ({kept}) are kept in {workspace.hidden}; run the same command again to go on from there."
+    return f"Finished jobs ({kept}) are kept in {workspace.hidden}; run the same command again to continue."

@@ -35,7 +35,7 @@ def final_value(curve: Sequence[float]) -> float:
 
 def refuse_policy(policy: Policy) -> None:
     """Raise ValueError: no model is trained, so a policy has no use."""
-    raise ValueError("A policy is of no use here: sums and roundings are compared by themselves. Leave out --policy.")
+    raise ValueError("This experiment accepts no policy: it compares sums and roundings. Leave out --policy.")
 
 
 def measured_rows(result: Result) -> list[dict[str, Any]]:

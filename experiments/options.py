@@ -35,7 +35,7 @@ def named_policy(name: str) -> Policy:
     if name in policies:
         return policies[name]
     if not name.endswith(".toml"):
-        raise ValueError(f"{unknown(name)} A policy of your own is given as FILE.toml.")
+        raise ValueError(f"{unknown(name)} Pass your own policy as FILE.toml.")
     try:
         policy = Policy.from_toml(Path(name).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:

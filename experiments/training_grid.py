@@ -35,10 +35,10 @@ def training_axes(problems: tuple[str, ...]) -> tuple[Axis, ...]:
     return (
         Axis("problem", f"one of {', '.join(problems)} (default all)", partial(_one_of, problems), problems),
         Axis("policy", "the name of a preset, or a FILE.toml (default fp32)", named_policy, ("fp32",)),
-        *(Axis(role, f"instead of the policy's: {row.meaning}", _reader(role)) for role, row in ROLES.items()),
+        *(Axis(role, f"replaces that of the policy: {row.meaning}", _reader(role)) for role, row in ROLES.items()),
         Axis("loss_scale", "a constant by which the loss is scaled (default none)", _scale),
-        Axis("steps", "how many steps are trained", partial(count, least=1)),
-        Axis("batch", "how many samples a step is made of", partial(count, least=1)),
+        Axis("steps", "the number of training steps", partial(count, least=1)),
+        Axis("batch", "the number of samples per step", partial(count, least=1)),
         Axis("seed", f"of data, initial weights and all randomness (default {SEEDS[0]})", count, SEEDS),
     )
 
@@ -81,7 +81,7 @@ def count(text: str, least: int = 0) -> int:
     """Return a nonnegative integer from its digits."""
     value = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(MOST)) else -1
     if not least <= value <= MOST:
-        raise ValueError(f"expected a whole number from {least} to {MOST}.")
+        raise ValueError(f"expected an integer from {least} to {MOST}.")
     return value
 
 
