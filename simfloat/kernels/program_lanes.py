@@ -293,7 +293,9 @@ def _numbers_equal_to(registers, u, y, count):
 
 @scalar
 def exact_zeros(what, registers, u, v, y, count):
-    """Return the number of exact results of registers u and v, or of u and the scalar y, that are zero, if none is NaN."""
+    """Return the number of exact zeros among the results of registers u and v, or of u and the scalar y; none may be
+    NaN.
+    """
     if what == SUM:
         return _zero_sums(registers, u, v, count)
     if what == PRODUCT:

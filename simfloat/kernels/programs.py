@@ -264,7 +264,7 @@ def _make_exact(what, registers, u, v, y, grid, sign, exact, count):
 
 @scalar
 def _to_nearest(what, registers, u, v, y, grid, to, count):
-    """Compute results rounded to nearest even by a plain grid; operands of sums must be numbers of the grid's format."""
+    """Round results to nearest even to a plain grid; operands of sums must be numbers of the grid's format."""
     if what == SUM:
         _nearest_sums(registers, u, v, grid, registers[to], count)
     elif what == PRODUCT:

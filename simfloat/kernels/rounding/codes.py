@@ -157,7 +157,9 @@ def decode_by_table(codes, table, out):
 
 @kernel
 def decode(codes, out, decoding_fields):
-    """Write the numbers of codes, if normal numbers of the format are normal in float64; False if a code has more bits."""
+    """Write the numbers of codes, for formats with only normal float64 numbers as normal ones; False if a code has more
+    bits.
+    """
     decoding, u = unpack_decoding(decoding_fields), np.uint64
     first, drop, offset = u(decoding.first), u(decoding.drop), np.int64(decoding.offset)
     sign, infinity, above = u(decoding.sign), u(decoding.infinity), u(decoding.above)

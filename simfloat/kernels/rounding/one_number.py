@@ -72,7 +72,7 @@ def one_nan(x):
 
 @scalar
 def power_below(magnitude, grid):
-    """Return the power of two that scales spacing and anchor: the binade of the magnitude, limited to the grid's range."""
+    """Return the power of two that scales spacing and anchor: the binade of the magnitude, limited to the grid."""
     return min(max(binade(magnitude), grid.min_normal), grid.top)
 
 
@@ -120,7 +120,9 @@ def round_by_threshold(x, word, grid):
 
 
 def _for_type(floating: Any, unsigned: Any, fraction: int) -> tuple[Any, Any]:
-    """Return (threshold, round_at_random) for a type with `fraction` fraction bits and bit patterns of type `unsigned`."""
+    """Return (threshold, round_at_random) for a type with `fraction` fraction bits; `unsigned` is the type of bit
+    patterns.
+    """
     word_type = np.uint32
 
     @scalar
@@ -280,7 +282,7 @@ def _flush(rounded, smallest, grid):
 
 @scalar
 def _round_magnitude(magnitude, negative, low, power, anchor, word, grid):
-    """Return the magnitude rounded to multiples of power * epsilon; `low` if it is below the first binade of the grid."""
+    """Return the magnitude rounded to multiples of power * epsilon; `low` if it is below the grid's first binade."""
     spacing = power * grid.epsilon
     single = grid.single_bit != 0.0
     odd_code = single and not low and _has_odd_code(magnitude, grid)

@@ -53,9 +53,7 @@ def _four_philox_rounds(counters, k0, k1, n):
 
 
 def _ten_rounds(turn):
-    """Return a function that runs all rounds. They are unrolled: an inner loop would keep LLVM from vectorising the
-    outer one.
-    """
+    """Return a function that runs all rounds, unrolled: an inner loop would keep LLVM from vectorising outer loops."""
 
     @scalar
     def rounds(counter, k0, k1):
@@ -110,7 +108,9 @@ WORD = np.zeros(1, np.uint32)
 
 @scalar
 def empty_rows(array, rows, columns):
-    """Return an uninitialised matrix of the array's type that begins at a cache line; so does each row of whole lines."""
+    """Return an uninitialised matrix of the array's type. It begins at a cache line, and so does each row of whole
+    lines.
+    """
     space = np.empty(rows * columns + 64 // array.itemsize, array.dtype)
     first = (-space.ctypes.data % 64) // array.itemsize
     return space[first : first + rows * columns].reshape(rows, columns)
