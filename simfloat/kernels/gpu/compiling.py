@@ -169,9 +169,7 @@ def kernel_of(body: Any) -> Any:
 
 
 def load_or_compile(body: Any, types: tuple[Any, ...]) -> PtxKernel:
-    """Return the kernel of a body for arguments of these Numba types; it is stored on disk next to the CPU's
-    kernels.
-    """
+    """Return the kernel of a body for arguments of these Numba types; it is stored next to the CPU's kernels."""
     name = file_name(body, types)
     for place in cache.kernel_directories():
         content = cache.read_kernel(place / name)

@@ -59,9 +59,7 @@ DIRECTED = {rule.instruction: Rounding(mode) for mode, rule in RULES.items() if 
 
 
 def as_instruction(text: str, number: Any, count: int) -> Callable[[Callable], Callable]:
-    """Return a decorator that compiles a function of two or three scalars as an instruction; the body is its
-    meaning.
-    """
+    """Return a decorator that compiles a function of two or three scalars as an instruction, which its body defines."""
     # Inline assembly names the instruction, so every version of NVVM compiles to it. It has no side effects, so the
     # compiler may move and share it as any other operation.
     register = {types.uint16: "h", types.uint32: "r", types.float32: "f"}[number]
@@ -304,7 +302,7 @@ def apply_overflow(x, grid):
 
 
 def _by_one(cut: Any, suffix: str, limit: Any) -> tuple[Callable, StepKind]:
-    """Return a step that rounds once, and the kind of steps with rounded products and sums, by one instruction each."""
+    """Return a step that rounds once, and the kind of steps with rounded products and sums; one instruction each."""
     fma, multiply, add = OPERATIONS[suffix]
 
     @scalar
@@ -323,9 +321,7 @@ def _by_one(cut: Any, suffix: str, limit: Any) -> tuple[Callable, StepKind]:
 
 
 def _by_two(cut: Any, limit: Any) -> tuple[Callable, StepKind]:
-    """Return a step that rounds once, and the kind of steps with rounded products and sums, by two instructions
-    each.
-    """
+    """Return a step that rounds once, and the kind of steps with rounded products and sums; two instructions each."""
     fma_down, multiply_down, add_down = OPERATIONS["rm"]
     fma_up, multiply_up, add_up = OPERATIONS["rp"]
 

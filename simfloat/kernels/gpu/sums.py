@@ -133,9 +133,7 @@ def _both_loops(kind: str) -> dict[str, Any]:
 
 
 def _loops_by_instructions(kind: str, fused: Any, element: Tile = ELEMENT) -> dict[str, Any]:
-    """Return both loops in tiles, for steps of an instruction or a few, which take less time than reading the
-    operands.
-    """
+    """Return both loops in tiles, for steps of few instructions, which take less time than reading the operands."""
     product, add, *_ = (KINDS | instructions.GPU_KINDS)[kind]
     steps = {f"fused_{kind}": fused, f"unfused_{kind}": stepping(product, add)}
     # SIDE_BY_SIDE is for float32 by single instructions: 6.0 ms for 4096^3, compared with 12.0 for 8 by 4 read one by
@@ -279,9 +277,7 @@ def word_at(counter, element, step, stage, seed, short):
 
 
 def program_order_loop(product, add, drawing):
-    """Return the loop for sums in program order; `drawing` is True if steps are stochastic, None if the grid
-    decides.
-    """
+    """Return the loop for sums in program order; `drawing` is True for stochastic steps, None if the grid decides."""
 
     @threads_over("out")
     def loop(t, a, b, out, program, grid_numbers, sign, pair, place, seed):

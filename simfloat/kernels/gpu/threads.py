@@ -94,9 +94,7 @@ def launch(body: Any, count: int, arguments: tuple[Any, ...]) -> None:
 
 @cache
 def _load_kernel(body: Any, kinds: tuple[ArgumentKind, ...], device: int) -> Any:
-    """Return the kernel of a body for arguments of these kinds, on the GPU with this number, which is the current
-    one.
-    """
+    """Return the kernel of a body for arguments of these kinds, on the current GPU, which has the number `device`."""
     import cupy
 
     from simfloat.kernels.gpu.compiling import load_or_compile

@@ -172,9 +172,7 @@ def _power_of(lanes, cut):
 
 @on_lanes
 def _signed(lanes, signs):
-    """Return lanes with the given signs; the lanes must be positive or already have these signs. Zeros also get
-    them.
-    """
+    """Return lanes with the given signs, also for zeros; lanes must be positive or already have these signs."""
     return number(image(lanes) | (image(signs) & SIGN))
 
 

@@ -98,9 +98,7 @@ chains = {
 
 @out_of_line
 def find_leaves(count, largest, firsts, counts):
-    """Write the starts and lengths of the leaves, which are the parts that NumPy does not halve; return their
-    number.
-    """
+    """Write the starts and lengths of the leaves, the parts that NumPy does not halve; return their number."""
     begins, sizes = np.empty(HALVINGS, np.int64), np.empty(HALVINGS, np.int64)
     begins[0], sizes[0] = 0, count
     depth, leaves = 1, 0
@@ -149,8 +147,9 @@ def leaf_sums_one_by_one() -> Any:
 
 
 def leaf_sums_side_by_side(add: Any) -> Any:
-    """Return the function that sums groups of eight in leaves by longer additions, with independent leaves in a
-    group.
+    """Return the function that sums groups of eight in leaves by longer additions; leaves of a group are independent.
+
+    While the additions of one leaf wait for each other, the additions of other leaves run.
     """
 
     @out_of_line

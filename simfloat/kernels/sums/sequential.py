@@ -112,8 +112,9 @@ def chain(add_to_two, add_to_one, add_in_tiles):
 
 
 def adding_to_two(fma):
-    """Return the function that adds to two rows of sums the products of their factors with the rows; begins at
-    `left`.
+    """Return the function that adds the products of two rows of factors with `rows` to two rows of sums.
+
+    The columns of `rows` begin at `left`.
     """
 
     @scalar

@@ -251,9 +251,7 @@ def _words_with_draws_on_top(lifted, words, lift):
 
 
 def program_order_loop(one, two, drawing):
-    """Return the loop for sums in program order; `drawing` is True if steps are stochastic, None if the grid
-    decides.
-    """
+    """Return the loop for sums in program order; `drawing` is True for stochastic steps, None if the grid decides."""
 
     @kernel
     def loop(a, b, out, program, grid_numbers, sign, pair, place, seed):

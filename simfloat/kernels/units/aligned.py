@@ -90,9 +90,7 @@ def cut_to_nearest(x, scale):
 
 @scalar
 def cut_to_odd(x, scale):
-    """Return a term in units of 1 / scale, truncated; the last bit is set if a nonzero part was dropped (sticky
-    bit).
-    """
+    """Return a term in units of 1 / scale, truncated; the last bit is set if any bit was dropped (sticky bit)."""
     units = x * scale
     whole = truncate(units)
     # Computed with floats, because a conversion to integers and back would not vectorise on every processor. The sign

@@ -1,10 +1,9 @@
-"""Sums of matrix units by multiply-adds that truncate, if float32 has enough bits for the sum of a chunk, as for FP8 on
-Hopper.
+"""Sums of matrix units by multiply-adds that truncate, if float32 has enough bits for a chunk, as for FP8 on Hopper.
 
 An anchor is a power of two: 2^23 units of the last kept bit. Adding a nonnegative term to it, rounded toward zero,
 truncates the term to whole units: product, alignment and truncation are one multiply-add. Positive terms are added to
 one anchor, and the magnitudes of negative terms to another. The difference of the two is the sum, and it is exact. A
-factor is multiplied with both the positive columns of `b` and the magnitudes of the negative ones; zeros change
+factor is multiplied with both the positive elements of `b` and the magnitudes of the negative ones; zeros change
 nothing.
 
 Nothing is lost. Let E be the exponent of a product, 2^top the largest power of a chunk, F = fraction_bits.
@@ -66,9 +65,9 @@ class SignedFactors(NamedTuple):
 class Panel(NamedTuple):
     """Some columns of a chunk's rows of `b`."""
 
-    magnitudes: NDArray[np.float32]  # of the positive elements, then of the negative ones, then of the positive ones again
+    magnitudes: NDArray[np.float32]  # of the positive elements, of the negative ones, and of the positive ones again
     exponents: NDArray[np.uint8]  # 0 for zeros
-    tops: NDArray[np.uint8]  # one row: the float32 exponent field of the largest product of every column, 1 if there is none
+    tops: NDArray[np.uint8]  # one row: the float32 exponent field of a column's largest product, or 1 without products
 
 
 class AnchorRule(NamedTuple):

@@ -129,7 +129,7 @@ class Workspace(NamedTuple):
     panel: NDArray[np.float32]  # the same for some columns of `b` and one chunk
     panel_bytes: NDArray[np.int8]
     sums: NDArray[np.floating]  # of these columns
-    tops: NDArray[np.int8]  # the largest exponent of a column's products, relative to the lowest one; negative if there is none
+    tops: NDArray[np.int8]  # the largest exponent in a column, relative to the lowest; negative without products
     scales: NDArray[np.float32]  # units in one
     parts: NDArray[np.int32]  # both parts of the sum of a chunk
     dots: NDArray[np.float64]  # sums of two sections, and the largest powers of their products
@@ -291,9 +291,7 @@ def nearest_integer(x, scale):
 
 @scalar
 def odd_integer(x, scale):
-    """Return a term in units of 1 / scale, truncated; the last bit is set if a nonzero part was dropped (sticky
-    bit).
-    """
+    """Return a term in units of 1 / scale, truncated; the last bit is set if any bit was dropped (sticky bit)."""
     # Truncation comes before the conversion, which is then exact; the float shows if a nonzero part was dropped.
     whole = truncate(x * scale)
     cut = integer_toward_zero(whole)

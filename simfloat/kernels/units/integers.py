@@ -130,9 +130,7 @@ def integer_loop(add_chunk, may_draw=False):
 
 @scalar
 def _load_sums(sums, left, width, space, unit):
-    """Load the start values; they are in the output format, or truncated to the bits that the first chunk would
-    keep.
-    """
+    """Load the start values: numbers of the output format, or truncated to the bits that the first chunk would keep."""
     for i in range(sums.shape[0]):
         for j in range(width):
             so_far = sums[i, left + j]
@@ -142,9 +140,7 @@ def _load_sums(sums, left, width, space, unit):
 
 @scalar
 def _replace_infinite_sums(sums, grid):
-    """Replace infinite sums after the first chunk by the result of the mode: the largest number in modes that
-    saturate.
-    """
+    """Replace infinite sums after the first chunk by the largest number, in modes that saturate."""
     for j in range(sums.size):
         sums[j] = math.copysign(grid.infinite, sums[j]) if abs(sums[j]) == np.inf else sums[j]
 
