@@ -8,12 +8,12 @@ into a float32 number and a remainder:
 
 * To few bits, x * y is rounded from the bit pattern of the float32 product of x and the nearest float32 number to y.
   Both roundings move a bit pattern by less than two units, so results that close to a tie are in doubt. The same
-  applies to sums that are no smaller than y. Bit patterns continue to infinity and to the subnormal numbers as the
-  numbers do.
-* To FP32, the product is p + c: the float32 product, and the remainder, which is computed with a rounding or two. Their
-  errors are less than c / 2^21. They matter only if c could move p across the middle between two numbers, which is at
-  least p / 2^25 away. If the sums with a slightly larger and a slightly smaller c agree, they are the exact result
-  rounded once. Error terms of products below SMALL may not be float32 numbers.
+  applies to sums that are at least as large as y; smaller sums are in doubt. Bit patterns continue to infinity and to
+  the subnormal numbers as the numbers do.
+* To FP32, the product is p + c: p is the float32 product, and c the remainder, which is computed with one or two
+  roundings. If c could move p across the middle between two numbers, which is at least p / 2^25 away, the error of c is
+  less than c / 2^21. If the sums with a slightly larger and a slightly smaller c agree, they are therefore the exact
+  result rounded once. Error terms of products below SMALL may not be float32 numbers.
 
 A quotient is the product with 1 / y, which float64 computes with an error below these bounds.
 
@@ -49,7 +49,7 @@ F32, F64, U32 = np.float32, np.float64, np.uint32
 #: Range of scalars for which float32 represents the parts of the scalar, and of its reciprocal, to 48 bits.
 LEAST, MOST = 2.0**-90, 2.0**90
 
-#: Relative change by which the remainder of a product or a sum is made larger and smaller.
+#: Relative change that makes the remainder of a product or a sum larger and smaller.
 MARGIN = F32(2.0**-20)
 
 #: Maximum number of units of a bit pattern by which two roundings move a result.
@@ -254,7 +254,7 @@ def count_ends(registers, u, largest, count):
 
 
 def _count_loop_of_one(condition):
-    """Return a loop that counts the numbers of a register that meet a condition."""
+    """Return a loop that counts the numbers of a register for which a condition is true."""
 
     @scalar
     def loop(registers, u, count):

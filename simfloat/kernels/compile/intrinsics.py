@@ -1,11 +1,11 @@
-"""Operations on the bits of a float, and the fused multiply-add, which Python lacks and each target implements itself.
+"""Operations on the bits of a float, and the fused multiply-add: Python has no operators for them.
 
 Each function has a Python body that defines its meaning, and also runs under ``NUMBA_DISABLE_JIT=1``. The overloads
 below it are compiled for the CPU. They accept float32 and float64.
 
 If these kernels add a product, the product is rounded first; if a single rounding is intended, the code calls `fma`.
 LLVM keeps the two apart on the CPU, because fastmath is off. A compiler that contracts a * b + c by default, as
-NVIDIA's does, must be told not to (``fma=0``). Contraction would change the error terms in
+NVIDIA's does, needs an option against it (``fma=0``). Contraction would change the error terms in
 `kernels/elementwise/exact.py`, the series in `functions`, unfused steps in hardware arithmetic, and the sums of matrix
 units.
 """

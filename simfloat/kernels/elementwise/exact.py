@@ -88,9 +88,7 @@ def sqrt_odd(x):
 
 @scalar
 def fma_odd(a, b, c, sign):
-    """Return a * b + c rounded to odd; `sign` as in add_odd. A sum of four terms (Boldo and Melquiond 2008, section
-    5).
-    """
+    """Return a * b + c rounded to odd; `sign` as in add_odd. A sum of four terms (Boldo and Melquiond 2008, 5)."""
     high, low = two_product(a, b)
     # Multiplied by -1 and back, an exact zero sum becomes -0, as in rounding toward negative: the sign of zero needs no
     # branch.

@@ -24,9 +24,7 @@ unpack_thresholds = reader(Thresholds)
 
 @scalar
 def _flag_each(exact, out, thresholds, flags):
-    """Flag each result of a block, in the type of the thresholds; return 1 if some are left to
-    `arithmetic/flags.py`.
-    """
+    """Flag each result of a block, in the type of the thresholds; return 1 if some are left for other functions."""
     limits, number = unpack_thresholds(thresholds), thresholds.dtype.type
     others, zero, infinity = np.int32(0), number(0.0), number(np.inf)
     for i in range(out.size):

@@ -142,7 +142,7 @@ TABLE = bell_table(Fraction(0), SLOPE, RATE, PARTS, END)
 TAIL, FINE_PARTS = 5.25, 128
 FINE_TABLE = bell_table(Fraction(1), -SLOPE, RATE, FINE_PARTS, TAIL)
 
-#: Beyond this, erfc is out of the range of every format.
+#: Larger arguments give an erfc out of the range of every format.
 FAR = 40.0
 
 
@@ -227,7 +227,7 @@ NORMAL_END = 10.5
 #: Up to here the table and its series have the precision of Q itself, not only of x - x Q.
 NORMAL_TAIL = 7.5
 
-#: Beyond this, gelu(-z) is out of the range of every format.
+#: Larger z give a gelu(-z) out of the range of every format.
 NORMAL_FAR = 60.0
 
 NORMAL_SLOPE = square_root(1 / (2 * circle(200)), 200)  # of the probability at 0, 1 / sqrt(2 pi)
@@ -372,7 +372,7 @@ def ndtri_wide(p):
     return high, low, exponent
 
 
-#: Beyond this, exp(x^2) is out of the range of every format.
+#: Larger |x| give an exp(x^2) out of the range of every format.
 FAR_TAIL = 44.0
 
 

@@ -304,7 +304,7 @@ ROWS = np.array([pair(b / Fraction(math.factorial(2 * j))) for j, b in enumerate
 #: Terms below this fraction of a sum are omitted.
 LEAST = 2.0**-108
 
-#: Beyond the range of any format.
+#: Sums with a logarithm of larger magnitude are out of the range of every format.
 FAR_BEYOND = 2000.0
 
 #: For q of at least this size, the integral of the terms plus half the first term equals the sum to 170 bits.
@@ -326,7 +326,7 @@ def _power(q, q_low, s, start, start_low):
 
 @scalar
 def _remainder(s, a, a_low, t, t_low):
-    """Return the sum of the terms from a on, with t = a^-s: t a / (s - 1) + t / 2 + the derivatives at a."""
+    """Return the sum of the terms that begin at a, with t = a^-s: t a / (s - 1) + t / 2 + the derivatives at a."""
     d, d_low = two_sum(s, -1.0)
     high, low = divide_pairs(a, a_low, d, d_low)
     high, low = add_number(high, low, 0.5)

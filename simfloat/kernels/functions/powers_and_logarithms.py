@@ -101,7 +101,7 @@ def rsqrt_wide(x):
     return high, high * (0.5 * rest + 0.375 * rest * rest), -(exponent // 2)
 
 
-#: Index of the significand 1 + i / 256 near the root of two: significands from there are halved.
+#: Significands use the table entry of the nearest 1 + i / 256. From this index, near the root of two, they are halved.
 MIDDLE = 106
 
 FRACTION, ONE_IMAGE = np.uint64(0x000FFFFFFFFFFFFF), np.uint64(0x3FF0000000000000)
@@ -246,7 +246,7 @@ def log10_wide(x):
     return high, low, 0
 
 
-#: Beyond the range of any format.
+#: Powers with a larger |log2| are out of the range of every format.
 FAR_BEYOND = 4000.0
 
 E3, E4, E5, E6, E7, E8 = (1 / math.factorial(n) for n in range(3, 9))

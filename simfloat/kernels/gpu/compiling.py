@@ -5,11 +5,10 @@ uses two things that NumPy 2.5 has removed or deprecated: `row_stack`, an alias 
 which cause a warning.
 
 **One argument.** A kernel receives all arguments as one structure, laid out as in C. Numba gives a kernel a parameter
-for every scalar: a grid has 28 of them, and an array at least seven. CuPy converts each of them at every launch, which
+for every scalar: a grid has 31 of them, and an array at least seven. CuPy converts each of them at every launch, which
 took half of its time. A structure costs as much as one scalar. The PTX of the kernel is changed to read its parameters
 from one structure (:func:`with_one_parameter`), and a launch passes its arguments in the same layout
-(:func:`pack_arguments`). Every scalar is at the next multiple of its size, which is also where a driver puts
-parameters.
+(:func:`pack_arguments`). Every scalar is at the next multiple of its size, as in the parameters of a driver.
 
 **No contraction.** NVVM contracts a * b + c to one rounding by default, and no option of numba-cuda's decorators
 prevents it; therefore its intermediate code is passed to NVVM here. With ``fma=0`` every sum and product is a separate
@@ -101,7 +100,7 @@ def describe_argument(argument: Any) -> tuple[ArgumentKind, int, bytes]:
     shape, dtype, memory = argument.shape, argument.dtype, argument.data
     axes = len(shape)
     # Packed by hand, with one call for each number of axes: CuPy converts every argument of a launch separately, and
-    # for the 28 scalars of a grid that took half of the time of a launch.
+    # for the scalars of a grid that took half of the time of a launch.
     header = ARRAY_HEADERS[axes](0, 0, argument.size, dtype.itemsize, memory.ptr, *shape, *argument.strides)
     return ("array", dtype, axes, memory.device_id), 8, header
 

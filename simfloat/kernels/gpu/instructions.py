@@ -179,7 +179,7 @@ def _step_kind(multiply: Callable, add: Callable) -> StepKind:
 OPERATIONS = {suffix: _instructions_in_mode(suffix, rounding) for suffix, rounding in DIRECTED.items()}
 MODES = {rounding.mode: OPERATIONS[suffix] for suffix, rounding in DIRECTED.items()}
 
-#: Fused multiply-adds and kinds of steps, in addition to those of `kernels/sums/orders.py`.
+#: Fused multiply-adds and kinds of steps, in addition to the kinds of `kernels/sums/orders.py`.
 FUSED = {"bfloats": fma_bfloats} | {mode: fma for mode, (fma, *_) in MODES.items()}
 INSTRUCTION_KINDS = {"bfloats": StepKind(bfloats_product, bfloats_add)} | {
     mode: _step_kind(*two) for mode, (_, *two) in MODES.items()
@@ -354,6 +354,6 @@ _BOTH = {
     }.items()
 }
 
-#: Fused steps, by kind; and all kinds of steps that a GPU has in addition to those of `kernels/sums/orders.py`.
+#: Fused steps, by kind; and all kinds of steps that a GPU has in addition to the kinds of `kernels/sums/orders.py`.
 STEPS = {kind: step for kind, (step, _) in _BOTH.items()}
 GPU_KINDS = INSTRUCTION_KINDS | {kind: steps for kind, (_, steps) in _BOTH.items()}

@@ -48,7 +48,10 @@ class ThreadLoop:
 
 
 def threads_over(over: str, each: int = 1) -> Callable[[Callable], ThreadLoop]:
-    """Return a decorator: a loop with a thread for every element, or every `each` elements, of the argument `over`."""
+    """Return a decorator that makes a body a loop.
+
+    It has a thread for every element, or for every `each` elements, of the argument `over`.
+    """
     return lambda body: ThreadLoop(body, over, each)
 
 

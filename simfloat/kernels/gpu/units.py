@@ -213,7 +213,7 @@ loops = {align: {how: fused(cut, rounding) for how, rounding in ROUNDINGS.items(
 
 @threads_over("out")
 def exact_chunks(t, a, b, out, terms):
-    """CDNA1: round the exact sum of the sum so far and 2 or 4 products to nearest float32."""
+    """Round the exact sum of the sum so far and 2 or 4 products to nearest float32 (CDNA1)."""
     i, j = row_and_column(t, out.shape)
     so_far = out[i, j]
     for k in range(0, a.shape[1], terms):
@@ -233,7 +233,7 @@ def _pair(a, b, i, j, k, least):
 
 @threads_over("out")
 def flushed_pairs(t, a, b, out, terms, least):
-    """CDNA2: compute products and pairwise sums in float32, with subnormal results flushed."""
+    """Compute products and pairwise sums in float32, with subnormal results flushed (CDNA2)."""
     i, j = row_and_column(t, out.shape)
     so_far = out[i, j]
     for k in range(0, a.shape[1], terms):
@@ -259,7 +259,7 @@ def _cut_sum(a, b, a_powers, b_powers, i, j, first, last, step):
 
 @threads_over("out")
 def floored_sums(t, a, b, a_powers, b_powers, out, terms, parts, finite):
-    """CDNA3: compute interleaved sums of products truncated toward zero, then floors and nearest float32."""
+    """Compute interleaved sums of products truncated toward zero, then floors and nearest float32 (CDNA3)."""
     i, j = row_and_column(t, out.shape)
     so_far = out[i, j]
     for first in range(0, a.shape[1], terms):

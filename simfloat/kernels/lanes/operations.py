@@ -10,8 +10,8 @@ kept bits of the bit pattern. No mode needs any property of the operands:
   with all signs turned (see `LaneCut.scale`);
 * toward zero and upward in FP32: the result of the float32 operation, because no bit is dropped;
 * nearest even, and to odd: the smaller of the bit patterns rounded down and up is the truncated one, and the result is
-  inexact if they differ. To nearest, half a unit is added to the truncated bit pattern; the sum carries into the kept
-  bits if the larger neighbour is nearest. At a tie, which is exact, half a unit minus one is added if the smaller
+  inexact if they differ. For nearest even, half a unit is added to the truncated bit pattern; the sum carries into the
+  kept bits if the larger neighbour is nearest. At a tie, which is exact, half a unit minus one is added if the smaller
   neighbour is even.
 
 If the nearest float32 number, rounded again, is known to be the exact result rounded once (kind "plain", see

@@ -41,7 +41,7 @@ from simfloat.kernels.sums.rows import make_nans_one, product_count, product_mat
 
 TALL, DEPTH = 4, 256
 
-#: Up to this number of products, a direct loop is faster than the setup of tiles for the hardware's own steps.
+#: Up to this number of products, a direct loop is faster than the setup of tiles for steps of the hardware.
 FEW = 1 << 12
 
 
@@ -101,7 +101,7 @@ class TileSteps(NamedTuple):
 
     step: Any  # (x, lanes, sums, rule) -> new sums; x is a scalar
     begin: Any  # (out, i, left, at, rule) -> sums from `out`; `at` is their position within both vectors
-    start_watch: Any  # (sums) -> initial value of what is tracked during summation ...
+    start_watch: Any  # (sums) -> initial value of the quantity that is tracked during summation ...
     watch: Any  # (watched, sums, rule) -> ... and its new value after each step
     finish: Any  # (out, i, left, right, one, two, watched, rule): stores the sums of a row
 

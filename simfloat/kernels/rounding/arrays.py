@@ -122,7 +122,7 @@ def _carrying(part, last, even, to_odd):
 def round_image_in_any_mode(x, cut):
     """Round float32 by integer operations on its bit pattern, for formats that only shorten the fraction.
 
-    The addend carries into the kept bits exactly if the mode rounds up. To nearest even, it is just under half of the
+    The addend carries into the kept bits exactly if the mode rounds up. For nearest even, it is just under half of the
     dropped part, plus the last kept bit. A carry out of the fraction moves to the exponent, and from the largest number
     to infinity. This takes half as many operations as the rounding of floats, which makes it as fast as a copy.
     """
@@ -229,7 +229,7 @@ def add_counts(counters, total, grid, events):
 
 @kernel
 def count_ends(exact, out, grid_numbers, events, shown):
-    """Count events at both ends of the format's range, from the exact results and their roundings in `out`.
+    """Count events at both ends of the range, from the exact results and their roundings in `out`.
 
     Returns the number of finite exact results beyond the largest number that did not become infinite. Only a rounding
     without a largest number can decide if they overflowed or were rounded back to it.

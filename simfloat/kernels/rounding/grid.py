@@ -74,8 +74,8 @@ def way_of(rounding: Rounding) -> str:
 def _away_of(rounding: Rounding) -> tuple[float, float, float]:
     """Return (away_positive, away_negative, away_odd) of a grid.
 
-    Two kinds of rounding read none of these: to nearest even, which the hardware addition does, and stochastic
-    rounding, where the draw's threshold decides.
+    Two kinds of rounding do not read them: nearest even, which the hardware addition does, and stochastic rounding,
+    where the threshold of a draw decides.
     """
     if way_of(rounding) in ("nearest", "random"):
         return NEVER, NEVER, 0.0

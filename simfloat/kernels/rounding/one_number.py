@@ -59,7 +59,7 @@ def to_odd(x, grid):
     magnitude = abs(x)
     power = power_below(magnitude, grid)
     lower = lower_neighbour(magnitude, power, grid)
-    # Of two neighbours, the even one is the nearest multiple of two spacings.
+    # The even one of two neighbours is the nearest multiple of two spacings.
     is_even = _nearest(magnitude, power + power, grid) == lower
     return _in_range(x, fma(power, grid.epsilon, lower) if (magnitude > lower) & is_even else lower, grid)
 
@@ -148,8 +148,8 @@ def _for_type(floating: Any, unsigned: Any, fraction: int) -> tuple[Any, Any]:
         # then the decision.
         added = unsigned(unsigned(shift_left(unsigned(draw), step) + half) - strict)
         magnitude = abs(x)
-        # Below the smallest normal number the spacing of the grid is constant. With that number added, the bit pattern
-        # has the same spacing. The sum is exact; otherwise this method is not used (see the module docstring).
+        # The grid has a constant spacing below the smallest normal number. With that number added, the bit pattern has
+        # the same spacing. The sum is exact; otherwise this method is not used (see the module docstring).
         base = grid.min_normal if magnitude < grid.min_normal else floating(0.0)
         image = floating(magnitude + base).view(unsigned)
         rounded = unsigned(unsigned(image + added) & mask).view(floating) - base
@@ -252,7 +252,7 @@ def round_pair(high, low, exponent, word, grid):
 @out_of_line
 def _round_pair_by_mode(high, low, exponent, grid):
     """Return the magnitude of (high + low) * 2^exponent rounded in a deterministic mode."""
-    # The exponent is made even, so that codes keep their parity. It is not lowered further than makes a difference.
+    # The exponent becomes even, so that codes keep their parity. It is not lowered further than makes a difference.
     lifted = max(exponent, np.int64(grid.emin) - DEEP)
     lifted += lifted % 2
     magnitude = abs(round_sum_to_odd(high, low)) * power_of_two(max(exponent - lifted, -2 * DEEP))
@@ -298,7 +298,7 @@ def _round_magnitude(magnitude, negative, low, power, anchor, word, grid):
     rest = magnitude - lower
     if grid.random_step != 0.0:
         return lower + spacing if rest >= threshold(word, grid) * power else lower
-    # Of two neighbours, the even one is the nearest multiple of two spacings.
+    # The even one of two neighbours is the nearest multiple of two spacings.
     is_odd = odd_code if single else (magnitude + 2.0 * anchor) - 2.0 * anchor != lower
     part = grid.away_negative if negative else grid.away_positive
     part += grid.away_odd if is_odd else 0.0
@@ -319,7 +319,7 @@ def _round_pair_at_random(high, low, exponent, word, grid):
     near = (magnitude + anchor) - anchor
     lower = near - spacing if near > magnitude else near
     if lower == magnitude and below < 0.0:
-        # The exact result is just under a number of the grid. Under a power of two the spacing is half as large.
+        # The exact result is just under a number of the grid. The spacing under a power of two is half as large.
         spacing = 0.5 * spacing if magnitude == power and magnitude > first else spacing
         lower = magnitude - spacing
     draw = np.uint32(word) >> np.uint32(grid.random_shift)

@@ -9,8 +9,8 @@ key. The counter is (element, step / 4, call, stage), so any thread and any bloc
 * call: the number that the stream gave to the call;
 * stage: which rounding of the call uses the word; 0 is the result itself.
 
-A draw is the upper bits of its word. Draws of at most 8 bits are bytes, and four of them share a word: step (or
-element) n takes byte n % 4, the lowest first, of the word that a longer draw would take for step n / 4.
+A draw is the upper bits of its word. A draw of at most 8 bits is the upper bits of a byte, and four such draws share a
+word. Step (or element) n takes byte n % 4, the lowest first, of the word that step n / 4 has with longer draws.
 """
 
 from __future__ import annotations

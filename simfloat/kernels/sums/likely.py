@@ -40,7 +40,7 @@ NONE_UNSURE = U32(0xFFFFFFFF)
 class DroppedBits(NamedTuple):
     """A grid and a stochastic mode, in the form for `round_unless_in_doubt`."""
 
-    turn: int  # right rotation of a word that puts the upper bits of a draw where the dropped bits are
+    turn: int  # right rotation of a word that moves the upper bits of a draw to the dropped bits
     read: int  # the dropped bits that a draw covers
     half: int  # half a step of a draw, if it is one of the dropped bits
     dropped: int
@@ -84,8 +84,8 @@ def round_unless_in_doubt(x, word, lift, cut):
     # addition may round; the module docstring explains why the error is small enough.
     image = np.float32(magnitude + cut.min_normal if low else magnitude).view(np.uint32)
     draw = U32(rotate_right(U32(word), U32(cut.turn - lift)) & cut.read)
-    # One more than the sum of bit pattern and draw, in one operation less. It differs from the sum only where the
-    # result is not certain.
+    # One more than the sum of bit pattern and draw, in one operation less. The two differ only if the result is not
+    # certain.
     moved = U32((image if image < NAN else NAN) - U32(~U32(draw | cut.half)))
     cut_number = U32(moved & cut.kept_mask).view(np.float32)
     rounded = cut_number - cut.min_normal if low else cut_number

@@ -74,10 +74,9 @@ class Order(NamedTuple):
 
 
 def kahan(multiply: Any, add: Any, subtract: Any) -> Any:
-    """Kahan's compensated sum (Kahan 1965; Higham 2002, section 4.3): s is the sum, and c the amount by which it is too
-    large.
+    """Return the step of Kahan's compensated sum (Kahan 1965; Higham 2002, section 4.3).
 
-    p = x * y, y = p - c, t = s + y, c = (t - s) - y, s = t.
+    s is the sum, and c the amount by which it is too large: p = x * y, y = p - c, t = s + y, c = (t - s) - y, s = t.
     """
 
     @scalar
@@ -117,7 +116,7 @@ def nearest_product(x, y, draw, options):
 
 @scalar
 def plain_add(a, b, draw, options):
-    """Return a sum rounded in the carrier and then to the grid, where this does no harm."""
+    """Return a sum rounded in the carrier and then to the grid, if this equals a single rounding."""
     return nearest(a + b, options.grid)
 
 
@@ -135,7 +134,7 @@ def converted_product(x, y, draw, options):
 
 @scalar
 def converted_add(a, b, draw, options):
-    """Return a sum rounded in the carrier and then to FP16 by the hardware, where this does no harm."""
+    """Return a sum rounded in the carrier and then to FP16 by the hardware, if this equals a single rounding."""
     return half.round_to_half(a + b)
 
 
@@ -147,13 +146,13 @@ def converted_odd_add(a, b, draw, options):
 
 @scalar
 def halves_product(x, y, draw, options):
-    """Return the hardware's product of FP16 numbers, which are bit patterns."""
+    """Return the product of FP16 bit patterns, computed by the hardware."""
     return half.multiply_halves(x, y)
 
 
 @scalar
 def halves_add(a, b, draw, options):
-    """Return the hardware's sum of FP16 numbers, which are bit patterns."""
+    """Return the sum of FP16 bit patterns, computed by the hardware."""
     return half.add_halves(a, b)
 
 
@@ -217,7 +216,7 @@ def stochastic_add_in_float64(a, b, draw, options):
     return np.float32(round_at_random(odd_sum(np.float64(a), np.float64(b)), draw, options.grid))
 
 
-# Not inlined, because a loop contains several calls.
+# Functions with many call sites in a loop are not inlined.
 @out_of_line
 def round_wide(high, low, exponent, draw, grid, pair):
     """Return (high + low) * 2^exponent rounded once, in any mode to any grid."""

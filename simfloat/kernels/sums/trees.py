@@ -58,8 +58,8 @@ def tree_operations(product, add):
     """Return (four_of, four, one, two), the operations of the tree.
 
     four_of and four are the lowest two levels for a column and for a row, one is a single remaining product, and two is
-    a sum of two. The four products are those of `x` and `rows` (or `y`); `p` and `s` are the words of the products and
-    of the three sums.
+    a sum of two. The four products are products of `x` and `rows` (or `y`); `p` and `s` are the words of the products
+    and of the three sums.
     """
 
     @scalar

@@ -103,7 +103,7 @@ def cut_to_odd(x, scale):
 
 @scalar
 def unless_special(rounded, plain):
-    """Return the result of a chunk; the plain sum is NaN or infinite exactly where the sum of the matrix unit is."""
+    """Return the result of a chunk, or the plain sum if it is NaN or infinite; then the matrix unit gives the same."""
     return rounded if abs(plain) < np.inf else plain
 
 
@@ -112,7 +112,7 @@ def truncate_to_format(x, grid):
     """Round toward zero to a format with the exponents of float32; overflow becomes infinite, and zeros are +0."""
     magnitude = abs(x)
     drop = np.uint64(52.0 - grid.mantissa_bits)
-    # Rounding toward zero is a mask on the bit pattern. Below the smallest normal number the spacing is constant, so
+    # Rounding toward zero is a mask on the bit pattern. The spacing is constant below the smallest normal number, so
     # the number of spacings is truncated instead. Shifts by `drop` bits and back replace a mask that would depend on
     # the format.
     normal = np.uint64(np.uint64(np.float64(magnitude).view(np.uint64) >> drop) << drop).view(np.float64)
@@ -318,9 +318,9 @@ def fused(align, finish, may_draw):
                             for j in range(sums.size):
                                 top[j] = max(top[j], w * p[j])
                         align(a, b, i, left, right, first, last, sums, top, scale, total, unit)
-                        # Infinities and NaN are taken from the float64 sum, which is NaN or infinite exactly where the
-                        # sum of the unit is. If all operands are finite, so are the products, and only the sum so far
-                        # can be special.
+                        # Infinities and NaN are taken from the float64 sum, which is NaN or infinite exactly if the sum
+                        # of the unit is. If all operands are finite, so are the products, and only the sum so far can
+                        # be special.
                         copy_into(plain, sums)
                         if not finite:
                             for k in range(first, last):

@@ -263,7 +263,7 @@ def fill_panel(rows, left, width, space, unit, low, none):
 def find_tops(space, i, at, first, last):
     """Find the largest exponent in every column of the products `first` to `last` of a chunk.
 
-    The factors are those of row i, and begin at index `at`.
+    The factors are in row i, and begin at index `at`.
     """
     factors, panel, tops = space.factor_bytes, space.panel_bytes, space.tops
     # The smallest byte: sums of two bytes of nonzero numbers are never negative, so any product raises it. A vector has

@@ -156,9 +156,9 @@ def aligning(cut):
         # The scale of every column, and the sum so far in its units.
         for j in range(tops.size):
             exponent = exponent_of(sums[i, j])
-            # -127 is the exponent field of zeros and of subnormal float32 numbers. With a product, whose exponent is at
-            # least F - 126, a subnormal sum has no effect; without one, the sum stays unchanged. So all of them may be
-            # read as zeros, which have an exponent of at most emin here (`sums/integers.py`).
+            # -127 is the exponent field of zeros and of subnormal float32 numbers. A product has an exponent of at
+            # least F - 126, so a subnormal sum has no effect on it; without products, the sum stays unchanged. So all
+            # of them may be read as zeros, which have an exponent of at most emin here (`sums/integers.py`).
             exponent = zero if exponent == np.int32(-127) else max(exponent, least)
             scales[j] = power_of_two(np.int32(bits - max(np.int32(np.int32(tops[j]) + base), exponent)))
             parts[0, j], parts[1, j] = cut(sums[i, j], scales[j]), 0
@@ -179,7 +179,7 @@ def aligning_wide(cut, cut_sum):
             top = np.int32(np.int32(tops[j]) + base) if tops[j] >= 0 else LOWEST
             exponent = np.int32(np.int32(exponent_field(sums[i, j])) - np.int32(1023))
             last = np.int32(max(top, max(exponent, LOWEST)) - bits)
-            # There is no product beyond 2^127.
+            # Products never exceed 2^127.
             scales[j] = power_of_two(min(np.int32(-last), np.int32(127)))
             units[0, j] = wide_power(last)
             parts[0, j], parts[1, j] = integer_toward_zero(cut_sum(sums[i, j], wide_power(-last))), 0
@@ -282,7 +282,7 @@ def _exact_total(one, two, scale):
 def _total_or_sum_so_far(rounded, so_far, top):
     """Return the result of a chunk; zeros are +0.
 
-    It is the sum so far if there is no product, or if that sum is infinite or NaN.
+    It is the sum so far if the chunk has no products, or if that sum is infinite or NaN.
     """
     # `top` is a byte that is negative if all products of a chunk are zeros. Adding +0 turns -0 into +0, which is the
     # only zero that matrix units return.

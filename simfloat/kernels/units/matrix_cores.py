@@ -1,7 +1,7 @@
 """The sums of AMD's matrix cores (Xie et al., MMA-Sim, arXiv 2511.10909; facts as of its version 2.1.1).
 
 `a` is (m, k), `b` is (k, n); `out` (m, n) contains the start values, then the sums. k is a multiple of the terms of a
-matrix unit, padded with zeros. A plain sum is computed as well; it is NaN or infinite exactly where the sum of the unit
+matrix unit, padded with zeros. A plain sum is computed as well; it is NaN or infinite exactly if the sum of the unit
 is.
 """
 
@@ -22,7 +22,7 @@ NORMAL = np.float32(2.0**-126)
 
 @kernel
 def exact_chunks(a, b, out, terms):
-    """CDNA1: round the exact sum of the sum so far and 2 or 4 products to nearest float32. All arrays are float64."""
+    """Round the exact sum of the sum so far and 2 or 4 products to nearest float32 (CDNA1). All arrays are float64."""
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         for first in range(0, a.shape[1], terms):
@@ -77,7 +77,7 @@ def flushed_pair(w, p, x, q):
 
 @kernel
 def flushed_pairs(a, b, out, terms, least):
-    """CDNA2: compute products and pairwise sums in float32, with subnormal results flushed. All arrays are float32.
+    """Compute products and pairwise sums in float32, with subnormal results flushed (CDNA2). All arrays are float32.
 
     Operands below `least`, which are subnormal in their format, and zeros become +0.
     """
@@ -108,7 +108,7 @@ def _normal(x, least):
 
 @kernel
 def floored_sums(a, b, a_powers, b_powers, out, terms, parts, finite):
-    """CDNA3: compute `parts` interleaved sums of products truncated toward zero, then floors and nearest float32.
+    """Compute `parts` interleaved sums of products truncated toward zero, then floors and nearest float32 (CDNA3).
 
     With two parts (8-bit operands), a sum so far that is too small in comparison is dropped. All arrays are float64.
     """
@@ -158,8 +158,8 @@ def floored_total(one, two, one_top, two_top, so_far, parts):
     top = max(dot_top, sum_top)
     sum_part = _floor(so_far, top * 2.0**-24)
     sum_part = 0.0 if (parts == 2) & (sum_top < top * 2.0**-25) else sum_part
-    # The order of the floors and the widths 24, 25, 31 and 32 are those of the matrix unit as described by MMA-Sim.
-    # They are floors, not truncations: negative sums move away from zero.
+    # MMA-Sim describes the matrix unit with this order of floors and with the widths 24, 25, 31 and 32. They are
+    # floors, not truncations: negative sums move away from zero.
     total = _floor(dot, top * 2.0**-32) + sum_part
     total = _floor(total, max(binade(abs(total)), 2.0**-126) * 2.0**-31)
     return np.float64(np.float32(total + 0.0))
