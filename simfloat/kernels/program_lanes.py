@@ -293,9 +293,7 @@ def _numbers_equal_to(registers, u, y, count):
 
 @scalar
 def exact_zeros(what, registers, u, v, y, count):
-    """Return the number of exact zeros among the results of registers u and v, or of u and the scalar y; none may be
-    NaN.
-    """
+    """Return the number of results of registers u and v, or u and scalar y, that are exactly zero; none may be NaN."""
     if what == SUM:
         return _zero_sums(registers, u, v, count)
     if what == PRODUCT:

@@ -45,9 +45,7 @@ def two_product(a, b):
 
 @scalar
 def add_odd(a, b, sign):
-    """Return a + b rounded to odd; a zero sum of unlike signs is +0 for sign = 1, and -0 for sign = -1
-    (toward_negative).
-    """
+    """Return a + b rounded to odd; a zero sum of unlike signs is +0 if sign is 1, -0 if it is -1 (toward_negative)."""
     s, e = two_sum(sign * a, sign * b)
     return sign * round_sum_to_odd(s, e)
 
@@ -308,8 +306,6 @@ def horner(p, p_low, x, x_low, c, c_low):
 
 @scalar
 def horner_start(p, x, c, c_low):
-    """Return p * x + (c, c_low), where p has only the precision of float64, so that the rounding of the product adds
-    little.
-    """
+    """Return p * x + (c, c_low), with p in float64 precision, if the rounding of the product adds little."""
     s, e = quick_two_sum(c, p * x)
     return s, e + c_low

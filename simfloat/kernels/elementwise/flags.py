@@ -78,8 +78,9 @@ def _convert_each(block, results, grid_numbers, kind):
 
 
 def rounding_flag_loop(round_block):
-    """Return the loop that rounds float32 numbers in float32 lanes and flags them; it returns nonzero if some are left
-    over.
+    """Return the loop that rounds float32 numbers in float32 lanes and flags them.
+
+    The loop returns nonzero if some results are left over.
     """
 
     @kernel
@@ -284,9 +285,7 @@ def _is_far(x, y, z, result, left):
 
 @out_of_line
 def _flags_of_pair(high, low, exponent, result):
-    """Return the flags for rounding (high + low) * 2^exponent to `result` in FP64, where high is the rounding of the
-    sum.
-    """
+    """Return the flags for (high + low) * 2^exponent rounded to `result` in FP64; high is the rounding of the sum."""
     if not abs(high) < np.inf:
         return np.uint8(0)
     if abs(result) == np.inf:
@@ -336,9 +335,7 @@ def _error_of_root(x, y, z, result):
 
 @scalar
 def _error_of_fma(x, y, z, result):
-    """Return 0 if the result equals x * y + z exactly: then result - s is the sum of both errors, which is a float64
-    number.
-    """
+    """Return 0 if result is x * y + z exactly: result - s is then the sum of both errors, a float64 number."""
     high, low = two_product(x, y)
     s, e = two_sum(high, z)
     together, lost = two_sum(e, low)

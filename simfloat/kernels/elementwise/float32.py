@@ -144,9 +144,7 @@ def multiply(x, y, z, sign):
 
 @scalar
 def divide(x, y, z, sign):
-    """Return x / y rounded to odd; it is scaled if x is small and y not large: the remainder then has bits too low for
-    float32.
-    """
+    """Return x / y rounded to odd; both are scaled if x is small and y not large, so that float32 has the remainder."""
     scale = F32(2.0**100) if (abs(x) < SMALL) & (abs(y) < F32(2.0**24)) else F32(1.0)
     a, b = F32(x * scale), F32(y * scale)
     q = F32(a / b)

@@ -55,9 +55,7 @@ def operand_slice(operand, repeated, start, stop):
 
 @scalar
 def any_extreme(operand, part):
-    """Return 1 if an element of the part is extreme, otherwise 0: integers, because an or of booleans is not
-    vectorised.
-    """
+    """Return 1 if an element of the part is extreme, otherwise 0; an or of integers is vectorised, of booleans not."""
     if operand.size == 1:
         return np.int64(is_extreme(operand[0]))
     extreme = np.int64(0)

@@ -231,9 +231,7 @@ def cut_off(truncated, grid):
 
 @scalar
 def cut_away(truncated, grid):
-    """Round to nearest, ties away. The NaN of a GPU is all ones below the sign and would carry, so NaN is returned
-    unchanged.
-    """
+    """Round to nearest, ties away. NaN is returned unchanged, because the bits of a GPU's NaN would carry."""
     moved = U32(_image(truncated) + shift_right(_unit(grid), U32(1)))
     return truncated if truncated != truncated else _cut(moved, grid)
 
@@ -271,9 +269,7 @@ def cut_nearest(lower, upper, grid):
 
 @scalar
 def cut_to_odd(lower, upper, grid):
-    """Round to odd, from both neighbours. They are compared as floats, because an exact zero is -0 rounded down and +0
-    rounded up.
-    """
+    """Round to odd. Both neighbours are compared as floats: an exact zero is -0 rounded down and +0 rounded up."""
     unit, truncated = _unit(grid), U32(min(_image(lower), _image(upper)))
     exact = (lower == upper) & (U32(truncated & U32(unit - U32(1))) == U32(0))
     return _cut(truncated if exact else U32(truncated | unit), grid)

@@ -323,7 +323,7 @@ def _add_pieces(rest, bins, i, j, anchors):
 
 @threads_over("start")
 def bin_sums(t, a, b, start, bins, anchors, exact_products):
-    """Compute bins (t, m, n): the pieces of start + a (m, k) times b (k, n) on the grids of `anchors` (t), coarse to
+    """Compute bins (t, m, n): pieces of start + a (m, k) times b (k, n) on the grids of `anchors` (t), coarse to
     fine.
     """
     i, j = t // start.shape[1], t % start.shape[1]

@@ -35,9 +35,7 @@ class Tile(NamedTuple):
     warp: int = 0  # neighbouring threads
 
     def fits(self, rows: int, columns: int) -> bool:
-        """Return True if a result of this shape contains such tiles, and its rows are aligned for reads of
-        `side_by_side`.
-        """
+        """Return True if a result of this shape contains such tiles, with rows aligned for reads of `side_by_side`."""
         whole = rows % self.side_by_side == 0 and columns % self.side_by_side == 0
         return whole and rows >= self.rows and columns >= self.columns * self.warp
 

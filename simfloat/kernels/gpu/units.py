@@ -246,9 +246,7 @@ def flushed_pairs(t, a, b, out, terms, least):
 
 @scalar
 def _cut_sum(a, b, a_powers, b_powers, i, j, first, last, step):
-    """Return (sum, power) of the products first, first + step, ... truncated to multiples of 2^-24 of their largest
-    power.
-    """
+    """Return (sum, largest power) of the products first, first + step, ..., truncated to 2^-24 of that power."""
     top, total = NOTHING, 0.0
     for k in range(first, last, step):
         top = max(top, a_powers[i, k] * b_powers[k, j])

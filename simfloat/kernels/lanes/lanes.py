@@ -241,9 +241,7 @@ def define(function: Callable, operands: int, others: int, result: Callable, mak
 
 
 def _lanes_among(kinds: Any) -> Lanes:
-    """Return the type to which scalars are spread: the lanes of floats or bit patterns, or uint32 if all lanes are
-    boolean.
-    """
+    """Return the type to which scalars are spread: the lanes of floats or bit patterns; uint32 if all are boolean."""
     lanes = [kind for kind in kinds if isinstance(kind, Lanes)]
     return next((kind for kind in lanes if kind.dtype != types.boolean), Lanes(types.uint32, lanes[0].count))
 

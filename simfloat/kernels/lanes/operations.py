@@ -227,9 +227,7 @@ def _to_odd_by_anchor(lower, upper, cut):
 
 
 class LaneOperations(NamedTuple):
-    """Rounded operations on lanes; the last argument is the cut. They require the rounding mode `mode` of the
-    processor.
-    """
+    """Rounded operations on lanes, with the cut as last argument; the processor must be in the rounding mode `mode`."""
 
     mode: int
     fma: Any  # (x, lanes, sums, cut); x is a scalar

@@ -51,9 +51,7 @@ class OrderRule(NamedTuple):
 
 
 def order_operations(operations: LaneOperations, watches: bool) -> tuple[Any, Any, Any]:
-    """Return (multiply, add, subtract) with the signature that orders use: a draw that is not read, and a rule as
-    options.
-    """
+    """Return (multiply, add, subtract) in the form that orders call: with a draw, which is ignored, and a rule."""
     round_product, round_sum = operations.multiply, operations.add
 
     @on_lanes
@@ -86,9 +84,7 @@ def _note_too_large(lanes, rule):
 
 
 def order_loop(add_panel: Any, depth: int, operations: LaneOperations, others: int) -> Any:
-    """Return the loop of an order with the given operations; `others` is the number of state values in addition to the
-    sum.
-    """
+    """Return the loop of an order with these operations; `others` is the number of state values besides the sum."""
     mode, cut_of = np.int32(operations.mode), operations.make_cut
 
     @on_lanes

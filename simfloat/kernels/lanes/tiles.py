@@ -256,9 +256,7 @@ def unfused_step(operations: LaneOperations) -> Any:
 
 
 def watched_unfused_step(operations: LaneOperations) -> Any:
-    """Return the step that rounds a product, then the sum; a product beyond its format makes the sum NaN, which is
-    noticed.
-    """
+    """Return the step that rounds a product, then the sum; a product beyond its format makes the sum NaN."""
     multiply, add = operations.multiply, operations.add
 
     @on_lanes

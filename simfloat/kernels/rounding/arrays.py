@@ -255,9 +255,7 @@ def _count_zeros(exact, out, grid, events):
 
 @scalar
 def _count_beyond(exact, out, grid, events):
-    """Count overflows, infinities and NaN; return the number of finite results for exact ones beyond the largest
-    number.
-    """
+    """Count overflows, infinities and NaN; return the number of exact results beyond the format that stayed finite."""
     overflow, undecided, infinite, nan = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for i in range(out.size):
         before, after = abs(np.float64(exact[i])), np.float64(abs(out[i]))
@@ -281,9 +279,7 @@ def _count_fields(out, lanes, counts):
 
 @scalar
 def add_fields(out, lanes, counters):
-    """Count results by the sign and the exponent field of their bit patterns, with `lanes` counters each that take
-    turns.
-    """
+    """Count results by the sign and exponent field of their bit patterns, with `lanes` counters each in turn."""
     whole = out.size - out.size % lanes
     for i in range(0, whole, lanes):
         # Results near one another mostly have the same exponent. An addition to the counter that was just written would

@@ -119,9 +119,7 @@ def encode_float32(x, codes, coding_fields):
 
 @kernel
 def encode_images(x, codes, coding_fields):
-    """Write the codes of float32 and of formats that are float32 with a shorter fraction: their codes are the upper
-    bits.
-    """
+    """Write the codes of float32, or of formats that only shorten its fraction: codes are the upper bits."""
     coding, u = unpack_coding(coding_fields), np.uint32
     drop, nan = u(coding.drop - 29.0), u(coding.nan)
     lost, lost_bits = u(shift_left(u(1), drop) - u(1)), u(0)
@@ -157,8 +155,9 @@ def decode_by_table(codes, table, out):
 
 @kernel
 def decode(codes, out, decoding_fields):
-    """Write the numbers of codes, for formats with only normal float64 numbers as normal ones; False if a code has more
-    bits.
+    """Write the numbers of codes; return False if a code has more bits.
+
+    Normal numbers of the format must be normal in float64.
     """
     decoding, u = unpack_decoding(decoding_fields), np.uint64
     first, drop, offset = u(decoding.first), u(decoding.drop), np.int64(decoding.offset)

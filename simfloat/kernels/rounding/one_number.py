@@ -102,9 +102,7 @@ def _in_range(x, rounded, grid):
 
 @scalar
 def in_range_quickly(x, rounded, grid):
-    """Return a rounded magnitude with the sign of `x`, in modes in which overflow of both signs gives the same
-    magnitude.
-    """
+    """Return a rounded magnitude with the sign of `x`, in modes in which both signs overflow to the same magnitude."""
     rounded = grid.overflow_positive if rounded > grid.max else rounded
     return math.copysign(rounded, x) + grid.zero
 
@@ -120,9 +118,7 @@ def round_by_threshold(x, word, grid):
 
 
 def _for_type(floating: Any, unsigned: Any, fraction: int) -> tuple[Any, Any]:
-    """Return (threshold, round_at_random) for a type with `fraction` fraction bits; `unsigned` is the type of bit
-    patterns.
-    """
+    """Return (threshold, round_at_random) for a type with `fraction` fraction bits and `unsigned` bit patterns."""
     word_type = np.uint32
 
     @scalar
@@ -268,9 +264,7 @@ def _round_pair_by_mode(high, low, exponent, grid):
 
 @scalar
 def _first_binade(smallest, grid):
-    """Return the binade below which the spacing is constant: the one of the smallest normal number, or the next lower
-    one.
-    """
+    """Return the binade below which the spacing is constant: of the smallest normal number, or the next lower one."""
     return 0.5 * smallest if grid.min_normal < grid.least else smallest
 
 

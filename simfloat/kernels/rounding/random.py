@@ -108,8 +108,9 @@ WORD = np.zeros(1, np.uint32)
 
 @scalar
 def empty_rows(array, rows, columns):
-    """Return an uninitialised matrix of the array's type. It begins at a cache line, and so does each row of whole
-    lines.
+    """Return an uninitialised matrix of the array's type, in which the first row begins at a cache line.
+
+    So does every other row, if the rows are as long as whole lines.
     """
     space = np.empty(rows * columns + 64 // array.itemsize, array.dtype)
     first = (-space.ctypes.data % 64) // array.itemsize

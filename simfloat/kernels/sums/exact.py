@@ -18,7 +18,7 @@ COLUMNS = 256
 
 @kernel
 def bin_sums(a, b, start, bins, anchors, exact_products):
-    """Compute bins (t, m, n): the pieces of start + a (m, k) times b (k, n) on the grids of `anchors` (t), coarse to
+    """Compute bins (t, m, n): pieces of start + a (m, k) times b (k, n) on the grids of `anchors` (t), coarse to
     fine.
     """
     rest, error = np.empty(COLUMNS), np.empty(COLUMNS)

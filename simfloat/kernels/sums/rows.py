@@ -122,9 +122,7 @@ def _copy(row, new):
 
 
 def column_steps(step: Any, state: int, stages: int) -> tuple[Any, Any]:
-    """Return (one, all_columns): the step of column j, which returns its new state, and the step of all columns of a
-    row.
-    """
+    """Return (one, all_columns): the step of column j, which returns its new state, and the step of a whole row."""
     state_at = scalar_from_text("state_at", "rows, j", tuple_text("rows[{}][j]", state))
     put = scalar_from_text(
         "put_state", "rows, j, state", tuple_text("put(rows[{}], j, state[{}])", state), put=_put_into_row
@@ -267,9 +265,7 @@ stepwise_loops = make_loops(_loop)
 
 
 def running_loop(step: Any, finish: Any, state: int, stages: int) -> Any:
-    """Return the loop for a step with `state` values in its state and, if the grid is stochastic, `stages` stages of
-    draws.
-    """
+    """Return the loop for a step with `state` values in its state, and with `stages` stages in stochastic modes."""
     first_state = scalar_from_text("first_of_running", "number", f"(number, {tuple_text('0.0', state - 1)[1:]}")
     draws_at = scalar_from_text(
         "draws_of_running", "words, line, lift", tuple_text("lifted(words[{}, line, 0], lift)", stages), lifted=lifted

@@ -57,9 +57,7 @@ NO_WORDS = (np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0))
 
 
 def sequential(product, add):
-    """Return the loop of deterministic steps. Steps of a sum wait for each other, so COLUMNS sums of short rows take
-    turns.
-    """
+    """Return the loop of deterministic steps. Steps of a sum wait for each other, so COLUMNS sums take turns."""
 
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, sign):

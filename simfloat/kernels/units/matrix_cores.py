@@ -53,9 +53,7 @@ def exact_chunk(one, two, three, four, so_far):
 
 @scalar
 def _nearest_sum(high, low, so_far):
-    """Return high + low + so_far rounded once to nearest float32, by round-to-odd (Boldo and Melquiond 2008, section
-    5).
-    """
+    """Return high + low + so_far rounded once to nearest float32, by round-to-odd (Boldo and Melquiond 2008, 5)."""
     high, low = two_sum(high, low)
     t, t_error = two_sum(so_far, low)
     v, v_error = two_sum(high, t)
