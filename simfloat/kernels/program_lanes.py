@@ -182,7 +182,8 @@ def _is_beside_tie(x, cut):
     """Return True if a tie is within REACH of the bit pattern."""
     half = U32(shift_right(cut.dropped, U32(1)) + U32(1))
     rest = U32(image(x) & cut.dropped)
-    # |rest - half| <= REACH by one comparison of unsigned numbers: below -REACH the sum wraps around to a large one.
+    # This tests |rest - half| <= REACH by one comparison of unsigned numbers: below -REACH the sum wraps around to a
+    # large one.
     return U32(U32(rest - half) + REACH) <= U32(REACH + REACH)
 
 
@@ -232,8 +233,8 @@ def _sums_with_parts(registers, u, y, to, count):
 @scalar
 def _nearest_with_rest(p, c):
     """Return p + c, where c is nearly the remainder of p, and True if that is in doubt; infinities and NaN are."""
-    # The relative error of c is at most 2^-21. If p plus slightly more and p plus slightly less are equal, the error
-    # did not matter. NaN differs from itself and is therefore in doubt.
+    # The relative error of c is at most 2^-21. If the sums of p with a slightly larger and a slightly smaller c are
+    # equal, the error did not matter. NaN differs from itself and is therefore in doubt.
     above, below = F32(p + fma(c, MARGIN, c)), F32(p + fma(c, -MARGIN, c))
     return above, above != below
 

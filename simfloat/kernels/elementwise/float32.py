@@ -172,8 +172,8 @@ def square_root(x, y, z, sign):
 def multiply_add(x, y, z, sign):
     """Return x * y + z rounded to odd.
 
-    float64 represents the product. The sign of the part of the sum that float32 drops shows on which side of it the sum
-    is.
+    float64 represents the product. The sign of the error of rounding the sum to float32 shows on which side of the
+    float32 number the sum is.
     """
     product, addend = np.float64(x) * np.float64(y), np.float64(z)
     s, e = two_sum(sign * product, sign * addend)

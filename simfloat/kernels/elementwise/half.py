@@ -202,7 +202,7 @@ def conversion_loop(convert):
 image_loops, number_loops = {"halves": conversion_loop(image)}, {"halves": conversion_loop(number_with_one_nan)}
 
 
-#: Elements that are tested together: at most this many are tested in vain.
+#: Elements per block; a block is tested before its results are looked up.
 BLOCK = 1024
 
 

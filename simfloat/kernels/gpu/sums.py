@@ -76,9 +76,10 @@ def chaining(fma):
 
 
 def sequential_random(product, add, rounds_products):
-    """Return the loop of stochastic steps, four at a time, because four steps share a call of Philox or a word.
+    """Return the loop of stochastic steps, four at a time.
 
-    Sums draw from the stage of the counter, products from the next stage.
+    One call of Philox has the words of four steps, or one word has their draws. Sums draw from the stage of the
+    counter, products from the next stage.
     """
 
     @threads_over("out")

@@ -37,7 +37,7 @@ GROUP, ALL = 8, 1 << 40
 WAITING = 42
 
 #: The steps of `LANE_OPERATIONS` that have loops here; nearest even uses the nearest float32 numbers ("plain"). Formats
-#: that overflow as float32 does seldom have results beyond their range, so only the usual mode has a loop without this
+#: with the overflow of float32 seldom have results beyond their range, so only the usual mode has a loop without this
 #: check.
 STEPS, UNWATCHED = ("plain", "truncated", "away", "upward", "sticky"), ("plain",)
 

@@ -1,13 +1,13 @@
 """Sequential sums, rounded at every step on lanes, in tiles that keep their sums in registers.
 
 A tile has TALL rows and two vectors of columns. These are eight independent sums, enough to keep two multipliers busy
-during the four cycles that one takes. All rows read the columns of `b`, so these are copied to consecutive memory: rows
-of 512 numbers, 2048 bytes apart, share a few sets of the first-level cache. The loop over tiles serves all steps on
-lanes (`kernels/lanes/operations.py`).
+during the four cycles of a multiplication. All rows read the columns of `b`, so these are copied to consecutive memory:
+rows of 512 numbers, 2048 bytes apart, share a few sets of the first-level cache. The loop over tiles serves all steps
+on lanes (`kernels/lanes/operations.py`).
 
 `a` is (m, k), `b` (k, n) and `out` (m, n), all float32; stacks of such matrices are accepted (`kernels/sums/rows.py`).
 The grids are arrays of float64. If a sum can leave the format in other ways than to the infinity of float32, the loop
-follows the largest bit pattern. Rows of a tile with a bit pattern that is too large, or NaN, are summed again in
+tracks the largest bit pattern. Rows of a tile with a bit pattern that is too large, or NaN, are summed again in
 float64. That method also needs no properties of the operands: float64 represents their products, and rounds a sum to
 odd.
 """

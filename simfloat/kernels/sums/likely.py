@@ -1,14 +1,16 @@
 """Stochastic rounding in float32 from the upper bits of the sum and of the draw, which decide almost every case.
 
 A magnitude x rounds to its larger neighbour if x plus the draw, in units of the spacing, reaches this neighbour. Let U
-be the last bit of float32 numbers in the binade of x. A spacing is 2^d U, with d = 23 - mantissa bits. Float32
-represents x with an error below 3/4 U. The operation contributes at most 1/2 U. For values below the smallest normal
-number, that number is added, which gives all of them its spacing; this addition contributes at most 1/2 U, and the
-operation at most 1/4 U. The upper d bits of the draw are a multiple of U. Its lower bits, plus half a step, minus the
-tiny bit of a strict odd draw (see `one_number.py`), are at least -1/4 U and less than U. The true sum and the sum of
-the float32 bit pattern and the upper bits, in whole units of U, therefore differ by -1, 0 or 1. Their kept bits are
-equal, unless the dropped bits of the latter are all zeros or all ones. The likely result is therefore exact except in
-two of 2^d cases, which are reported.
+be the last bit of float32 numbers in the binade of x. A spacing is 2^d U, with d = 23 - mantissa bits.
+
+Float32 represents x with an error below 3/4 U. The operation contributes at most 1/2 U. If x is below the smallest
+normal number, this number is added, so that the sum has its spacing. The addition contributes at most 1/2 U, and the
+operation then at most 1/4 U. The upper d bits of the draw are a multiple of U. Its lower bits, plus half a step, minus
+the tiny bit of a strict odd draw (see `one_number.py`), are at least -1/4 U and less than U.
+
+The true sum of x and the draw, and the sum of the float32 bit pattern and the upper bits, therefore differ by -1, 0 or
+1 in whole units of U. Their kept bits are equal, unless the dropped bits of the second sum are all zeros or all ones.
+The likely result is therefore exact except in two of 2^d cases, which are reported.
 
 This also applies if the float32 number is a power of two and x is below it, where the spacing is half as large. Its
 dropped bits are zeros, and x is less than U/2 away from it, so every draw with nonzero upper bits reaches the power. An

@@ -146,7 +146,7 @@ def round_finite_total(convert: Any) -> TotalRounding:
 
 
 def round_any_total(convert: Any) -> TotalRounding:
-    """Return a rounding that also applies to infinite sums and NaN, with their results in the format and mode."""
+    """Return a rounding that also rounds infinite sums and NaN, as the format and the mode require."""
 
     @scalar
     def finish(total, scale, plain, word, grid):
