@@ -106,50 +106,50 @@ def statement_findings(results: list[Result]) -> list[Finding]:
         _statement(
             "gradients below 2^-11 are rounded to zero",
             "every such gradient is zero in FP16",
-            f"{share(n['below-lost'], n['below'])} of those below 2^-11 are; what is lost lies below 2^-25",
+            f"{share(n['below-lost'], n['below'])} of the gradients below 2^-11 are zero; lost values are below 2^-25",
             every_test(n["below"] - n["below-lost"], n["below"]),
         ),
         _statement(
             "FP16 can only represent values down to 2^-14, so that 2^-18 underflows",
             "powers of two from 2^-24 to 2^-15 become zero",
-            f"{n['powers-lost']} of {n['powers']} are not exact",
+            f"{n['powers-lost']} of {n['powers']} powers of two are not exact",
             every_test(n["powers"] - n["powers-lost"], n["powers"]),
         ),
         _statement(
             "when the least gradient touches 2^-11 the step is about to underflow",
             "no step has such a small gradient without a loss in FP16",
-            f"the alarm rings in {n['alarms']} of {steps} steps, in {n['false-alarms']} of them nothing is lost",
+            f"{n['alarms']} of {steps} steps have such a gradient; {n['false-alarms']} of them lose nothing",
             every_test(n["false-alarms"], n["alarms"]),
         ),
         _statement(
             "a larger scale captures more of FP16's mantissa",
             "normal numbers are rounded differently under a scale of 2^10",
-            f"{n['normal-changed']} of {n['normal']} are; of subnormal ones "
-            f"{share(n['subnormal-better'], n['subnormal'])} come closer",
+            f"{n['normal-changed']} of {n['normal']} normal numbers are; "
+            f"{share(n['subnormal-better'], n['subnormal'])} of the subnormal ones become more accurate",
             every_test(n["normal"] - n["normal-changed"], n["normal"]),
         ),
         _statement(
             "a loss of NaN comes from gradients that underflow",
-            "NaN in steps whose gradients all underflow, none where they overflow",
-            f"{n['nan-underflow']} steps after underflow, {n['nan-overflow']} of {10 * runs} after overflow",
+            "the loss is NaN if all gradients underflow, and never if they overflow",
+            f"NaN in {n['nan-underflow']} steps after underflow, in {n['nan-overflow']} of {10 * runs} after overflow",
             every_test(10 * runs - n["nan-underflow"], 10 * runs),
         ),
         _statement(
             "the optimizer repeats a step that overflowed",
             "skipped steps are repeated with their batch",
-            f"{n['skipped-repeated']} of {n['skipped']} are; {n['skipped-changed']} changed a weight",
+            f"{n['skipped-repeated']} of {n['skipped']} are repeated; {n['skipped-changed']} changed a weight",
             every_test(n["skipped"] - n["skipped-repeated"], n["skipped"]),
         ),
         _statement(
             "the loss is computed in FP16 and then scaled",
             "losses from 1 to 3 times 2^16 are finite in FP16",
-            f"{n['losses-overflow']} of {n['losses']} overflow in FP16, {n['losses-overflow-fp32']} in FP32",
+            f"{n['losses-overflow']} of {n['losses']} losses overflow in FP16, {n['losses-overflow-fp32']} in FP32",
             every_test(n["losses-overflow"], n["losses"]),
         ),
         _statement(
             "grad.min() is the least magnitude",
             "the minimum is positive in every step",
-            f"it is negative in {n['negative-minimum']} of {steps} steps",
+            f"the minimum is negative in {n['negative-minimum']} of {steps} steps",
             every_test(n["negative-minimum"], steps),
         ),
     ]

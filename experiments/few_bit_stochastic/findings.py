@@ -56,7 +56,7 @@ def _stagnation(results: list[Result]) -> Measured:
     moving = {
         variant: [row["small_bits"] for row in rows if row["mode"] == variant and row["moves"]] for variant in "ABC"
     }
-    texts = [f"{variant} from {min(bits)} on" if bits else f"{variant} never" for variant, bits in moving.items()]
+    texts = [f"{variant} with {min(bits)} and more" if bits else f"{variant} never" for variant, bits in moving.items()]
     return ", ".join(texts), every_test(wrong, len(rows))
 
 
