@@ -70,12 +70,20 @@ nb_merge_streams = True  # separate print calls form one output
 _MARKUP = re.compile(r"(\||(?<=\w)_(?!\w)|(?<!^)\*)")
 
 
+def escape(sentence):
+    """Escape the characters that reStructuredText would read as markup."""
+    return _MARKUP.sub(r"\\\1", sentence)
+
+
 def plain_sentences(app, what, name, obj, options, lines):
-    """Escape formulas in the sentences of docstrings. Code, in quotes or indented, is left unchanged."""
+    """Escape formulas in the sentences of docstrings. Code, in quotes or indented, and bold words stay."""
+    is_section = False
     for number, line in enumerate(lines):
-        if not line.startswith("    "):
-            parts = re.split(r"(`+[^`]*`+)", line)
-            lines[number] = "".join(part if part.startswith("`") else _MARKUP.sub(r"\\\1", part) for part in parts)
+        if line and not line.startswith(" "):
+            is_section = re.fullmatch(r"(Parameters|Returns|Yields|Raises|Attributes):", line) is not None
+        if is_section or not line.startswith("    "):
+            parts = re.split(r"(`+[^`]*`+|\*\*\S[^*]*\S\*\*)", line)
+            lines[number] = "".join(part if part[:1] == "`" or part[:2] == "**" else escape(part) for part in parts)
     if what in ("property", "attribute", "data"):
         # Napoleon reads the words before a colon in the first line as a type. An empty comment has no colon.
         lines[:0] = ["..", ""]
@@ -113,7 +121,7 @@ def formula(translator, node):
 
 
 def setup(app):
-    """Docstrings are read before napoleon takes examples out of their indentation."""
+    """Register what this file adds. Docstrings are escaped before napoleon removes the indentation of examples."""
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-docstring", plain_sentences, priority=100)
     app.connect("source-read", figures_of_experiments)
