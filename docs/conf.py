@@ -82,8 +82,9 @@ def plain_sentences(app, what, name, obj, options, lines):
         if line and not line.startswith(" "):
             is_section = re.fullmatch(r"(Parameters|Returns|Yields|Raises|Attributes):", line) is not None
         if is_section or not line.startswith("    "):
-            parts = re.split(r"(`+[^`]*`+|\*\*\S[^*]*\S\*\*)", line)
-            lines[number] = "".join(part if part[:1] == "`" or part[:2] == "**" else escape(part) for part in parts)
+            bullet, rest = re.fullmatch(r"( *\* |)(.*)", line).groups()
+            parts = re.split(r"(`+[^`]*`+|\*\*\S[^*]*\S\*\*)", rest)
+            lines[number] = bullet + "".join(part if part.startswith(("`", "**")) else escape(part) for part in parts)
     if what in ("property", "attribute", "data"):
         # Napoleon reads the words before a colon in the first line as a type. An empty comment has no colon.
         lines[:0] = ["..", ""]

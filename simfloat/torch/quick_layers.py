@@ -47,7 +47,7 @@ def linear_layer(function: Callable[..., Any]) -> Callable[..., Any]:
         x = input
         # With one call per linear layer and per update, a step of an MLP has 26 calls from PyTorch to Python instead of
         # 65. It takes 5.5 to 6.1 instead of 7.2 to 7.6 times as long as torch float32 on the Xeon of
-        # benchmarks/README.md.
+        # benchmarks/history/intel-xeon.md.
         if run is None or not (is_unwatched(run) and _are_plain(x, weight, bias)):
             return by_operations(x, weight, bias)
         # Every single operation starts with this: it notices a change of policy, and new memory of a parameter.
