@@ -178,7 +178,6 @@ def label_axes(axes: Axes, *, xlabel: str, ylabel: str, title: str) -> None:
     """Set labels and title, and apply the style to axes that were created without it."""
     from matplotlib import rcParams
 
-    set_title(axes, title)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     style_ticks(axes)
@@ -186,6 +185,7 @@ def label_axes(axes: Axes, *, xlabel: str, ylabel: str, title: str) -> None:
     for side, spine in axes.spines.items():
         spine.set_visible(rcParams[f"axes.spines.{side}"])
         spine.set_linewidth(rcParams["axes.linewidth"])
+    set_title(axes, title)
 
 
 def style_ticks(axes: Axes) -> None:
@@ -197,8 +197,8 @@ def style_ticks(axes: Axes) -> None:
         axes.tick_params(name, which="both", labelsize=rcParams[f"{name}tick.labelsize"], width=width, pad=pad)
 
 
-#: The widest title of a panel among several columns, relative to its axes.
-PANEL_WIDTH = 1.1
+#: The widest title of a panel among several columns, relative to its axes; that of a single column, to the figure.
+PANEL_WIDTH, TITLE_WIDTH = 1.1, 0.95
 
 
 def set_title(axes: Axes, title: str) -> None:
@@ -213,7 +213,8 @@ def set_title(axes: Axes, title: str) -> None:
     if spec is not None and spec.get_gridspec().ncols > 1:
         room = PANEL_WIDTH * box.width
     else:
-        room = 2 * min((box.x0 + box.x1) / 2, figure.bbox.width - (box.x0 + box.x1) / 2)
+        middle = (box.x0 + box.x1) / 2
+        room = TITLE_WIDTH * 2 * min(middle, figure.bbox.width - middle)
     words = re.sub(r"\$[^$]*\$", lambda formula: formula[0].replace(" ", "\0"), title)
     characters = len(title)
     while (excess := _title_width(axes) / room) > 1 and characters > 1:

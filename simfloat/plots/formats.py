@@ -414,11 +414,11 @@ def _draw_exponents(
         make_logarithmic(axes)
     else:
         _cut_zeros(axes, bars, zero + zero_width / 2, zeros)
+    _name_exponents(axes, zero, first, last)
     label_axes(
         axes, xlabel=f"$\\log_2$|{plain_label(name)}|", ylabel=f"{plain_label(name)}s (%)",
         title=title_or(title, lambda: plain_label(where) + exponents_finding(counts, shown_format, scale, name)),
     )  # fmt: skip
-    _name_exponents(axes, zero, first, last)
     if shown_format is not None:
         draw_ranges(axes, shown_format, k, counts, (first, last))
 
