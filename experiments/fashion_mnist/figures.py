@@ -1,4 +1,4 @@
-"""The figure: held-out losses beside FP32's, pair by pair."""
+"""Draw held-out losses relative to FP32, seed by seed."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ TITLES = {"clothes": "Learning rate 0.03", "small steps": "Learning rate 0.003"}
 
 @drawn_as("fashion-mnist.png")
 def draw_training(results: list[Result], path: Path) -> None:
-    """How far the held-out loss of every policy lies above FP32's."""
+    """Draw how far the held-out loss of every policy is above that of FP32."""
     draw_beside(results, TITLES, path)
