@@ -50,7 +50,7 @@ def draw_beside(
         place.set_axis_off()
     for number, (column, (problem, title)) in enumerate(zip(axes, titles.items(), strict=True)):
         lines = beside(select(results, problem=problem), reference, styles, smooth)
-        ylabel = "" if number % across else f"held-out loss above {labels[reference]}'s (%)"
+        ylabel = "" if number % across else f"held-out loss above {labels[reference]} (%)"
         draw_curves(column, lines, xlabel="iteration", ylabel=ylabel, title=title)
     one_scale(axes)
     add_legend(figure, max(axes, key=lambda column: len(column.lines)), columns=3)

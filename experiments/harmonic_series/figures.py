@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.curves import last, short
+from experiments.curves import last
 from experiments.experiment import drawn_as
 from experiments.harmonic_series.jobs import FOLLOWED
 from experiments.measurement import select, table_over_seeds
@@ -37,8 +37,8 @@ def draw_series(results: list[Result], path: Path) -> None:
         ylabel = "sum of 1 / k" if axes is columns[0] else ""
         draw_curves(axes, curves, xlabel="terms", ylabel=ylabel, title=name)
         axes.set_xscale("log", base=2)
-        found.append(f"{short(last(curves[0]))} in {name}")
+        found.append(f"{last(curves[0]):.3g} in {name}")
     add_legend(figure, columns[0], columns=3)
     text = f"Rounded to nearest, one after the other, {exact[0][-1]:,} terms give {' and '.join(found)}"
-    add_title(figure, f"{text}; exact {short(float(np.mean(exact[1][:, -1])))}")
+    add_title(figure, f"{text}; exact {np.mean(exact[1][:, -1]):.3g}")
     save_figure(figure, path)

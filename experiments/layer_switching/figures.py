@@ -57,7 +57,7 @@ def draw_traces(results: list[Result], path: Path) -> None:
                 transform=place.get_xaxis_transform(), zorder=0, linewidth=0,
             )  # fmt: skip
             shares.append((100 * float(np.mean(run["trace"]["narrow"])), run["label"]))
-    add_title(figure, f"Steps in FP8 (grey): {', '.join(f'{label} {short(share)} %' for share, label in shares)}")
+    add_title(figure, f"Steps in FP8 (grey) – {'; '.join(f'{label}: {short(share)} %' for share, label in shares)}")
     save_figure(figure, path)
 
 
@@ -77,6 +77,6 @@ def draw_costs(results: list[Result], path: Path) -> None:
     title, loss = TITLES["camera"]
     draw_curves(right, lines, xlabel="iteration", ylabel=loss, title=title, log=True)
     add_legend(figure, right, columns=3)
-    found = ", ".join(f"{line.label} {short(last(line))}" for line in lines)
-    add_title(figure, f"Final loss with large pixels: {found}")
+    found = "; ".join(f"{line.label}: {short(last(line))}" for line in lines)
+    add_title(figure, f"Final loss with large pixels – {found}")
     save_figure(figure, path)

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import simfloat as sf
-from experiments.curves import curves, last, short
+from experiments.curves import curves, last
 from experiments.experiment import drawn_as
 from experiments.loss_scaling.findings import gradients
 from experiments.loss_scaling.jobs import SCALES
@@ -52,7 +52,7 @@ def draw_losses(results: list[Result], path: Path) -> None:
         label = "" if side is axes[1] else "held-out loss"
         lines = curves(runs, "loss", STYLES, smooth=3)
         draw_curves(side, lines, xlabel="step", ylabel=label, title=TITLES[problem], log=True)
-        ends[problem] = [f"{line.label} {short(last(line))}" for line in lines[:2]]
+        ends[problem] = [f"{line.label}: {last(line):.3g}" for line in lines[:2]]
     add_legend(figure, axes[0], columns=3)
-    add_title(figure, f"Final loss of the autoencoder: {', '.join(ends['regression'])}")
+    add_title(figure, f"Final loss of the autoencoder – {'; '.join(ends['regression'])}")
     save_figure(figure, path)

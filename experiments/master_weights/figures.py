@@ -29,8 +29,8 @@ def draw_losses(results: list[Result], path: Path) -> None:
     draw_curves(right, unchanged, xlabel="step", ylabel="share of weights unchanged")
     right.set_ylim(-0.03, 1.03)
     add_legend(figure, left, columns=3)
-    found = ", ".join(f"{100 * last(line):.0f} % ({line.label})" for line in unchanged)
-    add_title(figure, f"Weights that the last step leaves unchanged: {found}")
+    most = max(unchanged, key=last)
+    add_title(figure, f"{most.label}: the last step leaves {100 * last(most):.0f} % of the weights unchanged")
     save_figure(figure, path)
 
 

@@ -1,4 +1,4 @@
-"""The figures: held-out losses beside FP32's, pair by pair."""
+"""Draw held-out losses relative to FP32, seed by seed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from simfloat.studies import Result
 
 @drawn_as("real-size.png")
 def draw_training(results: list[Result], path: Path) -> None:
-    """How far the held-out loss of every policy lies above FP32's."""
+    """Draw how far the held-out loss of every policy is above that of FP32."""
     draw_beside(results, {problem: task_of(problem).title for problem in RATES}, path)
 
 
 @drawn_as("small-steps.png")
 def draw_small_steps(results: list[Result], path: Path) -> None:
-    """The same at a tenth of the learning rate."""
+    """Draw the same losses at a tenth of the learning rate."""
     trained = [small for small in SMALL if select(results, problem=small)]
     draw_beside(results, {small: SMALL[small] for small in trained}, path)
