@@ -20,6 +20,7 @@ from simfloat.plots import (
     probabilistic_bound,
     save_figure,
 )
+from simfloat.plots.curves import make_logarithmic
 from simfloat.plots.figure import add_title, foreground
 from simfloat.studies import Result
 
@@ -55,12 +56,10 @@ def draw_bounds(results: list[Result], path: Path) -> None:
             for values, dashes, label in lines:
                 panel.plot(n, values, color=foreground(), linestyle=dashes, linewidth=0.8, label=label)
             panel.set_ylim(top=2)
+            make_logarithmic(panel)
             if not finding:
-                errors = ", ".join(
-                    f"{rounding} {short(last(c))}" for rounding, c in zip(ROUNDINGS, curves, strict=True)
-                )
-                bound = short(float(lines[1][0][-1]))
-                finding = f"{format.upper()}, one sign, {n[-1]:,} products: error {errors}; sqrt(n) u is {bound}"
+                errors = [f"{short(last(each))} ({name})" for name, each in zip(ROUNDINGS, curves, strict=True)]
+                finding = f"{format.upper()}, one sign, {n[-1]:,} products: greatest error {', '.join(errors)}"
             panel.set_xscale("log", base=2)
     add_legend(figure, axes[0][0], columns=3)
     add_title(figure, finding)

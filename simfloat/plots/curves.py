@@ -35,8 +35,8 @@ TEXT = "black"
 #: The colours of a loss scale and of the marks at skipped steps.
 SCALE_COLOR, SKIPPED_COLOR = "#0072b2", "#d55e00"
 
-#: Colours that colour-blind readers can tell apart on white and on black (Okabe and Ito 2008, and a purple). Lines of
-#: similar grey differ in dashes or marker.
+#: Colours that colour-blind readers can tell apart on white and on black (Okabe and Ito 2008, a purple and a brown).
+#: Lines of similar grey differ in dashes or marker.
 STYLES = (
     Style(TEXT, "-", ""),
     Style("#56b4e9", (0, (1, 1)), "s"),
@@ -46,6 +46,7 @@ STYLES = (
     Style("#cc79a7", (0, (4, 1.5)), "D"),
     Style("#0072b2", (0, (1, 1)), "x"),
     Style("#aa3377", "-", "*"),
+    Style("#a0522d", (0, (1, 1)), "+"),
 )
 
 

@@ -93,6 +93,12 @@ def background(axes: Axes) -> Any:
     return axes.get_facecolor()
 
 
+def is_dark(axes: Axes) -> bool:
+    """Return True if the colour behind the data is darker than a medium grey."""
+    red, green, blue, _ = axes.get_facecolor()
+    return bool(0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5)
+
+
 @project_style()
 def new_figure(rows: int, columns: int, width: float, height: float, legend: float = 0.0) -> tuple[Figure, Any]:
     """Create a figure with a grid of axes, in the style of simfloat and without a display.
@@ -124,6 +130,12 @@ def new_figure(rows: int, columns: int, width: float, height: float, legend: flo
     return figure, figure.subplots(rows, columns)
 
 
+@boxes_for_glyphs()
+def _width(artist: Any) -> float:
+    """Return the width of a text or a legend in pixels."""
+    return artist.get_window_extent(artist.figure.canvas.get_renderer()).width
+
+
 @project_style()
 def add_legend(figure: Figure, axes: Any, columns: int, caption: str = "", height: float = 0.0) -> None:
     """Add one legend for the whole figure, below its axes.
@@ -131,7 +143,7 @@ def add_legend(figure: Figure, axes: Any, columns: int, caption: str = "", heigh
     Parameters:
         figure: the figure.
         axes: the axes whose lines the legend names; all axes of the figure should use the same styles.
-        columns: the number of columns of the legend.
+        columns: the largest number of columns of the legend; it has fewer if they do not fit into the figure.
         caption: a text above the entries.
         height: distance from the lower edge of the figure in inches; by default the legend has its own margin.
     """
@@ -141,9 +153,12 @@ def add_legend(figure: Figure, axes: Any, columns: int, caption: str = "", heigh
     place: dict[str, Any] = {"loc": "outside lower center"}
     if height:
         place = {"loc": "lower center", "bbox_to_anchor": (0.5, height / figure.get_size_inches()[1])}
-    figure.legend(
-        handles, labels, ncols=columns, frameon=False, fontsize="medium", title=caption or None, **place,
-    )  # fmt: skip
+    options: dict[str, Any] = {"frameon": False, "fontsize": "medium", "title": caption or None, **place}
+    legend = figure.legend(handles, labels, ncols=columns, **options)
+    while columns > 1 and _width(legend) > figure.bbox.width:
+        legend.remove()
+        columns -= 1
+        legend = figure.legend(handles, labels, ncols=columns, **options)
 
 
 @project_style()
@@ -217,15 +232,9 @@ def set_title(axes: Axes, title: str) -> None:
         room = TITLE_WIDTH * 2 * min(middle, figure.bbox.width - middle)
     words = re.sub(r"\$[^$]*\$", lambda formula: formula[0].replace(" ", "\0"), title)
     characters = len(title)
-    while (excess := _title_width(axes) / room) > 1 and characters > 1:
+    while (excess := _width(axes.title) / room) > 1 and characters > 1:
         characters = min(characters - 1, int(characters / excess)) or 1
         axes.set_title(textwrap.fill(words, characters, break_long_words=False).replace("\0", " "))
-
-
-@boxes_for_glyphs()
-def _title_width(axes: Axes) -> float:
-    """Return the width of the title in pixels."""
-    return axes.title.get_window_extent().width
 
 
 @project_style()

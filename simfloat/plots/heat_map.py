@@ -36,6 +36,7 @@ from simfloat.plots.figure import (
     SMALL,
     check_drawable,
     foreground,
+    is_dark,
     label_axes,
     lay_out,
     new_figure,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Colours from light to dark, readable in grey and by colour-blind readers.
+#: Colours from light to dark, readable in grey and by colour-blind readers. Dark styles have them the other way round.
 COLORS = "YlGnBu"
 
 #: Colours cover this many powers of ten below the largest value.
@@ -116,7 +117,8 @@ def draw_heat_map(
     else:
         least, most = 0.1, 1.0
     norm = LogNorm(min(least, most / 10), most, clip=True)
-    image = axes.imshow(shown, norm=norm, cmap=COLORS, aspect="auto", interpolation="nearest")
+    colors = f"{COLORS}_r" if is_dark(axes) else COLORS
+    image = axes.imshow(shown, norm=norm, cmap=colors, aspect="auto", interpolation="nearest")
     axes.set_xticks(range(len(columns)), map(plain_label, columns), rotation=45, ha="right", rotation_mode="anchor")
     style_ticks(axes)
     axes.tick_params(length=0)
