@@ -341,7 +341,6 @@ def _nothing_message(phase: str | None, recorder: Recorder, path: str | None, op
     return f"There is nothing to draw: no finite result was counted{where}{besides}."
 
 
-@project_style()
 def draw_exponents(
     axes: Axes,
     histogram: Histogram | ArrayLike,
@@ -378,6 +377,7 @@ def draw_exponents(
     _draw_exponents(axes, histogram, format=format, scale=scale, log=log, title=title, name=name)
 
 
+@project_style()
 def _draw_exponents(
     axes: Axes,
     histogram: Histogram | ArrayLike,
@@ -427,17 +427,18 @@ def exponents_finding(histogram: Histogram, format: Format | None, scale: float,
     """Return the share of values that the format keeps, with and without the scale; without a format, their range."""
     values, exponents = f"{plain_label(name)}s", [e for e, count in histogram.items() if e != "zero" and count]
     if not exponents:
-        return f"All {values} are zero"
+        return f"All {values} are zero" if histogram.get("zero") else ""
     if format is None:
         low, high = math.ldexp(1.0, int(min(exponents))), int(max(exponents)) + 1
-        return f"{values} from {log2_text(low)} to below $2^{{{high}}}$"
+        return f"{values.capitalize()} from {log2_text(low)} to below $2^{{{high}}}$"
     binades, k = format_binades(format), _power_of_two(scale)
     share = percent_text(count_in_range(histogram, binades).share)
     shown = plain_label(format.name or str(format))
     if not k:
         return f"{shown} keeps {share} of the nonzero {values}"
     scaled = percent_text(count_in_range(histogram, binades.shift(k)).share)
-    return f"{shown} keeps {scaled} of the nonzero {values} with a scale of $2^{{{k}}}$, {share} without"
+    without = "as without it" if scaled == share else f"{share} without"
+    return f"{shown} keeps {scaled} of the nonzero {values} with a scale of $2^{{{k}}}$, {without}"
 
 
 def _power_of_two(scale: float) -> int:
