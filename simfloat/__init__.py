@@ -1,8 +1,8 @@
 """simfloat: narrow floating-point arithmetic, bit for bit.
 
-Formats and rounding modes define the numbers and how values are rounded to them. `round`, `add` ... `sigmoid` round
-their result once. `matmul`, `dot` and `sum` add in the order and with the roundings of an accumulator, as hardware does.
-Policies, tensors, layers and optimizers train models with every operation rounded. A Recorder counts rounding events.
+A format and a rounding mode define how a value is rounded. `round`, `add` ... `sigmoid` round their result once.
+`matmul`, `dot` and `sum` add in the order and with the roundings of an accumulator, as hardware does. Policies,
+tensors, layers and optimizers train models with every operation rounded. A Recorder counts rounding events.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Make results independent of the floating-point environment: the processor's rounding direction and subnormal flushing.
+"""Make results independent of the floating-point environment: rounding direction and subnormal flushing.
 
 `torch.set_flush_denormal(True)`, a library that was linked with ``gcc -Ofast``, or C's `fesetround` changes the
 environment of a thread. After that, every operation of the thread in Python, NumPy and PyTorch may give other bits. No

@@ -34,7 +34,7 @@ NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan)", re.IGNORECASE)
 #: The exit code of a program that Ctrl-C ended.
 INTERRUPTED = 130
 
-#: Interrupts are kept here. They refer to the frames that they ended, so half-built objects of LLVM are not destroyed.
+#: Interrupts are kept here: they refer to the frames that they ended, so half-built objects of LLVM stay alive.
 _HALF_BUILT: list[KeyboardInterrupt] = []
 
 
@@ -56,8 +56,8 @@ def run_command(command: Callable[[], int]) -> int:
     except KeyboardInterrupt as interrupt:
         _HALF_BUILT.append(interrupt)
         print("Interrupted.", file=sys.stderr)
-        # After an interrupt within an exec (of Numba or a dataclass), CPython would end by a signal in spite of the exit
-        # code. Another exec clears that state.
+        # After an interrupt within an exec (of Numba or a dataclass), CPython would end by a signal in spite of the
+        # exit code. Another exec clears that state.
         exec("")
         return INTERRUPTED
     except OSError as error:

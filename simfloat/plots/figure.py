@@ -148,8 +148,7 @@ def add_legend(figure: Figure, axes: Any, columns: int, caption: str = "", heigh
         height: distance from the lower edge of the figure in inches; by default the legend has its own margin.
     """
     handles, labels = axes.get_legend_handles_labels()
-    if figure.get_layout_engine() is None:
-        figure.set_layout_engine("constrained")
+    constrain(figure)
     place: dict[str, Any] = {"loc": "outside lower center"}
     if height:
         place = {"loc": "lower center", "bbox_to_anchor": (0.5, height / figure.get_size_inches()[1])}
@@ -175,18 +174,26 @@ def fit_figure(figure: Figure) -> None:
     Parameters:
         figure: any figure.
     """
-    if figure.get_layout_engine() is None:
-        figure.set_layout_engine("constrained")
+    constrain(figure)
     lay_out(figure)
+
+
+def constrain(figure: Any) -> None:
+    """Use constrained layout for a figure without a layout engine; with a colour bar, only tight layout is possible."""
+    if figure.get_layout_engine() is not None:
+        return
+    if any(hasattr(axes, "_colorbar") for axes in figure.axes):
+        figure.set_layout_engine("tight")
+    else:
+        figure.set_layout_engine("constrained")
 
 
 def lay_out(figure: Any) -> None:
     """Move the axes to the places that they will have in the picture, so that lengths can be measured."""
-    root = figure.get_figure(root=True) if hasattr(figure, "get_figure") else figure
-    engine = (root or figure).get_layout_engine()
+    engine = figure.get_layout_engine()
     if engine is not None:
         with boxes_for_glyphs():
-            engine.execute(root or figure)
+            engine.execute(figure)
 
 
 def label_axes(axes: Axes, *, xlabel: str, ylabel: str, title: str) -> None:

@@ -35,6 +35,7 @@ from simfloat.plots.figure import (
     LARGEST,
     SMALL,
     check_drawable,
+    constrain,
     foreground,
     is_dark,
     label_axes,
@@ -124,6 +125,7 @@ def draw_heat_map(
     axes.tick_params(length=0)
     axes.grid(False)
     axes.spines[:].set_visible(False)
+    constrain(axes.figure)
     bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02)
     bar.set_label(label, fontsize="small")
     style_ticks(bar.ax)

@@ -40,7 +40,7 @@ def versions() -> list[tuple[str, str]]:
 
 
 def machine() -> list[tuple[str, str]]:
-    """Return the processor's name in LLVM, its level, the floating-point environment of this process, and the threads."""
+    """Return the processor's name in LLVM and its level, the floating-point environment, and the number of threads."""
     from simfloat.kernels.compile import processor
 
     name = f"{processor.HOST[1]} ({platform.machine()}, {platform.system()})"
