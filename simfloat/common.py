@@ -240,7 +240,7 @@ class Table(str):
 WRAP = "white-space: normal; vertical-align: top"
 
 #: A long name or call may be wrapped after these characters.
-BREAKS = re.compile(r"([._=(])(?=[A-Za-z&])")
+BREAKS = re.compile(r"([._=])(?=[A-Za-z&])")
 
 
 def _cell_html(text: str) -> str:
