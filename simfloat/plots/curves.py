@@ -232,6 +232,13 @@ def tick_text(value: float) -> str:
     return power_text(value) if value > 0 else ""
 
 
+def number_text(value: float) -> str:
+    """Return an integer with separators, and any other value with three digits."""
+    if value >= 1e5:
+        return power_text(float(f"{value:.2e}"))
+    return f"{value:,.0f}" if value == round(value) else f"{value:.3g}"
+
+
 def power_text(value: float) -> str:
     """Return a value as a multiple of a power of ten, in the notation of matplotlib's mathematics."""
     digits, exponent = f"{value:.5e}".split("e")
@@ -271,8 +278,8 @@ def draw_loss_scale(
     Parameters:
         axes: matplotlib's axes.
         scale: array (steps) of positive, finite scales.
-        skipped: array (steps) of booleans, True for a step that was skipped; by default none was.
-        title: the title; by default the number of skipped steps.
+        skipped: array (steps) of booleans, True for a step that was skipped; by default no step is marked.
+        title: the title; by default the number of skipped steps and the last scale.
 
     Raises:
         ValueError: if a scale is not positive and finite, or if `scale` and `skipped` differ in length.
@@ -297,13 +304,22 @@ def draw_loss_scale(
         )  # fmt: skip
     set_log_scale(axes, "y", base=2)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    label_axes(axes, xlabel="step", ylabel="loss scale", title=title_or(title, lambda: _scale_finding(factors, missed)))
+    label_axes(
+        axes,
+        xlabel="step",
+        ylabel="loss scale",
+        title=title_or(title, lambda: _scale_finding(factors, None if skipped is None else missed)),
+    )
 
 
-def _scale_finding(scales: NDArray, skipped: NDArray) -> str:
-    """Return how many steps were skipped, and the last scale."""
+def _scale_finding(scales: NDArray, skipped: NDArray | None) -> str:
+    """Return how many steps were skipped, if that is known, and how the scale ends."""
+    if not len(scales):
+        return ""
+    if skipped is None:
+        return f"Scale {log2_text(scales[0])} at the start, {log2_text(scales[-1])} at the end"
     count = f"{skipped.sum()} of {len(skipped)} steps skipped" if skipped.any() else "No step skipped"
-    return f"{count}; last scale {log2_text(scales[-1])}" if len(scales) else "No steps"
+    return f"{count}; last scale {log2_text(scales[-1])}"
 
 
 @project_style()

@@ -24,8 +24,8 @@ from simfloat.plots.curves import (
     check_curves,
     draw_band,
     make_logarithmic,
+    number_text,
     plain_label,
-    power_text,
     title_or,
 )
 from simfloat.plots.figure import (
@@ -107,7 +107,7 @@ def _largest_error(curves: Sequence[Curve], xlabel: str) -> str:
     if not found:
         return ""
     error, label, n = max(found, key=lambda each: each[0])
-    place = f"{error:.2g} ({xlabel} {n:,g})" if n < 1e5 else f"{error:.2g} ({xlabel} {power_text(n)})"
+    place = f"{error:.2g} ({xlabel} {number_text(n)})"
     return f"{plain_label(label)} has the largest error: {place}" if len(curves) > 1 else f"Largest error: {place}"
 
 
