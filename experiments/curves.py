@@ -77,7 +77,7 @@ def _largest_difference(
     return f"Largest difference from {label} at the end: {plain_label(variant)}, {signed(value)} %{there}"
 
 
-def short(value: float) -> str:
+def short(value: float | np.floating) -> str:
     """Return a value with two digits, as a power of ten if it is very large or small."""
     rounded = float(f"{value:.1e}")
     if rounded == 0 or 1e-3 <= abs(rounded) < 1e5:

@@ -28,7 +28,7 @@ PANELS = (
 def draw_distances(results: list[Result], path: Path) -> None:
     """Draw a line for each precision over the size of the matrix, in a panel for each kind of coefficients."""
     figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=3.1)
-    changes = []
+    changes: list[str] = []
     for place, (name, steps, key, ylabel) in zip(axes, PANELS, strict=True):
         same = {"coefficients": name, "steps": steps}
         lines = [

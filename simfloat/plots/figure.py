@@ -52,9 +52,10 @@ METADATA: dict[str, dict[str, None]] = {".png": {}, ".pdf": {"CreationDate": Non
 def project_style() -> Iterator[None]:
     """Apply the settings of `simfloat.mplstyle` within a block, except for those that the user has changed."""
     require_matplotlib()
-    from matplotlib import rc_context, rcParams, rcParamsDefault
+    from matplotlib import rc_context, rcParamsDefault
 
-    unchanged = {key: value for key, value in _settings().items() if rcParams[key] == rcParamsDefault[key]}
+    defaults = cast(Any, rcParamsDefault)
+    unchanged: Any = {key: value for key, value in _settings().items() if _setting(key) == defaults[key]}
     with rc_context(unchanged):
         yield
 
@@ -64,7 +65,7 @@ def _settings() -> dict[str, Any]:
     """Read the style file."""
     from matplotlib import rc_params_from_file
 
-    return dict(rc_params_from_file(STYLE_FILE, use_default_template=False))
+    return dict(cast(Any, rc_params_from_file(STYLE_FILE, use_default_template=False)))
 
 
 @contextmanager
@@ -83,9 +84,14 @@ def boxes_for_glyphs() -> Iterator[None]:
 
 def foreground() -> str:
     """Return the colour of text: black, or the light colour of a dark style."""
+    return _setting("text.color")
+
+
+def _setting(name: str) -> Any:
+    """Return a setting of matplotlib."""
     from matplotlib import rcParams
 
-    return rcParams["text.color"]
+    return cast(Any, rcParams)[name]
 
 
 def background(axes: Axes) -> Any:
@@ -95,7 +101,9 @@ def background(axes: Axes) -> Any:
 
 def is_dark(axes: Axes) -> bool:
     """Return True if the colour behind the data is darker than a medium grey."""
-    red, green, blue, _ = axes.get_facecolor()
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(axes.get_facecolor())
     return bool(0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5)
 
 
@@ -198,25 +206,21 @@ def lay_out(figure: Any) -> None:
 
 def label_axes(axes: Axes, *, xlabel: str, ylabel: str, title: str) -> None:
     """Set labels and title, and apply the style to axes that were created without it."""
-    from matplotlib import rcParams
-
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     style_ticks(axes)
-    axes.grid(alpha=rcParams["grid.alpha"], linewidth=rcParams["grid.linewidth"])
+    axes.grid(alpha=_setting("grid.alpha"), linewidth=_setting("grid.linewidth"))
     for side, spine in axes.spines.items():
-        spine.set_visible(rcParams[f"axes.spines.{side}"])
-        spine.set_linewidth(rcParams["axes.linewidth"])
+        spine.set_visible(_setting(f"axes.spines.{side}"))
+        spine.set_linewidth(_setting("axes.linewidth"))
     set_title(axes, title)
 
 
 def style_ticks(axes: Axes) -> None:
     """Apply the sizes of the style to ticks and their labels."""
-    from matplotlib import rcParams
-
     for name in ("x", "y"):
-        width, pad = rcParams[f"{name}tick.major.width"], rcParams[f"{name}tick.major.pad"]
-        axes.tick_params(name, which="both", labelsize=rcParams[f"{name}tick.labelsize"], width=width, pad=pad)
+        width, pad = _setting(f"{name}tick.major.width"), _setting(f"{name}tick.major.pad")
+        axes.tick_params(name, which="both", labelsize=_setting(f"{name}tick.labelsize"), width=width, pad=pad)
 
 
 #: The widest title of a panel among several columns, relative to its axes; that of a single column, to the figure.

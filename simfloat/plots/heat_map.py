@@ -145,7 +145,7 @@ def _largest_cell(rows: Sequence[str], columns: Sequence[str], values: NDArray) 
     if not np.isfinite(values).any():
         return ""
     row, column = np.unravel_index(np.nanargmax(values), values.shape)
-    names = [plain_label(name).strip() for name in (rows[row], columns[column])]
+    names = [plain_label(name).strip() for name in (rows[int(row)], columns[int(column)])]
     return f"Largest: {', '.join(name for name in names if name)} ({values[row, column]:.2g})"
 
 
@@ -201,7 +201,7 @@ def _most_events(kind: str, paths: Sequence[str], phases: Sequence[str], share: 
     if not (share > 0).any():
         return f"{kind}: none"
     row, column = np.unravel_index(np.argmax(share), share.shape)
-    return f"Most {kind}: {100 * share[row, column]:.3g} % of {paths[row] or '-'}, {phases[column]}"
+    return f"Most {kind}: {100 * share[row, column]:.3g} % of {paths[int(row)] or '-'}, {phases[int(column)]}"
 
 
 #: The height of a figure in inches.
