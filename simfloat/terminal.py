@@ -1,8 +1,7 @@
 """Handle the terminal: command lines, the progress line of a long call, and the notice of compilation.
 
 A command line must work if its output is ASCII only, closed, full, or a pipe whose reader ends. There is one progress
-line at a time, and it is erased at the end of the call. The notice is one line on standard error while kernels are
-compiled. It explains why a first call takes long.
+line at a time, erased at the end of the call. The notice is one line on standard error while kernels are compiled.
 """
 
 from __future__ import annotations
@@ -72,10 +71,7 @@ def run_command(command: Callable[[], int]) -> int:
 
 @contextmanager
 def repeat_interrupts() -> Iterator[None]:
-    """Repeat within the block a Ctrl-C that Python had to ignore.
-
-    This happens in a Python function that C called, as LLVM does while kernels are compiled.
-    """
+    """Repeat a Ctrl-C that Python ignored in a function that C called, as LLVM does while kernels are compiled."""
     before = sys.unraisablehook
 
     def hook(ignored: UnraisableHookArgs) -> None:

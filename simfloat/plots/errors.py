@@ -28,12 +28,7 @@ from simfloat.plots.curves import (
     plain_label,
     title_or,
 )
-from simfloat.plots.figure import (
-    background,
-    foreground,
-    label_axes,
-    project_style,
-)
+from simfloat.plots.figure import background, foreground, label_axes, project_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,14 +94,12 @@ def draw_errors(
 
 def _largest_error(curves: Sequence[Curve], xlabel: str) -> str:
     """Return which curve has the largest mean error, and where."""
-    found = []
-    for curve in curves:
-        x = np.asarray(curve.x, np.float64)
-        mean = np.atleast_2d(np.asarray(curve.values, np.float64)).mean(axis=0)
-        found += [(error, curve.label, n) for error, n in zip(mean, x, strict=True) if math.isfinite(error)]
-    if not found:
+    means = [(np.atleast_2d(np.asarray(curve.values, np.float64)).mean(axis=0), curve) for curve in curves]
+    errors = [(error, curve.label, n) for mean, curve in means for error, n in zip(mean, curve.x, strict=True)]
+    finite = [each for each in errors if math.isfinite(each[0])]
+    if not finite:
         return ""
-    error, label, n = max(found, key=lambda each: each[0])
+    error, label, n = max(finite, key=lambda each: each[0])
     place = f"{error:.2g} ({xlabel} {number_text(n)})"
     return f"{plain_label(label)} has the largest error: {place}" if len(curves) > 1 else f"Largest error: {place}"
 

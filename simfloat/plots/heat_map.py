@@ -319,10 +319,10 @@ def _lost_share(lost: Sequence[Curve], deferred: Sequence[Curve]) -> str:
     """Return the largest mean share of lost updates, or of deferred ones if none are lost."""
     curves, verb = (lost, "loses") if lost else (deferred, "defers")
     shares = [(np.asarray(curve.values, np.float64), curve.label) for curve in curves]
-    found = [(float(np.nanmean(values)), label) for values, label in shares if np.isfinite(values).any()]
-    if not found:
+    means = [(float(np.nanmean(values)), label) for values, label in shares if np.isfinite(values).any()]
+    if not means:
         return ""
-    share, label = max(found, key=lambda each: each[0])
+    share, label = max(means, key=lambda each: each[0])
     return f"{plain_label(label).strip()} {verb} {100 * share:.0f} % of the updates"
 
 
